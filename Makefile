@@ -1,0 +1,40 @@
+# One-line targets; CI and people call the same ones. Everything installs itself into $(VENV).
+VENV ?= .venv
+PYTHON ?= python3
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+
+.PHONY: help demo test check unit bench soak clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s'|'
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "holdfast: preparing $(VENV) (once; installs torch)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.ready  ## train a small GPT, kill one rank, hang another, finish with the same weights
+	@$(PY) examples/demo.py
+
+test: check unit  ## everything CI runs: check, then all tests
+
+unit: $(VENV)/.ready  ## the tests alone (PYTEST_ARGS="-k name")
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.ready  ## lint, format, types, direction of imports
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
+	@$(PY) -m bench
+
+soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
+	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs

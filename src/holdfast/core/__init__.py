@@ -1,0 +1,1 @@
+"""DECIDES: pure machines. ``(event, now) -> effects``; no clock, I/O, threads or torch."""

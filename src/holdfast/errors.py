@@ -1,0 +1,35 @@
+"""Every exception holdfast raises on purpose.
+
+    HoldfastError
+    ├── ConfigError (ValueError)             a configuration value or file, named
+    ├── RankMonitorClientError               the client was misused or cannot reach its monitor
+    ├── TimeoutsCalcError                    limits cannot be learned (no process group, ...)
+    ├── InvalidStateTransitionException      the layered-restart state machine was misused
+    └── UnhealthyNodeException               this node leaves the job
+
+``holdfast.wire.frames.FrameError`` (bytes that are no frame) never reaches a user.
+"""
+
+
+class HoldfastError(Exception):
+    """Base class of all of holdfast's exceptions."""
+
+
+class ConfigError(HoldfastError, ValueError):
+    """A configuration value that cannot be used; names its source, its key and its value."""
+
+
+class RankMonitorClientError(HoldfastError):
+    """A call of the rank monitor client that cannot be carried out."""
+
+
+class TimeoutsCalcError(HoldfastError):
+    """Limits cannot be calculated from measured intervals."""
+
+
+class InvalidStateTransitionException(HoldfastError):  # noqa: N818 - the name is public API
+    """A transition that the layered-restart state machine does not allow."""
+
+
+class UnhealthyNodeException(HoldfastError):  # noqa: N818 - the name is public API
+    """This node must not take part in the job any more."""

@@ -1,0 +1,57 @@
+"""Between processes: the launcher, the rank monitors, and the client that a rank talks through.
+
+Names are loaded when first used (PEP 562), so that importing the client never pays for the
+launcher, and neither pays for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.errors import InvalidStateTransitionException, RankMonitorClientError
+    from holdfast.fault_tolerance.config import FaultToleranceConfig
+    from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
+    from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
+    from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
+    from holdfast.fault_tolerance.rank_monitor_state_machine import (
+        RankMonitorState,
+        RankMonitorStateMachine,
+    )
+
+__all__ = [
+    "FaultToleranceConfig",
+    "InvalidStateTransitionException",
+    "RankMonitorClient",
+    "RankMonitorClientError",
+    "RankMonitorServer",
+    "RankMonitorState",
+    "RankMonitorStateMachine",
+    "WorkloadAction",
+    "WorkloadControlRequest",
+]
+
+_HOME = {
+    "FaultToleranceConfig": "holdfast.fault_tolerance.config",
+    "InvalidStateTransitionException": "holdfast.errors",
+    "RankMonitorClient": "holdfast.fault_tolerance.rank_monitor_client",
+    "RankMonitorClientError": "holdfast.errors",
+    "RankMonitorServer": "holdfast.fault_tolerance.rank_monitor_server",
+    "RankMonitorState": "holdfast.fault_tolerance.rank_monitor_state_machine",
+    "RankMonitorStateMachine": "holdfast.fault_tolerance.rank_monitor_state_machine",
+    "WorkloadAction": "holdfast.fault_tolerance.data",
+    "WorkloadControlRequest": "holdfast.fault_tolerance.data",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

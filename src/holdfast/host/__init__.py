@@ -1,0 +1,1 @@
+"""ACTS: the only code that touches the machine. No policy."""

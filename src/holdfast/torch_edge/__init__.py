@@ -1,0 +1,1 @@
+"""What needs torch. Nothing here is imported before a caller needs a tensor or a process group."""

@@ -1,0 +1,1 @@
+"""TRANSLATES: bytes to messages and back. No I/O, no policy."""

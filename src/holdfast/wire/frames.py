@@ -1,0 +1,73 @@
+"""Frames: a 4-byte big-endian length, then that many bytes of one JSON object, UTF-8.
+
+The only thing that ever travels over holdfast's sockets. Data, never code (S-1); a frame longer
+than ``MAX_FRAME_BYTES`` or one that is no JSON object ends the connection it came on, nothing else.
+Pure and lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]
+
+MAX_FRAME_BYTES = 1 << 20
+_HEADER_BYTES = 4
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame. The connection they came on is worth nothing any more."""
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One message as bytes.
+
+    Raises:
+        FrameError: The message is longer than ``MAX_FRAME_BYTES``.
+        TypeError: It holds something that JSON does not know.
+    """
+    body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise FrameError(f"message of {len(body)} bytes, limit {MAX_FRAME_BYTES}")
+    return len(body).to_bytes(_HEADER_BYTES, "big") + body
+
+
+class Decoder:
+    """Cuts a stream of bytes into messages, whatever pieces it arrives in."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Messages completed by ``data``, in order.
+
+        Raises:
+            FrameError: The stream is not ours; feed nothing more.
+        """
+        pending = self._pending
+        pending += data
+        messages = []
+        while len(pending) >= _HEADER_BYTES:
+            length = int.from_bytes(pending[:_HEADER_BYTES], "big")
+            if length > MAX_FRAME_BYTES:
+                raise FrameError(f"frame of {length} bytes announced, limit {MAX_FRAME_BYTES}")
+            end = _HEADER_BYTES + length
+            if len(pending) < end:
+                break
+            body = bytes(pending[_HEADER_BYTES:end])
+            del pending[:end]
+            try:
+                message = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise FrameError(f"frame is not JSON: {error}") from None
+            if not isinstance(message, dict):
+                raise FrameError(f"frame is a JSON {type(message).__name__}, not an object")
+            messages.append(message)
+        return messages

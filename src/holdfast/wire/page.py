@@ -1,0 +1,66 @@
+"""The page: what one rank shows of itself, in shared memory, without sending a message.
+
+One page per rank and cycle, a small file on tmpfs: created by whoever starts the rank, written by
+the rank alone (one writer), read by its monitor and by live views. It is an array of aligned 8-byte
+words, each a float in native byte order; **one fact is one word**, written and read through
+``memoryview(...).cast("d")``, which the hardware makes indivisible (``struct.pack_into`` is not a
+store: readers see zeros). Times are seconds of CLOCK_MONOTONIC; 0.0 means "not running".
+
+There is no sequence lock. Facts that change together are stored in an order whose in-between view
+is harmless, and a reader acts only when a second read agrees:
+
+    open a section    store its OPENED_AT, then clear OUTSIDE_SINCE
+    close a section   store OUTSIDE_SINCE (if nothing else is open), then clear its OPENED_AT
+    arm               store everything else first, ARMED_AT last; disarm: clear ARMED_AT first
+    limits            make LIMITS_VERSION odd, store the limits, make it even (cold path)
+
+    word  0 .. 31              one fact each, names below
+    word 32 + 4*i .. 35 + 4*i  section slot i: opened at, longest seen, limit, learned (0/1)
+    byte NAMES_OFFSET ..       JSON list of the section names, slot order, NAMES_BYTES long
+
+Pure and lean: imported by the rank monitor, which must start in milliseconds.
+"""
+
+from __future__ import annotations
+
+PAGE_BYTES = 32768
+"""Size of the file."""
+NAMES_OFFSET = 8192
+"""Byte offset of the table of section names."""
+N_WORDS = NAMES_OFFSET // 8
+LAYOUT_VERSION = 1.0
+
+VERSION = 0  # LAYOUT_VERSION, stored by the creator
+CYCLE = 1  # the creator's cycle number
+ARMED_AT = 2  # when the rank asked to be monitored; 0: not monitored. The start of the first clocks
+PID = 3  # of the writer
+START_TICKS = 4  # of the writer (field 22 of /proc/PID/stat), tells a recycled pid apart
+HEARTBEAT_AT = 5  # last heartbeat; 0: none since ARMED_AT
+OUTSIDE_SINCE = 6  # since when no section is open; 0: one is
+ITERATION = 7  # training iteration, if the rank reports it; -1: it does not
+WARM_UNTIL = 8  # no out-of-section verdict while ITERATION is below this; 0: always enforced
+DUMP_SIGNAL = 9  # signal number that dumps the rank's stacks; 0: none registered, never send one
+LIMITS_VERSION = 10  # even and > 0: the limit words are complete
+LIMIT_INITIAL = 11  # seconds, inf: none
+LIMIT_HEARTBEAT = 12
+LIMIT_OUTSIDE = 13
+LEARNED_HEARTBEAT = 14  # 1: both heartbeat limits were calculated from measured intervals
+LEARNED_OUTSIDE = 15
+GLOBAL_RANK = 16
+LOCAL_RANK = 17
+N_SECTIONS = 18  # valid slots
+NAMES_BYTES = 19
+LONGEST_INITIAL = 20  # longest intervals seen, seconds, -1: never; for live views
+LONGEST_GAP = 21
+LONGEST_OUTSIDE = 22
+
+SLOTS = 32  # first word of the section slots
+SLOT_WORDS = 4
+OPENED_AT, LONGEST, LIMIT, LEARNED = range(SLOT_WORDS)  # offsets within a slot
+MAX_SECTIONS = (N_WORDS - SLOTS) // SLOT_WORDS
+"""How many sections one rank can have (248)."""
+
+
+def slot(index: int) -> int:
+    """First word of section slot ``index``."""
+    return SLOTS + SLOT_WORDS * index
