@@ -1,0 +1,427 @@
+"""Decide what the launcher of one node does: start, stop, restart, give up, finish.
+
+Pure: reads no clock, starts no process. Times are seconds on the caller's monotonic clock.
+
+            Begin
+              |
+              v    all ranks ended well                      swept
+           RUNNING -------------------------> SWEEPING -------------> DONE
+              |  a rank failed, or a signal      ^  |
+              v                                  |  | swept, and a restart is due
+           STOPPING -----------------------------+  +---> RUNNING (cycle + 1)
+                     all ranks have ended
+
+A *cycle* is one life of all ranks of the job; cycles are counted 0, 1, 2 ... and never twice.
+STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace is over. SWEEPING
+waits until nothing the ranks started is left. A rank that SIGKILL does not end (uninterruptible
+sleep) ends the node: its place can't be used again.
+
+Invariants: B-1 restarts never exceed the budget. R-1 a cycle starts only when no rank of the one
+before is alive. K-1 DONE is reached only through SWEEPING.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from holdfast.core.budget import Budget
+from holdfast.core.never import assert_never
+
+SIGINT = 2
+SIGTERM = 15
+
+UNKILLABLE_AFTER_S = 30.0
+"""How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
+SWEEP_LIMIT_S = 5.0
+"""How long leftovers of a cycle may take to die before the node goes on without them."""
+MONITOR_DEATHS = 5
+MONITOR_DEATHS_PERIOD_S = 60.0
+"""A monitor that dies more often than this is not started again: something is wrong with it."""
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class Begin:
+    """The launcher is ready to start the first cycle."""
+
+
+@dataclass(frozen=True)
+class WorkerStarted:
+    """A rank's process exists."""
+
+    local_rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """A rank's process is gone and reaped; ``exit_code`` is -N for death by signal N."""
+
+    local_rank: int
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class RankOverdue:
+    """A rank's monitor found it hung, and is about to end it."""
+
+    local_rank: int
+    summary: str
+
+
+@dataclass(frozen=True)
+class RankReportedIn:
+    """A rank has connected to its monitor."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class MonitorExited:
+    """A rank monitor's process is gone although nobody asked it to leave."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class ControlRequested:
+    """A rank asks something of its launcher; takes effect when this cycle is over."""
+
+    rank: int
+    action: str
+    description: str
+
+
+@dataclass(frozen=True)
+class SignalArrived:
+    """The launcher itself was sent a signal that it handles."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Nothing that the cycle's ranks started is alive any more."""
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Nothing happened but time."""
+
+
+Event = (
+    Begin
+    | WorkerStarted
+    | WorkerExited
+    | RankOverdue
+    | RankReportedIn
+    | MonitorExited
+    | ControlRequested
+    | SignalArrived
+    | Swept
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class StartCycle:
+    """Start every rank of this node, isolated from all earlier cycles."""
+
+    cycle: int
+
+
+@dataclass(frozen=True)
+class SignalRanks:
+    """Send a signal to these ranks."""
+
+    local_ranks: tuple[int, ...]
+    signum: int
+
+
+@dataclass(frozen=True)
+class KillRanks:
+    """End these ranks and everything in their sessions with SIGKILL."""
+
+    local_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """End everything the ranks of this cycle left behind, then report :class:`Swept`."""
+
+    cycle: int
+
+
+@dataclass(frozen=True)
+class StartMonitor:
+    """Put a new monitor in the place of one that died."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class ReportFailure:
+    """A cycle failed: explain the first cause, and whether a restart follows."""
+
+    cycle: int
+    local_rank: int
+    restarts: bool
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person should read."""
+
+    level: str
+    text: str
+
+
+class End(enum.Enum):
+    """How a node's part of the job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SIGNALLED = "signalled"
+    SHUT_DOWN = "shut down by a rank"
+    EXCLUDED = "excluded by a rank"
+    STUCK = "a rank cannot be killed"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Leave, with this exit code."""
+
+    end: End
+    exit_code: int
+
+
+Effect = StartCycle | SignalRanks | KillRanks | Sweep | StartMonitor | ReportFailure | Note | Finish
+
+
+class Phase(enum.Enum):
+    """Where a node is in its life; see the picture in the module's docstring."""
+
+    NEW = "new"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SWEEPING = "sweeping"
+    DONE = "done"
+
+
+@dataclass
+class Node:
+    """The life of one node's part of a job.
+
+    Args:
+        nproc: Ranks on this node.
+        max_restarts: How often the job may be started again.
+        stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped for a restart.
+        signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
+        report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
+    """
+
+    nproc: int
+    max_restarts: int = 0
+    stop_grace_s: float = 15.0
+    signal_grace_s: float = 1800.0
+    report_in_s: float | None = None
+
+    phase: Phase = field(default=Phase.NEW, init=False)
+    cycle: int = field(default=-1, init=False)
+    alive: set[int] = field(default_factory=set, init=False)
+    _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
+    _failed_first: int | None = field(default=None, init=False)
+    _will_restart: bool = field(default=False, init=False)
+    _signalled: bool = field(default=False, init=False)
+    _interrupts: int = field(default=0, init=False)
+    _kill_at: float | None = field(default=None, init=False)
+    _give_up_at: float | None = field(default=None, init=False)
+    _sweep_until: float | None = field(default=None, init=False)
+    _report_in_by: float | None = field(default=None, init=False)
+    _requests: list[ControlRequested] = field(default_factory=list, init=False)
+    _monitor_budgets: dict[int, Budget] = field(default_factory=dict, init=False)
+    _unwatched: set[int] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.restarts = Budget(self.max_restarts)
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        instants = (self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by)
+        return min((at for at in instants if at is not None), default=None)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        effects: list[Effect] = []
+        if self.phase is Phase.DONE:
+            return effects
+        match event:
+            case Begin():
+                self._start_cycle(now, effects)
+            case WorkerStarted():
+                pass
+            case WorkerExited(local_rank, exit_code):
+                self._on_exit(local_rank, exit_code, now, effects)
+            case RankReportedIn():
+                self._report_in_by = None
+            case RankOverdue():
+                pass  # its monitor ends the rank; the exit is what counts
+            case MonitorExited(local_rank):
+                self._on_monitor_exit(local_rank, now, effects)
+            case ControlRequested():
+                self._requests.append(event)
+                effects.append(
+                    Note(
+                        "info",
+                        f"rank {event.rank} asks for {event.action} ({event.description}); "
+                        f"takes effect when cycle {self.cycle} is over",
+                    )
+                )
+            case SignalArrived(signum):
+                self._on_signal(signum, now, effects)
+            case Swept():
+                if self.phase is Phase.SWEEPING:
+                    self._cycle_over(now, effects)
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now, effects)
+        return effects
+
+    # ------------------------------------------------------------ inside
+    def _start_cycle(self, now: float, effects: list[Effect]) -> None:
+        self.phase = Phase.RUNNING
+        self.cycle += 1
+        self.alive = set(range(self.nproc))
+        self._exit_codes.clear()
+        self._failed_first = None
+        self._will_restart = False
+        if self.cycle == 0 and self.report_in_s is not None:
+            self._report_in_by = now + self.report_in_s
+        effects.append(StartCycle(self.cycle))
+
+    def _on_exit(self, local_rank: int, exit_code: int, now: float, effects: list[Effect]) -> None:
+        if local_rank not in self.alive:
+            return
+        self.alive.discard(local_rank)
+        self._exit_codes[local_rank] = exit_code
+        if self.phase is Phase.RUNNING and exit_code != 0:
+            self._failed_first = local_rank
+            self._will_restart = self.restarts.take(now)
+            effects.append(ReportFailure(self.cycle, local_rank, self._will_restart))
+            self.phase = Phase.STOPPING
+            if self.alive:
+                effects.append(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
+                self._kill_at = now + self.stop_grace_s
+        if not self.alive:
+            self._sweep(now, effects)
+
+    def _on_signal(self, signum: int, now: float, effects: list[Effect]) -> None:
+        self._signalled = True
+        self._will_restart = False
+        if signum == SIGINT:
+            self._interrupts += 1
+        if self.phase is Phase.NEW:
+            self.phase = Phase.SWEEPING
+            self._cycle_over(now, effects)
+            return
+        if not self.alive:
+            return  # sweeping: ends in a moment anyway
+        alive = tuple(sorted(self.alive))
+        if self._interrupts > 1:
+            effects.append(Note("warning", "interrupted twice: killing the ranks without grace"))
+            self._kill_at = now
+            return
+        effects.append(SignalRanks(alive, signum))
+        if self.phase is Phase.RUNNING:
+            self.phase = Phase.STOPPING
+            self._kill_at = now + self.signal_grace_s
+
+    def _on_monitor_exit(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        budget = self._monitor_budgets.setdefault(
+            local_rank, Budget(MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S)
+        )
+        if budget.take(now):
+            effects.append(
+                Note("warning", f"the monitor of local rank {local_rank} died; starting another")
+            )
+            effects.append(StartMonitor(local_rank))
+        elif local_rank not in self._unwatched:
+            self._unwatched.add(local_rank)
+            effects.append(
+                Note(
+                    "error",
+                    f"the monitor of local rank {local_rank} died more than {MONITOR_DEATHS} times "
+                    f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training goes on, but hangs of this rank "
+                    "will not be detected any more",
+                )
+            )
+
+    def _sweep(self, now: float, effects: list[Effect]) -> None:
+        self.phase = Phase.SWEEPING
+        self._kill_at = self._give_up_at = None
+        self._sweep_until = now + SWEEP_LIMIT_S
+        effects.append(Sweep(self.cycle))
+
+    def _on_time(self, now: float, effects: list[Effect]) -> None:
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._give_up_at = now + UNKILLABLE_AFTER_S
+            effects.append(KillRanks(tuple(sorted(self.alive))))
+        if self._give_up_at is not None and now >= self._give_up_at:
+            self._give_up_at = None
+            stuck = ", ".join(str(rank) for rank in sorted(self.alive))
+            effects.append(
+                Note(
+                    "error",
+                    f"local rank {stuck} is still alive {UNKILLABLE_AFTER_S:.0f} s after SIGKILL: "
+                    "stuck in the kernel (uninterruptible). This node cannot go on; it needs a "
+                    "look at its storage, network and GPU drivers, and probably a reboot",
+                )
+            )
+            self._finish(End.STUCK, effects)
+        if self._sweep_until is not None and now >= self._sweep_until:
+            effects.append(
+                Note(
+                    "warning",
+                    f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
+                    "SIGKILL; going on without waiting for them",
+                )
+            )
+            self._cycle_over(now, effects)
+        if self._report_in_by is not None and now >= self._report_in_by:
+            self._report_in_by = None
+            effects.append(
+                Note(
+                    "warning",
+                    f"no rank has called RankMonitorClient.init_workload_monitoring() within "
+                    f"{self.report_in_s:.0f} s: hangs of this job are not being watched",
+                )
+            )
+
+    def _cycle_over(self, now: float, effects: list[Effect]) -> None:
+        """Nothing of the cycle is alive: requests take effect, then the next cycle or the end."""
+        self._sweep_until = None
+        succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
+        actions = {request.action for request in self._requests}
+        self._requests.clear()
+        if succeeded:
+            self._finish(End.SUCCEEDED, effects)
+        elif self._signalled:
+            self._finish(End.SIGNALLED, effects)
+        elif "ShutdownWorkload" in actions:
+            self._finish(End.SHUT_DOWN, effects)
+        elif "ExcludeThisNode" in actions:
+            self._finish(End.EXCLUDED, effects)
+        elif self._will_restart:
+            self._start_cycle(now, effects)
+        else:
+            self._finish(End.FAILED, effects)
+
+    def _finish(self, end: End, effects: list[Effect]) -> None:
+        self.phase = Phase.DONE
+        self._kill_at = self._give_up_at = self._sweep_until = self._report_in_by = None
+        effects.append(Finish(end, 0 if end in (End.SUCCEEDED, End.EXCLUDED) else 1))

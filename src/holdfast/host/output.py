@@ -1,0 +1,189 @@
+"""Carry the ranks' output: to the console, to files, and its last lines to the failure report.
+
+One thread for all ranks, so that a slow terminal or log disk delays output and nothing else: it
+never holds up the loop that watches and restarts. A rank that writes faster than its console can
+show waits, as it would without us. Everything a rank wrote before it died is shown before its end
+is reported (:meth:`OutputPump.settle`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+_CHUNK_BYTES = 1 << 16
+TAIL_LINES = 30
+TAIL_LINE_BYTES = 2000
+_PARTIAL_BYTES_MAX = 1 << 20
+"""A line longer than this is passed on in pieces."""
+
+
+@dataclass
+class Stream:
+    """One stream of one rank, on its way from a pipe to where it is wanted.
+
+    Attributes:
+        source: Reading end of the pipe; closed by the pump.
+        console: Descriptor of our own stdout or stderr, or None: not shown.
+        prefix: Put before every line on the console; with a prefix whole lines are written.
+        file: Descriptor of the log file, or None; closed by the pump.
+        matches: Lines that contain one of these also go to ``matched_file``.
+        matched_file: Descriptor, or None; closed by the pump.
+    """
+
+    source: int
+    console: int | None = None
+    prefix: bytes = b""
+    file: int | None = None
+    matches: Sequence[bytes] = ()
+    matched_file: int | None = None
+    tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    _partial: bytearray = field(default_factory=bytearray)
+
+    def pump(self) -> bool:
+        """Pass on what is there; False at the end of the stream."""
+        try:
+            data = os.read(self.source, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        if not data:
+            self._lines(b"", final=True)
+            return False
+        if self.file is not None:
+            _write(self.file, data)
+        if self.console is not None and not self.prefix:
+            _write(self.console, data)
+        self._lines(data, final=False)
+        return True
+
+    def drain(self) -> bool:
+        """Pass on everything there is without waiting for more; False at the end of the stream."""
+        while select.select([self.source], [], [], 0)[0]:
+            if not self.pump():
+                return False
+        return True
+
+    def close(self) -> None:
+        """Close what is ours."""
+        for descriptor in (self.source, self.file, self.matched_file):
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+
+    def last_lines(self) -> list[str]:
+        """The last lines, an unfinished one included, as text."""
+        lines = [*self.tail, bytes(self._partial)] if self._partial else list(self.tail)
+        return [line[:TAIL_LINE_BYTES].decode(errors="replace") for line in lines[-TAIL_LINES:]]
+
+    def _lines(self, data: bytes, *, final: bool) -> None:
+        self._partial += data
+        end = self._partial.rfind(b"\n") + 1
+        if final or len(self._partial) - end > _PARTIAL_BYTES_MAX:
+            end = len(self._partial)
+        if not end:
+            return
+        lines = bytes(self._partial[:end]).splitlines(keepends=True)
+        del self._partial[:end]
+        self.tail.extend(line.rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
+        if self.console is not None and self.prefix:
+            shown = b"".join(self.prefix + line for line in lines)
+            _write(self.console, shown if shown.endswith(b"\n") else shown + b"\n")
+        if self.matched_file is not None:
+            kept = [line for line in lines if any(match in line for match in self.matches)]
+            if kept:
+                _write(self.matched_file, b"".join(kept))
+
+
+class OutputPump:
+    """The thread that carries all streams. Start it once; add streams at every cycle."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._streams: dict[int, Stream] = {}
+        self._errands: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
+        self._thread.start()
+
+    def add(self, stream: Stream) -> None:
+        """Carry ``stream`` from now on, to its end."""
+
+        def register() -> None:
+            self._streams[stream.source] = stream
+            self._epoll.register(stream.source, select.EPOLLIN)
+
+        self._do(register)
+
+    def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
+        """Wait until all that was written to ``streams`` so far has been passed on.
+
+        For a rank that has just ended: what it wrote is in the pipe. Does not wait for the end of
+        the stream, which a grandchild may hold open for ever.
+
+        Returns:
+            False: not within ``timeout_s`` (a console that does not take its output).
+        """
+        done = threading.Event()
+
+        def drain() -> None:
+            for stream in streams:
+                if self._streams.get(stream.source) is stream and not stream.drain():
+                    self._remove(stream)
+            done.set()
+
+        self._do(drain)
+        return done.wait(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Pass on what is there and stop; gives up after ``timeout_s``."""
+
+        def drain_all() -> None:
+            for stream in list(self._streams.values()):
+                stream.drain()
+                self._remove(stream)
+            self._closing = True
+
+        self._do(drain_all)
+        self._thread.join(timeout_s)
+
+    def _do(self, errand: Callable[[], None]) -> None:
+        self._errands.append(errand)
+        with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
+            os.write(self._wake_write, b"\0")
+
+    def _remove(self, stream: Stream) -> None:
+        del self._streams[stream.source]
+        self._epoll.unregister(stream.source)
+        stream.close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            for descriptor, _ in self._epoll.poll():
+                if descriptor == self._wake_read:
+                    os.read(self._wake_read, 4096)
+                    while self._errands:
+                        self._errands.popleft()()
+                elif (stream := self._streams.get(descriptor)) and not stream.pump():
+                    self._remove(stream)
+        self._epoll.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``; what cannot be written (closed terminal, full disk) is lost."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # somebody made our console non-blocking
+            select.select([], [descriptor], [])
+        except OSError:
+            return

@@ -1,0 +1,72 @@
+"""Keep a TCP port free until the process that is told its number listens on it.
+
+A bound socket that does not listen holds the number: the kernel gives it to nobody who asks for
+"any port" and to no outgoing connection, while a server that sets SO_REUSEADDR (torch's TCPStore
+does, as nearly every server) may bind and listen on it. This closes the race between "this port was
+free" and "rank 0 listens", which a bind-and-close leaves open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+
+NEIGHBOURS = 2
+"""Ports after the reserved one that are free when it is chosen: some trainers listen there too."""
+_ATTEMPTS = 64
+
+
+class ReservedPort:
+    """A port that stays ours until :meth:`release`."""
+
+    def __init__(self) -> None:
+        """Choose a free port, with free neighbours if there is such a place.
+
+        Raises:
+            OSError: No port is free.
+        """
+        self._socket = _bound(0)
+        for _ in range(_ATTEMPTS):
+            if _neighbours_are_free(self.number):
+                break
+            self._socket.close()
+            self._socket = _bound(0)
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def release(self) -> None:
+        """Give the number back. Who listens on it is not disturbed."""
+        self._socket.close()
+
+
+def _bound(port: int) -> socket.socket:
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.bind(("", port))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def _neighbours_are_free(port: int) -> bool:
+    with contextlib.ExitStack() as stack:
+        for neighbour in range(port + 1, port + 1 + NEIGHBOURS):
+            try:
+                stack.enter_context(_bound(neighbour))
+            except OSError as error:
+                if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                    return False
+                raise
+            except OverflowError:  # beyond 65535
+                return False
+    return True
