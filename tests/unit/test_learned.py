@@ -1,0 +1,92 @@
+"""Limits learned from intervals."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
+
+seconds = st.floats(min_value=1e-3, max_value=1e5)
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "floor_s", "current_s", "current_is_learned", "expected_s"),
+    [
+        (2.0, 0.0, None, False, 10.0),  # nothing was there
+        (2.0, 0.0, 600.0, False, 10.0),  # a configured limit is replaced
+        (2.0, 0.0, 30.0, True, 20.0),  # a learned one is averaged with
+        (2.0, 0.0, None, True, 10.0),  # "learned: no limit" is no number to average with
+        (0.5, 30.0, None, False, 30.0),  # a fast run stops at the floor
+        (0.5, 30.0, 100.0, True, 65.0),  # which holds before the average is taken ...
+        (0.5, 30.0, 2.0, True, 30.0),  # ... and after
+    ],
+)
+def test_a_limit_is_a_multiple_of_the_longest_interval(
+    longest_s, floor_s, current_s, current_is_learned, expected_s
+) -> None:
+    """Safety factor, then floor, then the average with what was learned before."""
+    limit_s = learn(
+        longest_s,
+        safety_factor=5.0,
+        floor_s=floor_s,
+        current_s=current_s,
+        current_is_learned=current_is_learned,
+    )
+    assert limit_s == expected_s
+
+
+@given(seconds, seconds, st.none() | seconds, st.booleans())
+def test_no_learned_limit_is_below_the_floor(longest_s, floor_s, current_s, learned) -> None:
+    """Whatever was measured and whatever was in force."""
+    limit_s = learn(
+        longest_s,
+        safety_factor=5.0,
+        floor_s=floor_s,
+        current_s=current_s,
+        current_is_learned=learned,
+    )
+    assert limit_s >= floor_s
+
+
+@pytest.mark.parametrize(
+    ("selected", "with_outside", "expected"),
+    [
+        (None, True, ["save", OUTSIDE]),
+        ([], True, ["save", OUTSIDE]),  # empty asks for all, like None
+        (["step"], True, [OUTSIDE]),
+        (["step"], False, []),
+        (["save"], False, ["save"]),
+        (("save", "step"), False, ["save"]),
+    ],
+)
+def test_what_is_missing_is_named(selected, with_outside, expected) -> None:
+    """Only what is asked for has to be there."""
+    longest_s = {"step": 1.0, "save": NEVER}
+    assert missing(longest_s, NEVER, selected=selected, with_outside=with_outside) == expected
+
+
+def test_an_unknown_section_is_a_key_error() -> None:
+    """A typing mistake is not "not ready yet"."""
+    with pytest.raises(KeyError, match="stp"):
+        missing({"step": 1.0}, 1.0, selected=["stp"], with_outside=False)
+
+
+def test_a_limit_that_tripped_is_doubled_once_it_comes_back() -> None:
+    """Equal or shorter limits of the same clock are raised, longer ones and other clocks are not."""
+    guard = TrippedLimits()
+    guard.tripped("section", "step", 3.0)
+
+    assert guard.raise_limit("section", "step", 2.9) == 6.0
+    assert guard.raise_limit("section", "step", 3.0) == 6.0
+    assert guard.raise_limit("section", "step", 3.1) == 3.1
+    assert guard.raise_limit("section", "save", 2.0) == 2.0
+    assert guard.raise_limit("heartbeat", None, 2.0) == 2.0
+
+
+@given(st.lists(seconds, min_size=1), seconds)
+def test_no_limit_trips_twice(tripped_s, limit_s) -> None:
+    """The limit in force is always longer than every one that tripped."""
+    guard = TrippedLimits()
+    for each_s in tripped_s:
+        guard.tripped("heartbeat", None, each_s)
+    assert guard.raise_limit("heartbeat", None, limit_s) > max(tripped_s)
