@@ -1,0 +1,205 @@
+"""Decide whether one rank is hung, from what its page shows.
+
+Pure: reads no clock, opens nothing. Times are seconds of the caller's monotonic clock, ages and
+limits are seconds; ``None`` as a limit means "never", ``None`` as an instant means "not running".
+
+Up to four kinds of clock run at once, each on its own::
+
+    initial heartbeat   since armed, until the first heartbeat
+    heartbeat           since the last heartbeat
+    section             since it was opened; one clock per open section that has a limit
+    outside sections    since the last section was closed (or armed); only while none is open
+
+A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
+limit is found however many younger ones are open inside it. Two promises (DESIGN §10):
+
+    H-1  no rank is called hung before its earliest deadline
+    H-2  a hung rank is found at its deadline, whatever else is open
+
+:func:`next_deadline` is exact: at that instant the rank is healthy, at every later one overdue
+(unless the rank reports something in between). That is what makes polling unnecessary: a reader who
+sleeps until ``min(next_deadline, now + shortest_limit)`` and then looks again misses nothing,
+because a clock started after ``now`` cannot run out before ``now + shortest_limit``.
+Lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TypeAlias
+
+    ClockKey: TypeAlias = tuple[str, str | None]
+
+INITIAL_HEARTBEAT = "initial heartbeat"
+HEARTBEAT = "heartbeat"
+SECTION = "section"
+OUTSIDE_SECTIONS = "outside sections"
+
+
+class Value:
+    """A record: equal and printed by its fields (``dataclasses`` costs the monitor 3 ms)."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+class Limits(Value):
+    """How long is too long, in seconds; ``None``: never. Not changed after construction.
+
+    Attributes:
+        initial: From arming to the first heartbeat.
+        subsequent: Between heartbeats.
+        out_of_section: With no section open.
+        sections: Per section name. A section that is not named here is not timed.
+        learned: ``(clock, name)`` of the limits that were calculated from measured intervals.
+    """
+
+    __slots__ = ("initial", "learned", "out_of_section", "sections", "subsequent")
+
+    def __init__(
+        self,
+        initial: float | None = None,
+        subsequent: float | None = None,
+        out_of_section: float | None = None,
+        sections: Mapping[str, float | None] | None = None,
+        learned: Iterable[ClockKey] = (),
+    ) -> None:
+        self.initial = initial
+        self.subsequent = subsequent
+        self.out_of_section = out_of_section
+        self.sections = dict(sections or {})
+        self.learned = frozenset(learned)
+
+
+class Snapshot(Value):
+    """What a rank showed of itself at one moment.
+
+    Attributes:
+        armed_at: When it asked to be watched; identifies the watch.
+        heartbeat_at: Its last heartbeat; ``None`` before the first.
+        outside_since: Since when no section is open; ``None`` while one is.
+        sections: Name to opening time of the open sections.
+        warming_up: The time outside sections is not judged yet.
+    """
+
+    __slots__ = ("armed_at", "heartbeat_at", "outside_since", "sections", "warming_up")
+
+    def __init__(
+        self,
+        armed_at: float,
+        heartbeat_at: float | None = None,
+        outside_since: float | None = None,
+        sections: Mapping[str, float] | None = None,
+        *,
+        warming_up: bool = False,
+    ) -> None:
+        self.armed_at = armed_at
+        self.heartbeat_at = heartbeat_at
+        self.outside_since = outside_since
+        self.sections = dict(sections or {})
+        self.warming_up = warming_up
+
+
+class Overdue(Value):
+    """One clock that ran (or can run) out.
+
+    Attributes:
+        clock: One of the four kinds.
+        name: Of the section; ``None`` for other clocks.
+        since: Instant at which the clock started.
+        limit_s: How old it may become.
+    """
+
+    __slots__ = ("clock", "limit_s", "name", "since")
+
+    def __init__(self, clock: str, name: str | None, since: float, limit_s: float) -> None:
+        self.clock = clock
+        self.name = name
+        self.since = since
+        self.limit_s = limit_s
+
+    @property
+    def deadline(self) -> float:
+        """Last instant at which the clock is within its limit."""
+        return self.since + self.limit_s
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the clock started."""
+        return now - self.since
+
+
+class Excuse(Value):
+    """Time given back to a rank because its *monitor* was late (suspended, starved).
+
+    Whatever held the monitor up may have held up the rank, too. So after a monitor woke ``late_s``
+    too late at ``woke_at``, no clock runs out before ``woke_at + min(late_s, its limit)``: a
+    healthy rank needs at most one limit to show a sign of life, however long the interruption was.
+    """
+
+    __slots__ = ("late_s", "woke_at")
+
+    def __init__(self, woke_at: float, late_s: float) -> None:
+        self.woke_at = woke_at
+        self.late_s = late_s
+
+
+def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
+    """All running clocks that have a limit, in no particular order."""
+    clocks = []
+    if snapshot.heartbeat_at is None:
+        if limits.initial is not None:
+            clocks.append(Overdue(INITIAL_HEARTBEAT, None, snapshot.armed_at, limits.initial))
+    elif limits.subsequent is not None:
+        clocks.append(Overdue(HEARTBEAT, None, snapshot.heartbeat_at, limits.subsequent))
+    for name, opened_at in snapshot.sections.items():
+        limit_s = limits.sections.get(name)
+        if limit_s is not None:
+            clocks.append(Overdue(SECTION, name, opened_at, limit_s))
+    if (
+        limits.out_of_section is not None
+        and snapshot.outside_since is not None
+        and not snapshot.sections
+        and not snapshot.warming_up
+    ):
+        clocks.append(
+            Overdue(OUTSIDE_SECTIONS, None, snapshot.outside_since, limits.out_of_section)
+        )
+    return clocks
+
+
+def _excused_deadline(clock: Overdue, excuse: Excuse | None) -> float:
+    if excuse is None:
+        return clock.deadline
+    return max(clock.deadline, excuse.woke_at + min(excuse.late_s, clock.limit_s))
+
+
+def overdue(
+    snapshot: Snapshot, limits: Limits, now: float, excuse: Excuse | None = None
+) -> Overdue | None:
+    """The clock that ran out first, or ``None`` while the rank is healthy."""
+    late = [c for c in running(snapshot, limits) if now > _excused_deadline(c, excuse)]
+    return min(late, key=lambda clock: clock.deadline) if late else None
+
+
+def next_deadline(snapshot: Snapshot, limits: Limits, excuse: Excuse | None = None) -> float | None:
+    """Earliest instant after which :func:`overdue` is true; ``None``: never."""
+    return min((_excused_deadline(c, excuse) for c in running(snapshot, limits)), default=None)
+
+
+def shortest_limit(limits: Limits) -> float | None:
+    """Seconds that any clock started from now on certainly has; ``None``: for ever."""
+    every = (limits.initial, limits.subsequent, limits.out_of_section, *limits.sections.values())
+    return min((limit for limit in every if limit is not None), default=None)

@@ -1,0 +1,219 @@
+"""Hang verdicts: any running clock past its limit counts, and the deadline is exact."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.core.hang import (
+    HEARTBEAT,
+    INITIAL_HEARTBEAT,
+    OUTSIDE_SECTIONS,
+    SECTION,
+    Excuse,
+    Limits,
+    Overdue,
+    Snapshot,
+    next_deadline,
+    overdue,
+    shortest_limit,
+)
+
+
+def test_initial_heartbeat_runs_from_arming_until_the_first_beat() -> None:
+    """H-1: at the limit the rank is healthy, strictly after it overdue."""
+    limits = Limits(initial=10.0, subsequent=2.0)
+    silent = Snapshot(armed_at=100.0)
+
+    assert next_deadline(silent, limits) == 110.0
+    assert overdue(silent, limits, now=110.0) is None
+    assert overdue(silent, limits, now=110.001) == Overdue(INITIAL_HEARTBEAT, None, 100.0, 10.0)
+
+    beating = Snapshot(armed_at=100.0, heartbeat_at=109.0)
+
+    assert next_deadline(beating, limits) == 111.0
+    assert overdue(beating, limits, now=111.5) == Overdue(HEARTBEAT, None, 109.0, 2.0)
+
+
+def test_an_outer_section_trips_although_a_younger_one_is_open_inside_it() -> None:
+    """H-2: the verdict does not depend on what was opened last."""
+    limits = Limits(sections={"step": 10.0, "checkpoint": 60.0})
+    nested = Snapshot(armed_at=0.0, sections={"step": 0.0, "checkpoint": 9.0})
+
+    assert overdue(nested, limits, now=11.0) == Overdue(SECTION, "step", 0.0, 10.0)
+
+
+def test_the_clock_that_ran_out_first_is_named() -> None:
+    """Of several overdue clocks the one with the earliest deadline is the cause."""
+    limits = Limits(subsequent=5.0, sections={"a": 4.0, "b": 1.0})
+    stuck = Snapshot(armed_at=0.0, heartbeat_at=1.0, sections={"a": 1.0, "b": 3.0})
+
+    found = overdue(stuck, limits, now=100.0)
+
+    assert found == Overdue(SECTION, "b", 3.0, 1.0)
+    assert found is not None
+    assert found.age_s(100.0) == 97.0
+
+
+def test_time_outside_is_suspended_while_a_section_is_open() -> None:
+    """A half-made opening (slot stored, stamp not yet cleared) is judged as open."""
+    limits = Limits(out_of_section=1.0, sections={"step": None})
+
+    assert overdue(Snapshot(0.0, outside_since=0.0, sections={"step": 0.5}), limits, 9.0) is None
+    assert overdue(Snapshot(0.0, outside_since=None), limits, 9.0) is None
+    assert overdue(Snapshot(0.0, outside_since=0.0), limits, 9.0) == Overdue(
+        OUTSIDE_SECTIONS, None, 0.0, 1.0
+    )
+
+
+def test_time_outside_is_not_judged_while_warming_up() -> None:
+    """Other clocks are judged as ever."""
+    limits = Limits(subsequent=3.0, out_of_section=1.0)
+    warming = Snapshot(0.0, heartbeat_at=0.0, outside_since=0.0, warming_up=True)
+
+    assert overdue(warming, limits, now=2.0) is None
+    assert next_deadline(warming, limits) == 3.0
+
+
+def test_none_never_trips() -> None:
+    """Without limits there is no deadline, nothing shortest, and no verdict."""
+    stuck = Snapshot(0.0, outside_since=0.0, sections={"unknown": 0.0})
+
+    assert next_deadline(stuck, Limits()) is None
+    assert shortest_limit(Limits(sections={"step": None})) is None
+    assert overdue(stuck, Limits(), now=1e12) is None
+
+
+def test_the_shortest_limit_is_the_shortest_of_all_kinds() -> None:
+    """Whatever starts next has at least this long."""
+    assert shortest_limit(Limits(9.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 6.0
+    assert shortest_limit(Limits(5.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("late_s", "deadline"),
+    [(3.0, 203.0), (10.0, 210.0), (1e6, 210.0)],
+    ids=["what was lost", "at most the limit", "not an hour for an hour"],
+)
+def test_a_late_monitor_gives_the_delay_back(late_s: float, deadline: float) -> None:
+    """H-1 from the rank's side: it may have been held up by the same thing."""
+    limits = Limits(subsequent=10.0)
+    beat = Snapshot(0.0, heartbeat_at=100.0)
+    excuse = Excuse(woke_at=200.0, late_s=late_s)
+
+    assert next_deadline(beat, limits, excuse) == deadline
+    assert overdue(beat, limits, deadline, excuse) is None
+    assert overdue(beat, limits, deadline + 0.5, excuse) == Overdue(HEARTBEAT, None, 100.0, 10.0)
+
+
+def test_an_excuse_never_shortens_a_deadline() -> None:
+    """A beat after the interruption counts from itself."""
+    excuse = Excuse(woke_at=200.0, late_s=3.0)
+
+    assert next_deadline(Snapshot(0.0, heartbeat_at=201.0), Limits(subsequent=9.0), excuse) == 210.0
+
+
+NAMES = ("a", "b", "c")
+# Halves are exact in binary, so that the model's sums and the code's agree to the last bit.
+HALVES = st.integers(1, 40).map(lambda n: n / 2)
+LIMIT = st.none() | HALVES
+
+
+class HangMachine(RuleBasedStateMachine):
+    """The naive model replays the whole history, half a second at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.limits = Limits()
+        self.beats: list[float] = []
+        self.open: dict[str, float] = {}
+        self.outside = 0.0
+        self.warming = False
+
+    @rule(
+        initial=LIMIT,
+        subsequent=LIMIT,
+        outside=LIMIT,
+        sections=st.dictionaries(st.sampled_from(NAMES), LIMIT),
+    )
+    def set_limits(
+        self,
+        initial: float | None,
+        subsequent: float | None,
+        outside: float | None,
+        sections: dict[str, float | None],
+    ) -> None:
+        self.limits = Limits(initial, subsequent, outside, sections)
+
+    @rule(seconds=HALVES)
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def beat(self) -> None:
+        self.beats.append(self.now)
+
+    @rule(name=st.sampled_from(NAMES))
+    def open_section(self, name: str) -> None:
+        self.open.setdefault(name, self.now)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def close_section(self, data: st.DataObject) -> None:
+        del self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        if not self.open:
+            self.outside = self.now
+
+    @rule(warming=st.booleans())
+    def warm(self, *, warming: bool) -> None:
+        self.warming = warming
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            0.0,
+            self.beats[-1] if self.beats else None,
+            None if self.open else self.outside,
+            self.open,
+            warming_up=self.warming,
+        )
+
+    def naive(self, now: float) -> bool:
+        """Obviously right: one sentence of the specification per line."""
+        limits = self.limits
+        ages = [(now - opened, limits.sections.get(name)) for name, opened in self.open.items()]
+        ages.append(
+            (now - self.beats[-1], limits.subsequent) if self.beats else (now, limits.initial)
+        )
+        if not self.open and not self.warming:
+            ages.append((now - self.outside, limits.out_of_section))
+        return any(limit is not None and age > limit for age, limit in ages)
+
+    @invariant()
+    def agrees_with_the_naive_model(self) -> None:
+        """H-1 and H-2, now and at every half second of the near future."""
+        for ahead in range(45):
+            now = self.now + ahead / 2
+            assert (overdue(self.snapshot(), self.limits, now) is not None) == self.naive(now)
+
+    @invariant()
+    def deadline_is_exact(self) -> None:
+        """Healthy at the deadline, overdue at once after it."""
+        deadline = next_deadline(self.snapshot(), self.limits)
+        if deadline is None:
+            assert not self.naive(1e9)
+            return
+        assert overdue(self.snapshot(), self.limits, deadline) is None
+        assert overdue(self.snapshot(), self.limits, deadline + 2**-20) is not None
+
+    @invariant()
+    def nothing_that_starts_now_runs_out_before_the_shortest_limit(self) -> None:
+        """What lets a monitor sleep without being told of new clocks."""
+        fresh = Snapshot(self.now, self.now, self.now)
+        shortest = shortest_limit(self.limits)
+        deadline = next_deadline(fresh, self.limits)
+        assert deadline is None or (shortest is not None and deadline >= self.now + shortest)
+
+
+TestHangMachine = HangMachine.TestCase
+TestHangMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
