@@ -1,0 +1,51 @@
+"""Train a small GPT under ft_launcher, watched through *sections*. The example to copy.
+
+    ft_launcher --nproc-per-node 2 --max-restarts 3 \
+        --ft-rank-section-timeouts setup:60,step:10,checkpointing:30 \
+        --ft-rank-out-of-section-timeout 10 \
+        examples/train_gpt.py --run-dir runs/gpt
+
+A section is a name around code that must end in time. Each has its own limit, and so has the
+time outside all of them; a rank that exceeds one is hung, and the launcher restarts the job from
+the last checkpoint. Lines marked (*) are all that fault tolerance adds to a training.
+"""
+
+import os
+from contextlib import nullcontext
+
+import gpt
+from faults import FaultPlan
+from holdfast.fault_tolerance import RankMonitorClient
+
+
+def main() -> None:
+    args = gpt.arguments(__doc__)
+    client = RankMonitorClient()  # (*)
+    watched = "FT_RANK_MONITOR_IPC_SOCKET" in os.environ  # not so under plain torchrun
+    if watched:
+        client.init_workload_monitoring()  # (*)
+    section = client.section if watched else nullcontext
+
+    with section("setup"):  # (*)
+        training = gpt.Training(args)
+        client.load_state_dict(training.resume())  # (*) limits learned before the restart
+        faults = FaultPlan(args.run_dir)  # for the demo; leave it out
+
+    while training.step < args.steps:
+        with section("step"):  # (*)
+            faults.maybe(training.step, training.rank)
+            training.train_step()
+
+        if training.step == args.learn_limits_at:
+            client.calculate_and_set_section_timeouts()  # (*) limits from what was measured
+
+        if training.step % args.checkpoint_every == 0:
+            with section("checkpointing"):  # (*)
+                training.save(client.state_dict() if watched else {})
+
+    training.finish()
+    client.shutdown_workload_monitoring()  # (*)
+
+
+if __name__ == "__main__":
+    main()
