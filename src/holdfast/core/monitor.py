@@ -1,0 +1,252 @@
+"""The life of one rank's watch, from armed to dead.
+
+Pure: ``handle(event, now)`` returns effects as data, :meth:`Watch.next_deadline` says when it wants
+to look again. Times are seconds of the caller's monotonic clock. ::
+
+    IDLE ──armed──► WATCHING ──overdue, twice──► TAKING_EVIDENCE ──taken, or its bound──►
+    STOPPING ──grace over──► KILLED ──still there──► STUCK
+       (straight to KILLED where the configured signal is SIGKILL)
+    any state ──gone, disarmed──► IDLE          any state ──armed anew──► WATCHING
+
+Rules kept here:
+
+    H-1  a verdict needs a second look that agrees with the first: the page has no lock
+    H-2  tickless: look again at ``min(next deadline, now + shortest limit)``; see core/hang.py
+    K-2  nobody is signalled before the evidence is concluded: ``TakeEvidence`` precedes
+         ``Conclude`` precedes ``Send``
+    one verdict per watch; it is dropped where the rank dies or disarms in the meantime
+    a monitor that woke late by itself gives the rank the delay back (``hang.Excuse``)
+    a learned limit never trips twice at the same value (``learned.TrippedLimits``)
+
+Lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import hang
+from holdfast.core.hang import Excuse, Limits, Overdue, Snapshot, Value
+from holdfast.core.learned import TrippedLimits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+IDLE = "idle"
+WATCHING = "watching"
+TAKING_EVIDENCE = "taking evidence"
+STOPPING = "stopping"
+KILLED = "killed"
+STUCK = "stuck"
+
+EVIDENCE_S = 1.0
+"""How long evidence may take; then the kill goes on regardless."""
+LATE_S = 0.5
+"""A wake-up later than this means that the monitor itself was held up, not just scheduled."""
+UNKILLABLE_S = 15.0
+"""A rank that outlives its SIGKILL for this long is reported: it sits in the kernel (state D)."""
+
+SIGKILL = 9
+SIGCONT = 18
+"""Numbers on Linux; importing ``signal`` for two integers costs 2 ms of start-up."""
+
+HUNG = "hung"
+GRACE_OVER = "grace over"
+
+
+class Looked(Value):
+    """The page was read; ``snapshot`` is ``None`` when the rank is not armed."""
+
+    __slots__ = ("limits", "snapshot")
+
+    def __init__(self, snapshot: Snapshot | None, limits: Limits) -> None:
+        self.snapshot = snapshot
+        self.limits = limits
+
+
+class EvidenceTaken(Value):
+    """All evidence that will come has come."""
+
+    __slots__ = ()
+
+
+class RankGone(Value):
+    """The rank is dead, or has left its monitor."""
+
+    __slots__ = ()
+
+
+class LookAgain(Value):
+    """Read the page once more, now."""
+
+    __slots__ = ()
+
+
+class TakeEvidence(Value):
+    """Collect traces of why, until ``EvidenceTaken`` or the instant ``until``."""
+
+    __slots__ = ("overdue", "until")
+
+    def __init__(self, overdue: Overdue, until: float) -> None:
+        self.overdue = overdue
+        self.until = until
+
+
+class Conclude(Value):
+    """Write down what is known, before anything is done."""
+
+    __slots__ = ("overdue",)
+
+    def __init__(self, overdue: Overdue) -> None:
+        self.overdue = overdue
+
+
+class Send(Value):
+    """Send a signal to the rank's process alone; ``why`` is ``HUNG`` or ``GRACE_OVER``."""
+
+    __slots__ = ("signal", "why")
+
+    def __init__(self, signal: int, why: str) -> None:
+        self.signal = signal
+        self.why = why
+
+
+class Abandon(Value):
+    """The verdict is dropped; ``why`` completes "abandoned: the rank ...". Nothing more is sent."""
+
+    __slots__ = ("overdue", "why")
+
+    def __init__(self, overdue: Overdue, why: str) -> None:
+        self.overdue = overdue
+        self.why = why
+
+
+class ReportStuck(Value):
+    """SIGKILL did not end the process."""
+
+    __slots__ = ("overdue",)
+
+    def __init__(self, overdue: Overdue) -> None:
+        self.overdue = overdue
+
+
+if TYPE_CHECKING:
+    Event: TypeAlias = Looked | EvidenceTaken | RankGone
+    Effect: TypeAlias = LookAgain | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+
+
+def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
+    """The limits, learned ones raised where the same value tripped before."""
+    if not limits.learned:
+        return limits
+
+    def raised(clock: str, name: str | None, limit_s: float | None) -> float | None:
+        if limit_s is None or (clock, name) not in limits.learned:
+            return limit_s
+        return tripped.raise_limit(clock, name, limit_s)
+
+    return Limits(
+        raised(hang.INITIAL_HEARTBEAT, None, limits.initial),
+        raised(hang.HEARTBEAT, None, limits.subsequent),
+        raised(hang.OUTSIDE_SECTIONS, None, limits.out_of_section),
+        {name: raised(hang.SECTION, name, s) for name, s in limits.sections.items()},
+        limits.learned,
+    )
+
+
+class Watch:
+    """Watches one rank at a time; the same object serves every rank and cycle.
+
+    Args:
+        signal: Sent on a verdict, after SIGCONT.
+        grace_s: Seconds until SIGKILL follows; not used where ``signal`` is SIGKILL.
+        tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
+    """
+
+    def __init__(self, signal: int, grace_s: float, tripped: TrippedLimits) -> None:
+        self.signal = signal
+        self.grace_s = grace_s
+        self.tripped = tripped
+        self.state = IDLE
+        self.verdict: Overdue | None = None
+        self._armed_at: float | None = None
+        self._suspect: Overdue | None = None
+        self._excuse: Excuse | None = None
+        self._wake_at: float | None = None
+
+    def next_deadline(self) -> float | None:
+        """When to look at the page again at the latest; ``None``: whenever something happens."""
+        return self._wake_at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in what happened; return what to do, in order."""
+        if isinstance(event, Looked):
+            return self._looked(event.snapshot, event.limits, now)
+        if isinstance(event, RankGone):
+            return self._leave("died or left its monitor")
+        if self.state == TAKING_EVIDENCE:
+            # Not at once: the caller looks first whether the rank is still armed.
+            self._wake_at = now
+        return []
+
+    def _looked(self, snapshot: Snapshot | None, limits: Limits, now: float) -> list[Effect]:
+        if snapshot is None:
+            return self._leave("is not monitored any more")
+        effects: list[Effect] = []
+        if snapshot.armed_at != self._armed_at:
+            effects += self._leave("was armed anew")
+            self._armed_at = snapshot.armed_at
+            self.state = WATCHING
+        if self.state == WATCHING:
+            effects += self._judge(snapshot, raise_learned(limits, self.tripped), now)
+        elif self.verdict is not None and self._wake_at is not None and now >= self._wake_at:
+            effects += self._go_on(self.verdict, now)
+        return effects
+
+    def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
+        if self._wake_at is not None and now - self._wake_at > LATE_S:
+            self._excuse = Excuse(now, now - self._wake_at)
+        found = hang.overdue(snapshot, limits, now, self._excuse)
+        if found is None:
+            self._suspect = None
+            self._wake_at = self._plan(snapshot, limits, now)
+            return []
+        # Until the second look there is nothing to be late for.
+        self._wake_at = now
+        if found != self._suspect:
+            self._suspect = found
+            return [LookAgain()]
+        if (found.clock, found.name) in limits.learned:
+            self.tripped.tripped(found.clock, found.name, found.limit_s)
+        self.verdict = found
+        self.state = TAKING_EVIDENCE
+        self._wake_at = now + EVIDENCE_S
+        return [TakeEvidence(found, self._wake_at)]
+
+    def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
+        shortest_s = hang.shortest_limit(limits)
+        if shortest_s is None:
+            return None
+        deadline = hang.next_deadline(snapshot, limits, self._excuse)
+        return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
+
+    def _go_on(self, verdict: Overdue, now: float) -> list[Effect]:
+        """The next step of a verdict is due, and the rank is still there and armed."""
+        if self.state == TAKING_EVIDENCE:
+            at_once = self.signal == SIGKILL
+            self.state = KILLED if at_once else STOPPING
+            self._wake_at = now + (UNKILLABLE_S if at_once else self.grace_s)
+            return [Conclude(verdict), Send(SIGCONT, HUNG), Send(self.signal, HUNG)]
+        if self.state == STOPPING:
+            self.state = KILLED
+            self._wake_at = now + UNKILLABLE_S
+            return [Send(SIGKILL, GRACE_OVER)]
+        self.state = STUCK
+        self._wake_at = None
+        return [ReportStuck(verdict)]
+
+    def _leave(self, why: str) -> list[Effect]:
+        abandoned = self.verdict if self.state in (TAKING_EVIDENCE, STOPPING) else None
+        self.state = IDLE
+        self.verdict = None
+        self._armed_at = self._suspect = self._excuse = self._wake_at = None
+        return [] if abandoned is None else [Abandon(abandoned, why)]

@@ -1,0 +1,341 @@
+"""The life of a watch, on a virtual clock."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.core.hang import HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.core.learned import TrippedLimits
+from holdfast.core.monitor import (
+    EVIDENCE_S,
+    GRACE_OVER,
+    HUNG,
+    IDLE,
+    KILLED,
+    SIGCONT,
+    SIGKILL,
+    STOPPING,
+    STUCK,
+    TAKING_EVIDENCE,
+    UNKILLABLE_S,
+    WATCHING,
+    Abandon,
+    Conclude,
+    EvidenceTaken,
+    LookAgain,
+    Looked,
+    RankGone,
+    ReportStuck,
+    Send,
+    TakeEvidence,
+    Watch,
+    raise_learned,
+)
+
+SIGTERM = 15
+LIMITS = Limits(subsequent=10.0)
+BEAT = Looked(Snapshot(armed_at=1.0, heartbeat_at=100.0), LIMITS)
+DISARMED = Looked(None, LIMITS)
+OVERDUE = Overdue(HEARTBEAT, None, 100.0, 10.0)
+
+
+def watch(signal: int = SIGKILL) -> Watch:
+    """One without memory of tripped limits."""
+    return Watch(signal, grace_s=15.0, tripped=TrippedLimits())
+
+
+def hung(signal: int = SIGKILL) -> Watch:
+    """A watch that takes evidence since 110.1."""
+    rank = watch(signal)
+    assert rank.handle(BEAT, 100.0) == []
+    assert rank.handle(BEAT, 110.1) == [LookAgain()]
+    assert rank.handle(BEAT, 110.1) == [TakeEvidence(OVERDUE, 110.1 + EVIDENCE_S)]
+    return rank
+
+
+def test_a_watch_begins_when_the_rank_is_armed() -> None:
+    """An idle watch never asks to be woken."""
+    rank = watch()
+
+    assert rank.handle(DISARMED, 5.0) == []
+    assert (rank.state, rank.next_deadline()) == (IDLE, None)
+
+    assert rank.handle(BEAT, 100.0) == []
+    assert (rank.state, rank.next_deadline()) == (WATCHING, 110.0)
+
+
+def test_it_wakes_at_the_deadline_or_after_the_shortest_limit() -> None:
+    """H-2: a clock that starts right after a look is not missed."""
+    rank = watch()
+    limits = Limits(subsequent=10.0, sections={"step": 3.0})
+
+    for now, wake_at in [(100.0, 103.0), (103.0, 106.0), (106.0, 109.0), (109.0, 110.0)]:
+        rank.handle(Looked(Snapshot(1.0, heartbeat_at=100.0), limits), now)
+        assert rank.next_deadline() == wake_at
+
+
+def test_without_limits_it_never_wakes() -> None:
+    """Nothing can run out."""
+    rank = watch()
+    rank.handle(Looked(Snapshot(1.0, heartbeat_at=100.0), Limits()), 100.0)
+
+    assert (rank.state, rank.next_deadline()) == (WATCHING, None)
+
+
+def test_one_look_is_not_enough_for_a_verdict() -> None:
+    """H-1: the page has no lock, so what one reading shows must be confirmed."""
+    rank = watch()
+    rank.handle(BEAT, 100.0)
+
+    assert rank.handle(BEAT, 110.5) == [LookAgain()]
+    assert rank.handle(Looked(Snapshot(1.0, heartbeat_at=110.4), LIMITS), 110.5) == []
+    assert rank.next_deadline() == 120.4
+
+
+def test_a_different_clock_on_the_second_look_needs_a_third() -> None:
+    """Two readings agree only on the same clock since the same instant."""
+    rank = watch()
+    limits = Limits(sections={"a": 1.0, "b": 1.0})
+    rank.handle(Looked(Snapshot(1.0), limits), 100.0)
+    a = Looked(Snapshot(1.0, sections={"a": 100.0}), limits)
+    b = Looked(Snapshot(1.0, sections={"b": 100.0}), limits)
+
+    assert rank.handle(a, 101.1) == [LookAgain()]
+    assert rank.handle(b, 101.1) == [LookAgain()]
+    found = Overdue(SECTION, "b", 100.0, 1.0)
+    assert rank.handle(b, 101.1) == [TakeEvidence(found, 101.1 + EVIDENCE_S)]
+
+
+def test_evidence_comes_before_the_signal() -> None:
+    """K-2, and a SIGKILL needs nothing after it."""
+    rank = hung()
+    assert rank.handle(EvidenceTaken(), 110.2) == []
+    assert rank.next_deadline() == 110.2
+
+    effects = rank.handle(BEAT, 110.2)
+
+    assert effects == [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGKILL, HUNG)]
+    assert rank.state == KILLED
+    assert rank.handle(RankGone(), 110.3) == []
+    assert (rank.state, rank.next_deadline()) == (IDLE, None)
+
+
+def test_evidence_that_does_not_come_does_not_hold_up_the_kill() -> None:
+    """Bounded: a second."""
+    rank = hung()
+
+    assert rank.handle(BEAT, 111.0) == []
+    assert rank.handle(BEAT, 111.1) == [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGKILL, HUNG)]
+
+
+def test_stop_is_polite_then_forced() -> None:
+    """A rank that survives the configured signal is killed when its grace runs out, once."""
+    rank = hung(SIGTERM)
+    rank.handle(EvidenceTaken(), 110.2)
+    assert rank.handle(BEAT, 110.2) == [
+        Conclude(OVERDUE),
+        Send(SIGCONT, HUNG),
+        Send(SIGTERM, HUNG),
+    ]
+    assert (rank.state, rank.next_deadline()) == (STOPPING, 125.2)
+
+    assert rank.handle(BEAT, 125.1) == []
+    assert rank.handle(BEAT, 125.2) == [Send(SIGKILL, GRACE_OVER)]
+    assert rank.handle(BEAT, 126.0) == []
+
+
+def test_a_rank_that_outlives_sigkill_is_reported_once() -> None:
+    """It sits in the kernel; nobody can end it from outside."""
+    rank = hung()
+    rank.handle(EvidenceTaken(), 110.2)
+    rank.handle(BEAT, 110.2)
+
+    assert rank.handle(BEAT, 110.2 + UNKILLABLE_S) == [ReportStuck(OVERDUE)]
+    assert (rank.state, rank.next_deadline()) == (STUCK, None)
+    assert rank.handle(BEAT, 1e6) == []
+
+
+@pytest.mark.parametrize("event", [RankGone(), DISARMED], ids=["died", "disarmed"])
+def test_a_verdict_is_dropped_where_there_is_nothing_left_to_kill(event: RankGone | Looked) -> None:
+    """A rank that died or left while evidence was taken gets no signal."""
+    rank = hung()
+
+    (abandoned,) = rank.handle(event, 110.3)
+
+    assert isinstance(abandoned, Abandon)
+    assert (rank.state, rank.next_deadline()) == (IDLE, None)
+    assert rank.handle(EvidenceTaken(), 110.4) == []
+
+
+def test_a_rank_that_was_armed_anew_in_its_grace_is_not_killed() -> None:
+    """A user's handler of the configured signal may restart training in the same process."""
+    rank = hung(SIGTERM)
+    rank.handle(EvidenceTaken(), 110.2)
+    rank.handle(BEAT, 110.2)
+    again = Looked(Snapshot(armed_at=115.0, heartbeat_at=115.0), LIMITS)
+
+    (abandoned,) = rank.handle(again, 116.0)
+
+    assert isinstance(abandoned, Abandon)
+    assert (rank.state, rank.next_deadline()) == (WATCHING, 125.0)
+    assert rank.handle(again, 125.1) == [LookAgain()]
+
+
+def test_a_heartbeat_during_the_verdict_does_not_undo_it() -> None:
+    """One verdict per watch: what was reported is carried out."""
+    rank = hung()
+    rank.handle(EvidenceTaken(), 110.5)
+    late_beat = Looked(Snapshot(armed_at=1.0, heartbeat_at=110.4), LIMITS)
+
+    assert Send(SIGKILL, HUNG) in rank.handle(late_beat, 110.5)
+
+
+def test_a_monitor_that_was_late_gives_the_delay_back() -> None:
+    """Suspended for 4 s beyond its wake-up: no verdict in the next 4 s."""
+    rank = watch()
+    rank.handle(BEAT, 100.0)
+
+    assert rank.handle(BEAT, 114.0) == []
+    assert rank.next_deadline() == 118.0
+    assert rank.handle(BEAT, 118.1) == [LookAgain()]
+    assert rank.handle(BEAT, 118.1) == [TakeEvidence(OVERDUE, 118.1 + EVIDENCE_S)]
+
+
+def test_a_little_late_is_not_late() -> None:
+    """Scheduling noise must not postpone verdicts."""
+    rank = watch()
+    rank.handle(BEAT, 100.0)
+
+    assert rank.handle(BEAT, 110.4) == [LookAgain()]
+
+
+def test_a_learned_limit_trips_once_at_one_value() -> None:
+    """The next watch with the same learned limit gets a longer one; configured ones stay."""
+    rank = watch()
+    limits = Limits(subsequent=10.0, sections={"s": 90.0}, learned=[(HEARTBEAT, None)])
+    beat = Looked(Snapshot(1.0, heartbeat_at=100.0), limits)
+    rank.handle(beat, 100.0)
+    rank.handle(beat, 110.1)
+    rank.handle(beat, 110.1)
+    rank.handle(RankGone(), 111.0)
+
+    rank.handle(Looked(Snapshot(200.0, heartbeat_at=200.0), limits), 200.0)
+    raised = raise_learned(limits, rank.tripped)
+
+    assert raised.subsequent == 20.0
+    assert raised.sections == {"s": 90.0}
+    assert rank.handle(Looked(Snapshot(200.0, heartbeat_at=200.0), limits), 215.0) == []
+
+
+HALVES = st.integers(1, 30).map(lambda n: n / 2)
+
+
+class WatchMachine(RuleBasedStateMachine):
+    """A shell that does what it is told, with a rank that does what it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.limits = Limits(initial=8.0, subsequent=5.0, sections={"a": 3.0})
+        self.watch = Watch(SIGTERM, grace_s=4.0, tripped=TrippedLimits())
+        self.snapshot: Snapshot | None = None
+        self.log: list[object] = []  # effects of the current watch
+        self.excused = False
+
+    def feed(self) -> None:
+        for _ in range(3):
+            effects = self.watch.handle(Looked(self.snapshot, self.limits), self.now)
+            self.log += effects
+            if LookAgain() not in effects:
+                return
+        raise AssertionError("asks to look again for ever")
+
+    @precondition(lambda self: self.snapshot is None)
+    @rule()
+    def arm(self) -> None:
+        self.snapshot = Snapshot(self.now)
+        self.log.clear()
+        self.excused = False
+        self.feed()
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule()
+    def disarm(self) -> None:
+        self.snapshot = None
+        self.feed()
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule()
+    def die(self) -> None:
+        self.snapshot = None
+        self.log += self.watch.handle(RankGone(), self.now)
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule()
+    def beat(self) -> None:
+        assert self.snapshot is not None
+        self.snapshot.heartbeat_at = self.now
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule(is_open=st.booleans())
+    def section(self, *, is_open: bool) -> None:
+        assert self.snapshot is not None
+        if is_open:
+            self.snapshot.sections.setdefault("a", self.now)
+        else:
+            self.snapshot.sections.pop("a", None)
+
+    @rule()
+    def evidence_arrives(self) -> None:
+        self.log += self.watch.handle(EvidenceTaken(), self.now)
+        self.feed()
+
+    @rule(seconds=HALVES)
+    def time_passes_and_the_shell_wakes_when_asked(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (wake_at := self.watch.next_deadline()) is not None and wake_at < until:
+            self.now = max(self.now, wake_at) + 2**-10
+            self.feed()
+        self.now = until
+        if self.watch.next_deadline() == until:
+            self.feed()
+
+    @rule(seconds=HALVES)
+    def the_monitor_is_frozen(self, seconds: float) -> None:
+        self.now += seconds
+        self.excused = True
+        self.feed()
+
+    @invariant()
+    def evidence_before_signals_and_each_step_once(self) -> None:
+        """K-2."""
+        steps = [type(e) for e in self.log if not isinstance(e, LookAgain)]
+        order = [TakeEvidence, Conclude, Send, Send, Send, ReportStuck]
+        if Abandon in steps:
+            steps = steps[: steps.index(Abandon)]
+        assert steps == order[: len(steps)]
+
+    @invariant()
+    def never_early_never_forgotten(self) -> None:
+        """H-1, and H-2 unless the monitor itself was held up."""
+        if self.snapshot is None:
+            assert self.watch.state == IDLE
+            return
+        verdicts = [e for e in self.log if isinstance(e, TakeEvidence)]
+        assert all(v.until - EVIDENCE_S > v.overdue.deadline for v in verdicts)
+        if self.watch.state == WATCHING and not self.excused:
+            late = overdue(self.snapshot, self.limits, self.now)
+            # What the rank did at this very instant is seen at the next wake-up.
+            wake_at = self.watch.next_deadline()
+            assert late is None or (wake_at is not None and wake_at <= late.deadline + 2**-9)
+
+    @invariant()
+    def a_verdict_in_progress_has_a_deadline(self) -> None:
+        """Nothing waits for an event that may never come."""
+        if self.watch.state in (WATCHING, TAKING_EVIDENCE, STOPPING, KILLED):
+            assert self.watch.next_deadline() is not None
+
+
+TestWatchMachine = WatchMachine.TestCase
+TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
