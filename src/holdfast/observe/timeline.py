@@ -1,0 +1,158 @@
+"""What became of each failure: when it was found, when the ranks ran again, where they went on.
+
+Pure: events in (see :mod:`holdfast.observe.event_log`), values and text out; no file, no clock.
+Instants are seconds of the monotonic clock of the node that the events come from.
+
+    fault ......... detected ......... restarted ......... resumed
+    (if recorded)   first symptom      every rank of the   (if the training says so)
+                                       next cycle started
+
+The launcher and the monitors know of detection and restart. The other two are the training's: it
+may append ``{"kind": "fault", "what", "rank", "step"}`` (injected faults) and ``{"kind": "resumed",
+"step"}`` to a file of the same form. What was not recorded is ``None``, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.core.failure import Hang, describe_exit
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One cycle that failed, and how the job went on.
+
+    Attributes:
+        cycle: The cycle that failed.
+        symptom: What was seen first, in words.
+        detected_at: When.
+        evidence_of: Ranks whose stacks were taken before they were ended.
+        evidence_at: When the last of them was.
+        fault: What was injected, in words.
+        fault_at: When.
+        fault_step: Steps done when it struck: the step it struck in, counted from 0.
+        restarted_at: When the last rank of the next cycle had been started.
+        resumed_at: When the training went on.
+        resumed_step: Steps done according to the checkpoint it went on from.
+    """
+
+    cycle: int
+    symptom: str
+    detected_at: float
+    evidence_of: tuple[int, ...] = ()
+    evidence_at: float | None = None
+    fault: str | None = None
+    fault_at: float | None = None
+    fault_step: int | None = None
+    restarted_at: float | None = None
+    resumed_at: float | None = None
+    resumed_step: int | None = None
+
+    @property
+    def began_at(self) -> float:
+        """The fault, or its detection where nobody recorded the fault."""
+        return self.detected_at if self.fault_at is None else self.fault_at
+
+    @property
+    def steps_lost(self) -> int | None:
+        """Steps that were done and had to be done again."""
+        if self.fault_step is None or self.resumed_step is None:
+            return None
+        return self.fault_step - self.resumed_step
+
+
+def recoveries(events: Iterable[Event]) -> list[Recovery]:
+    """Every cycle in which a rank failed or hung, in order; events may come in any order."""
+    by_cycle: dict[int, list[Event]] = {}
+    for event in sorted(events, key=lambda event: float(event["t"])):
+        by_cycle.setdefault(int(event["cycle"]), []).append(event)
+    found = []
+    for cycle, here in sorted(by_cycle.items()):
+        symptom = next((event for event in here if _is_symptom(event)), None)
+        if symptom is not None:
+            found.append(_recovery(cycle, here, symptom, by_cycle.get(cycle + 1, ())))
+    return found
+
+
+def _is_symptom(event: Event) -> bool:
+    if event["kind"] == "worker_exited":
+        return bool(event["exit_code"] != 0)
+    return bool(event["kind"] == "rank_overdue")
+
+
+def _recovery(
+    cycle: int, here: Sequence[Event], symptom: Event, following: Sequence[Event]
+) -> Recovery:
+    stacks = [event for event in here if event["kind"] == "evidence" and event.get("stacks")]
+    started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
+    recovery = Recovery(
+        cycle=cycle,
+        symptom=_words(symptom),
+        detected_at=float(symptom.get("detected_at", symptom["t"])),
+        evidence_of=tuple(sorted({int(event["rank"]) for event in stacks})),
+        evidence_at=max((float(event["t"]) for event in stacks), default=None),
+        restarted_at=max(started, default=None),
+    )
+    if fault := _first("fault", here):
+        recovery = replace(
+            recovery,
+            fault=f"{fault['what']} of rank {fault['rank']} at step {fault['step']}",
+            fault_at=float(fault["t"]),
+            fault_step=int(fault["step"]),
+        )
+    if resumed := _first("resumed", following):
+        recovery = replace(
+            recovery, resumed_at=float(resumed["t"]), resumed_step=int(resumed["step"])
+        )
+    return recovery
+
+
+def _first(kind: str, events: Iterable[Event]) -> Event | None:
+    return next((event for event in events if event["kind"] == kind), None)
+
+
+def _words(symptom: Event) -> str:
+    rank = f"rank {symptom['rank']}"
+    if symptom["kind"] == "worker_exited":
+        return f"{rank}: {describe_exit(int(symptom['exit_code']))}"
+    hang = Hang(
+        clock=str(symptom["clock"]),
+        name=symptom.get("name"),
+        age_s=float(symptom["age_s"]),
+        limit_s=float(symptom["limit_s"]),
+    )
+    return f"{rank} hung in {hang}" if hang.name is not None else f"{rank} hung: {hang}"
+
+
+def lines(found: Iterable[Recovery], start: float) -> list[str]:
+    """The recoveries as text for people, at most 80 columns for short names.
+
+    Args:
+        found: What :func:`recoveries` returned.
+        start: The instant to count from, seconds.
+    """
+    text = []
+    for recovery in found:
+        rows: list[tuple[float, str, str]] = []
+        if recovery.fault_at is not None:
+            rows.append((recovery.fault_at, "fault", recovery.fault or ""))
+        rows.append((recovery.detected_at, "detected", recovery.symptom))
+        if recovery.evidence_at is not None:
+            ranks = ", ".join(map(str, recovery.evidence_of))
+            rows.append((recovery.evidence_at, "evidence", f"stacks of ranks {ranks} written"))
+        if recovery.restarted_at is not None:
+            began = f"all ranks of cycle {recovery.cycle + 1} started"
+            rows.append((recovery.restarted_at, "restarted", began))
+        if recovery.resumed_at is not None:
+            lost = "" if recovery.steps_lost is None else f", {recovery.steps_lost} steps lost"
+            rows.append((recovery.resumed_at, "resumed", f"at step {recovery.resumed_step}{lost}"))
+        for at, what, words in rows:
+            since = at - recovery.began_at
+            when = f"at {at - start:7.2f} s" if at == recovery.began_at else f"+{since:9.3f} s"
+            text.append(f"  {when}   {what:<10} {words}")
+    return text

@@ -1,0 +1,112 @@
+"""The timeline is derived from event files alone."""
+
+from holdfast.observe.timeline import Recovery, lines, recoveries
+
+
+def _event(t, kind, cycle=0, **fields):
+    return {"t": t, "wall": 0.0, "kind": kind, "node": "n0", "cycle": cycle, **fields}
+
+
+def _started(t, cycle, rank):
+    return _event(t, "worker_started", cycle, local_rank=rank, rank=rank, pid=100 * cycle + rank)
+
+
+def _exited(t, cycle, rank, exit_code):
+    return _event(t, "worker_exited", cycle, local_rank=rank, rank=rank, exit_code=exit_code)
+
+
+def _overdue(t, cycle, rank, **fields):
+    hang = {"clock": "section", "name": "step", "age_s": 4.001, "limit_s": 4.0, **fields}
+    return _event(t, "rank_overdue", cycle, local_rank=rank, rank=rank, **hang)
+
+
+KILLED = [
+    _event(0.0, "launcher_started"),
+    _started(0.1, 0, 0),
+    _started(0.2, 0, 1),
+    _event(5.0, "fault", fault="kill@110:1", what="kill", rank=1, step=110),
+    _exited(5.001, 0, 1, -9),
+    _exited(5.1, 0, 0, 1),
+    _started(5.2, 1, 0),
+    _started(5.3, 1, 1),
+    _event(8.0, "resumed", 1, rank=0, step=100),
+]
+THEN_HUNG = [
+    _event(10.0, "fault", 1, fault="freeze@220:0", what="freeze", rank=0, step=220),
+    _overdue(14.01, 1, 0, detected_at=14.001),
+    _overdue(14.02, 1, 1),
+    _event(14.1, "evidence", 1, rank=1, stacks="attempt_1/1/stacks.txt"),
+    _event(14.2, "evidence", 1, rank=0, stacks="attempt_1/0/stacks.txt"),
+    _exited(14.3, 1, 0, -9),
+    _started(14.4, 2, 0),
+    _event(17.0, "resumed", 2, rank=0, step=200),
+    _exited(30.0, 2, 0, 0),
+    _event(30.0, "job_succeeded", 2),
+]
+
+
+def test_a_killed_rank_is_told_from_fault_to_resumed_step():
+    """Detected by its death; the other rank's death a moment later is no cause."""
+    (kill,) = recoveries(KILLED)
+    assert kill == Recovery(
+        cycle=0,
+        symptom="rank 1: killed by SIGKILL",
+        detected_at=5.001,
+        fault="kill of rank 1 at step 110",
+        fault_at=5.0,
+        fault_step=110,
+        restarted_at=5.3,
+        resumed_at=8.0,
+        resumed_step=100,
+    )
+    assert kill.steps_lost == 10
+
+
+def test_a_hung_rank_is_detected_when_its_monitor_says_so_not_when_it_dies():
+    """The monitor's own instant counts, not that of the launcher's note."""
+    _, hang = recoveries(KILLED + THEN_HUNG)
+    assert hang.symptom == "rank 0 hung in section 'step': 4.0 s, limit 4 s"
+    assert hang.detected_at == 14.001
+    assert hang.evidence_of == (0, 1)
+    assert hang.steps_lost == 20
+
+
+def test_heartbeats_have_no_section_to_name():
+    """The clock that ran out is named instead."""
+    (hang,) = recoveries([_overdue(9.0, 0, 1, clock="heartbeat", name=None)])
+    assert hang.symptom == "rank 1 hung: heartbeat: 4.0 s, limit 4 s"
+    assert hang.detected_at == 9.0
+
+
+def test_the_order_of_events_does_not_matter():
+    """Files of several processes are read one after the other."""
+    events = KILLED + THEN_HUNG
+    assert recoveries(reversed(events)) == recoveries(events)
+
+
+def test_what_nobody_recorded_is_not_guessed():
+    """Without the training's own notes the timeline starts at detection."""
+    (end,) = recoveries([_started(0.0, 0, 0), _exited(3.0, 0, 0, 7)])
+    assert (end.fault_at, end.restarted_at, end.resumed_at, end.steps_lost) == (None,) * 4
+    assert end.began_at == 3.0
+    assert lines([end], start=0.0) == ["  at    3.00 s   detected   rank 0: exit code 7"]
+
+
+def test_a_run_without_failures_has_no_timeline():
+    """Ranks that end with exit code 0 are no failure."""
+    assert recoveries([_started(0.0, 0, 0), _exited(9.0, 0, 0, 0)]) == []
+
+
+def test_the_text_counts_from_the_start_and_then_from_each_fault():
+    """What a person reads at the end of ``make demo``."""
+    assert lines(recoveries(KILLED + THEN_HUNG), start=0.0) == [
+        "  at    5.00 s   fault      kill of rank 1 at step 110",
+        "  +    0.001 s   detected   rank 1: killed by SIGKILL",
+        "  +    0.300 s   restarted  all ranks of cycle 1 started",
+        "  +    3.000 s   resumed    at step 100, 10 steps lost",
+        "  at   10.00 s   fault      freeze of rank 0 at step 220",
+        "  +    4.001 s   detected   rank 0 hung in section 'step': 4.0 s, limit 4 s",
+        "  +    4.200 s   evidence   stacks of ranks 0, 1 written",
+        "  +    4.400 s   restarted  all ranks of cycle 2 started",
+        "  +    7.000 s   resumed    at step 200, 20 steps lost",
+    ]
