@@ -72,7 +72,7 @@ def test_an_unknown_section_is_a_key_error() -> None:
 
 
 def test_a_limit_that_tripped_is_doubled_once_it_comes_back() -> None:
-    """Equal or shorter limits of the same clock are raised, longer ones and other clocks are not."""
+    """Equal or shorter limits of the same clock are raised; nothing else is."""
     guard = TrippedLimits()
     guard.tripped("section", "step", 3.0)
 

@@ -1,0 +1,187 @@
+"""Value types of the hang-detection API, under the names that programs import.
+
+What travels between a rank and its monitor is JSON (``wire/frames.py``) and the page; the message
+classes below are kept so that code which names them goes on working. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.config import FaultToleranceConfig
+
+FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR = "FT_RANK_MONITOR_IPC_SOCKET"
+"""Names the variable with the path of the socket of the rank's monitor."""
+FT_LAUNCHER_IPC_SOCKET_ENV_VAR = "FT_LAUNCHER_IPC_SOCKET"
+"""Names the variable with the path of the launcher's socket for workload control requests."""
+
+
+@dataclass
+class RankInfo:
+    """Which process a rank is. ``local_rank`` is -1 where nobody said."""
+
+    global_rank: int
+    local_rank: int
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+
+def _text(limit_s: float | None) -> str:
+    return "None" if limit_s is None else f"{limit_s:.2f}"
+
+
+@dataclass
+class HeartbeatTimeouts:
+    """Limits of the heartbeat clocks; ``None``: never.
+
+    Attributes:
+        initial: From ``init_workload_monitoring`` to the first heartbeat.
+        subsequent: Between heartbeats.
+        were_calculated: Both come from measured intervals.
+    """
+
+    initial: float | None = None
+    subsequent: float | None = None
+    were_calculated: bool | None = None
+
+    @property
+    def are_valid(self) -> bool:
+        """Both limits are numbers."""
+        return self.initial is not None and self.subsequent is not None
+
+    def __str__(self) -> str:
+        return (
+            f"HeartbeatTimeouts(initial={_text(self.initial)}, "
+            f"subsequent={_text(self.subsequent)}, were_calculated={self.were_calculated})"
+        )
+
+
+@dataclass
+class SectionTimeouts:
+    """Limits of sections and of the time outside them; ``None``: never.
+
+    Attributes:
+        section: Per section name. The names are the sections that are monitored at all.
+        out_of_section: While no section is open.
+        calculated_sections: Names whose limit comes from measured intervals.
+        is_out_of_section_calculated: The same for ``out_of_section``.
+    """
+
+    section: Mapping[str, float | None] = field(default_factory=dict)
+    out_of_section: float | None = None
+    calculated_sections: set[str] = field(default_factory=set)
+    is_out_of_section_calculated: bool = False
+
+    def __post_init__(self) -> None:
+        self.calculated_sections = set(self.calculated_sections)
+
+    @property
+    def were_calculated(self) -> bool:
+        """All limits come from measured intervals."""
+        return self.is_out_of_section_calculated and self.calculated_sections >= set(self.section)
+
+    @property
+    def are_valid(self) -> bool:
+        """All limits are numbers."""
+        return self.out_of_section is not None and None not in self.section.values()
+
+    def __str__(self) -> str:
+        sections = ", ".join(f"{name!r}: {_text(s)}" for name, s in self.section.items())
+        return (
+            f"SectionTimeouts(section={{{sections}}}, "
+            f"out_of_section={_text(self.out_of_section)}, "
+            f"calculated_sections={sorted(self.calculated_sections)}, "
+            f"is_out_of_section_calculated={self.is_out_of_section_calculated})"
+        )
+
+
+class SectionAction(Enum):
+    """What happens to a section."""
+
+    OPEN = 1
+    CLOSE = 2
+    CLOSE_ALL = 3
+
+
+@dataclass
+class AuthkeyMsg:
+    """A client proves that it may talk; here the kernel does (``SO_PEERCRED``)."""
+
+    authkey: str = ""
+
+
+@dataclass
+class InitMsg:
+    """A rank asks to be monitored."""
+
+    rank_info: RankInfo
+    iteration: int | None = None
+    num_warmup_iters: int | None = None
+
+
+@dataclass
+class HeartbeatMsg:
+    """A rank is alive."""
+
+    rank: int
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class SectionMsg:
+    """A rank opens or closes a section; ``section`` is ``None`` for ``CLOSE_ALL``."""
+
+    rank: int
+    section: str | None = None
+    action: SectionAction = SectionAction.OPEN
+    iteration: int | None = None
+
+
+@dataclass
+class UpdateConfigMsg:
+    """New limits; ``None`` leaves what is in force."""
+
+    hb_timeouts: HeartbeatTimeouts | None = None
+    section_timeouts: SectionTimeouts | None = None
+    current_cycle: int | None = None
+
+
+@dataclass
+class OkMsg:
+    """All went well; answers to ``InitMsg`` carry the configuration."""
+
+    cfg: FaultToleranceConfig | None = None
+
+
+@dataclass
+class ErrorMsg:
+    """Something went wrong."""
+
+    cause: str = "<not set>"
+
+
+class WorkloadAction(Enum):
+    """What a rank can ask its launcher for. It takes effect at the next restart."""
+
+    Continue = 0
+    ExcludeThisNode = 1
+    ShutdownWorkload = 2
+
+
+@dataclass
+class WorkloadControlRequest:
+    """A request to the launcher: what, and why."""
+
+    action: WorkloadAction
+    description: str = "<not set>"
+
+    def __str__(self) -> str:
+        return (
+            f"WorkloadControlRequest(action={self.action.name}, description={self.description!r})"
+        )

@@ -1,0 +1,91 @@
+"""Making and mapping the page of a rank."""
+
+import stat
+
+import pytest
+
+from holdfast.host.page import PageError, create_page, map_page, private_page
+from holdfast.wire import page as layout
+
+
+def test_what_the_rank_stores_is_seen_by_a_reader(tmp_path) -> None:
+    """One writer, many readers, one file."""
+    path = str(tmp_path / "c3_r0.page")
+    create_page(path, 3)
+    writer, reader = map_page(path, writable=True), map_page(path, writable=False)
+
+    writer.store_names(["step", "größer"])
+    writer.words[layout.HEARTBEAT_AT] = 12.5
+
+    assert reader.words[layout.CYCLE] == 3.0
+    assert reader.words[layout.HEARTBEAT_AT] == 12.5
+    assert reader.names() == ["step", "größer"]
+    with pytest.raises(TypeError):
+        reader.words[0] = 1.0
+    reader.close()
+    writer.close()
+
+
+def test_a_fresh_page_is_armed_by_nobody(tmp_path) -> None:
+    """Its reader finds no rank, no section and no limit, and only the user can open it."""
+    path = tmp_path / "c0_r0.page"
+    create_page(str(path), 0)
+    page = map_page(str(path), writable=False)
+    assert page.words[layout.ARMED_AT] == 0.0
+    assert page.words[layout.LIMITS_VERSION] == 0.0
+    assert page.names() == []
+    page.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_page_made_again_does_not_disturb_those_who_have_the_old_one(tmp_path) -> None:
+    """A straggler of the last cycle cannot write into the page of the next."""
+    path = str(tmp_path / "page")
+    create_page(path, 0)
+    old = map_page(path, writable=True)
+    create_page(path, 1)
+    new = map_page(path, writable=False)
+    old.words[layout.HEARTBEAT_AT] = 1.0
+    assert (old.words[layout.CYCLE], new.words[layout.CYCLE]) == (0.0, 1.0)
+    assert new.words[layout.HEARTBEAT_AT] == 0.0
+    assert [each.name for each in tmp_path.iterdir()] == ["page"]
+    old.close()
+    new.close()
+
+
+def test_what_is_no_page_is_refused(tmp_path) -> None:
+    """The message names the file and what is wrong with it."""
+    with pytest.raises(PageError, match=r"none' cannot be mapped: No such file"):
+        map_page(str(tmp_path / "none"), writable=False)
+
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(PageError, match=r"short' has 1 bytes, expected 32768"):
+        map_page(str(tmp_path / "short"), writable=False)
+
+    (tmp_path / "other").write_bytes(bytes(layout.PAGE_BYTES))
+    with pytest.raises(PageError, match="layout 0, this process knows 1"):
+        map_page(str(tmp_path / "other"), writable=False)
+
+    with pytest.raises(PageError, match="cannot be made: No such file"):
+        create_page(str(tmp_path / "no" / "page"), 0)
+
+
+@pytest.mark.parametrize("names", [[str(i) for i in range(249)], ["x" * 30_000]])
+def test_more_names_than_fit_are_refused(names) -> None:
+    """Nothing is cut off silently."""
+    page = private_page()
+    with pytest.raises(PageError, match="too many: a rank can have 248"):
+        page.store_names(names)
+
+
+def test_a_damaged_table_of_names_is_no_names(tmp_path) -> None:
+    """A reader never fails because of what a rank wrote."""
+    page = private_page()
+    page.store_names(["a", "b"])
+    page.words[layout.N_SECTIONS] = 3.0
+    assert page.names() == []
+    page.words[layout.N_SECTIONS] = 2.0
+    page.words[layout.NAMES_BYTES] = 4.0
+    assert page.names() == []
+    page.words[layout.NAMES_BYTES] = float("nan")
+    assert page.names() == []
