@@ -1,0 +1,132 @@
+"""What a monitor makes of a page, whatever the rank was doing or has done to it."""
+
+import math
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.hang import (
+    HEARTBEAT,
+    INITIAL_HEARTBEAT,
+    OUTSIDE_SECTIONS,
+    SECTION,
+    Limits,
+    next_deadline,
+    overdue,
+)
+from holdfast.host.page import Page, private_page
+from holdfast.wire import page as layout
+from holdfast.wire.page_view import PageView
+
+
+def armed_page() -> Page:
+    """One rank with two sections, as the client leaves it."""
+    page = private_page()
+    words = page.words
+    page.store_names(["step", "checkpoint"])
+    words[layout.LIMIT_INITIAL] = 10.0
+    words[layout.LIMIT_HEARTBEAT] = 5.0
+    words[layout.LIMIT_OUTSIDE] = math.inf
+    words[layout.slot(0) + layout.LIMIT] = 3.0
+    words[layout.slot(1) + layout.LIMIT] = math.inf
+    words[layout.LIMITS_VERSION] = 2.0
+    words[layout.ITERATION] = -1.0
+    words[layout.OUTSIDE_SINCE] = 100.0
+    words[layout.ARMED_AT] = 100.0
+    return page
+
+
+def view(page: Page) -> PageView:
+    """As the monitor reads it."""
+    return PageView(page.words, page.names)
+
+
+def test_an_unarmed_page_shows_nobody() -> None:
+    """Not even a rank with everything else in place."""
+    page = armed_page()
+    page.words[layout.ARMED_AT] = 0.0
+
+    assert view(page).snapshot() is None
+    assert view(private_page()).snapshot() is None
+    assert view(private_page()).limits() == Limits()
+
+
+def test_an_armed_page_shows_clocks_and_limits() -> None:
+    """Infinity is "no limit", zero is "not running"."""
+    page = armed_page()
+    page.words[layout.slot(1) + layout.OPENED_AT] = 104.0
+    page.words[layout.OUTSIDE_SINCE] = 0.0
+    shown = view(page)
+    snapshot = shown.snapshot()
+
+    assert snapshot is not None
+    assert (snapshot.armed_at, snapshot.heartbeat_at, snapshot.outside_since) == (100.0, None, None)
+    assert snapshot.sections == {"checkpoint": 104.0}
+    assert shown.limits() == Limits(10.0, 5.0, None, {"step": 3.0, "checkpoint": None})
+    assert shown.iteration is None
+
+
+def test_learned_limits_are_marked() -> None:
+    """The guard applies to these alone."""
+    page = armed_page()
+    page.words[layout.LEARNED_HEARTBEAT] = 1.0
+    page.words[layout.LEARNED_OUTSIDE] = 1.0
+    page.words[layout.slot(0) + layout.LEARNED] = 1.0
+
+    assert view(page).limits().learned == {
+        (INITIAL_HEARTBEAT, None),
+        (HEARTBEAT, None),
+        (OUTSIDE_SECTIONS, None),
+        (SECTION, "step"),
+    }
+
+
+def test_half_written_limits_leave_the_old_ones_in_force() -> None:
+    """A rank that was stopped in the middle of the change included."""
+    page = armed_page()
+    shown = view(page)
+    assert shown.limits().sections["step"] == 3.0
+
+    page.words[layout.LIMITS_VERSION] = 3.0
+    page.words[layout.slot(0) + layout.LIMIT] = 99.0
+    assert shown.limits().sections["step"] == 3.0
+
+    page.words[layout.LIMITS_VERSION] = 4.0
+    assert shown.limits().sections["step"] == 99.0
+
+
+def test_warm_up_lasts_until_its_iteration() -> None:
+    """And is no excuse for a rank that reports no iterations."""
+    page = armed_page()
+    page.words[layout.WARM_UNTIL] = 5.0
+    warm = []
+    for iteration in (-1.0, 0.0, 4.0, 5.0):
+        page.words[layout.ITERATION] = iteration
+        snapshot = view(page).snapshot()
+        assert snapshot is not None
+        warm.append(snapshot.warming_up)
+
+    assert warm == [False, True, True, False]
+
+
+WILD = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, 1.0, 2.0, 100.0])
+
+
+@given(seed=st.integers(0, 2**32), words=st.lists(WILD, min_size=60, max_size=60))
+def test_no_page_upsets_the_reader(seed: int, words: list[float]) -> None:
+    """A rank that scribbled over its memory cannot take its monitor down."""
+    page = armed_page()
+    for index, word in enumerate(words):
+        if random.Random(seed + index).random() < 0.3:
+            page.words[index] = word
+    shown = view(page)
+    snapshot = shown.snapshot()
+    limits = shown.limits()
+
+    assert isinstance(shown.pid + shown.start_ticks + shown.dump_signal + shown.global_rank, int)
+    assert shown.iteration is None or shown.iteration >= 0
+    if snapshot is not None:
+        deadline = next_deadline(snapshot, limits)
+        assert deadline is None or math.isfinite(deadline) or deadline == math.inf
+        overdue(snapshot, limits, now=1e6)
