@@ -47,27 +47,11 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class WorkerStarted:
-    """A rank's process exists."""
-
-    local_rank: int
-    pid: int
-
-
-@dataclass(frozen=True)
 class WorkerExited:
     """A rank's process is gone and reaped; ``exit_code`` is -N for death by signal N."""
 
     local_rank: int
     exit_code: int
-
-
-@dataclass(frozen=True)
-class RankOverdue:
-    """A rank's monitor found it hung, and is about to end it."""
-
-    local_rank: int
-    summary: str
 
 
 @dataclass(frozen=True)
@@ -112,9 +96,7 @@ class TimePassed:
 
 Event = (
     Begin
-    | WorkerStarted
     | WorkerExited
-    | RankOverdue
     | RankReportedIn
     | MonitorExited
     | ControlRequested
@@ -162,12 +144,19 @@ class StartMonitor:
 
 
 @dataclass(frozen=True)
-class ReportFailure:
-    """A cycle failed: explain the first cause, and whether a restart follows."""
+class FailureSeen:
+    """The first rank of a cycle failed; the others are being stopped."""
+
+    local_rank: int
+    will_restart: bool
+
+
+@dataclass(frozen=True)
+class Explain:
+    """A cycle failed and all its ends are known: say what the first cause was."""
 
     cycle: int
-    local_rank: int
-    restarts: bool
+    will_restart: bool
 
 
 @dataclass(frozen=True)
@@ -197,7 +186,17 @@ class Finish:
     exit_code: int
 
 
-Effect = StartCycle | SignalRanks | KillRanks | Sweep | StartMonitor | ReportFailure | Note | Finish
+Effect = (
+    StartCycle
+    | SignalRanks
+    | KillRanks
+    | Sweep
+    | StartMonitor
+    | FailureSeen
+    | Explain
+    | Note
+    | Finish
+)
 
 
 class Phase(enum.Enum):
@@ -232,7 +231,7 @@ class Node:
     cycle: int = field(default=-1, init=False)
     alive: set[int] = field(default_factory=set, init=False)
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
-    _failed_first: int | None = field(default=None, init=False)
+    _failed: bool = field(default=False, init=False)
     _will_restart: bool = field(default=False, init=False)
     _signalled: bool = field(default=False, init=False)
     _interrupts: int = field(default=0, init=False)
@@ -260,14 +259,10 @@ class Node:
         match event:
             case Begin():
                 self._start_cycle(now, effects)
-            case WorkerStarted():
-                pass
             case WorkerExited(local_rank, exit_code):
                 self._on_exit(local_rank, exit_code, now, effects)
             case RankReportedIn():
                 self._report_in_by = None
-            case RankOverdue():
-                pass  # its monitor ends the rank; the exit is what counts
             case MonitorExited(local_rank):
                 self._on_monitor_exit(local_rank, now, effects)
             case ControlRequested():
@@ -297,7 +292,7 @@ class Node:
         self.cycle += 1
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
-        self._failed_first = None
+        self._failed = False
         self._will_restart = False
         if self.cycle == 0 and self.report_in_s is not None:
             self._report_in_by = now + self.report_in_s
@@ -309,9 +304,9 @@ class Node:
         self.alive.discard(local_rank)
         self._exit_codes[local_rank] = exit_code
         if self.phase is Phase.RUNNING and exit_code != 0:
-            self._failed_first = local_rank
+            self._failed = True
             self._will_restart = self.restarts.take(now)
-            effects.append(ReportFailure(self.cycle, local_rank, self._will_restart))
+            effects.append(FailureSeen(local_rank, self._will_restart))
             self.phase = Phase.STOPPING
             if self.alive:
                 effects.append(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
@@ -408,18 +403,24 @@ class Node:
         succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
         actions = {request.action for request in self._requests}
         self._requests.clear()
+        failed, failed_cycle = self._failed, self.cycle
+        end: End | None = None
         if succeeded:
-            self._finish(End.SUCCEEDED, effects)
+            end = End.SUCCEEDED
         elif self._signalled:
-            self._finish(End.SIGNALLED, effects)
+            end = End.SIGNALLED
         elif "ShutdownWorkload" in actions:
-            self._finish(End.SHUT_DOWN, effects)
+            end = End.SHUT_DOWN
         elif "ExcludeThisNode" in actions:
-            self._finish(End.EXCLUDED, effects)
-        elif self._will_restart:
+            end = End.EXCLUDED
+        elif not self._will_restart:
+            end = End.FAILED
+        if end is None:  # the ranks first: nothing on the way to their start waits for words
             self._start_cycle(now, effects)
-        else:
-            self._finish(End.FAILED, effects)
+        if failed:
+            effects.append(Explain(failed_cycle, will_restart=end is None))
+        if end is not None:
+            self._finish(end, effects)
 
     def _finish(self, end: End, effects: list[Effect]) -> None:
         self.phase = Phase.DONE

@@ -7,7 +7,9 @@ the main thread: a death signal fires when the *thread* that started a process e
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,6 +91,25 @@ def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def end(pid: int) -> None:
+    """SIGKILL a child that does nothing worth waiting for, and reap it."""
+    send_signal(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def await_death(pid: int, timeout_s: float) -> bool:
+    """Wait until a process has ended; False: not within ``timeout_s``."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
 
 
 def descendants(root: int | None = None, leave: frozenset[int] = frozenset()) -> list[int]:

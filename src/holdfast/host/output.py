@@ -108,7 +108,8 @@ class OutputPump:
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
         self._errands: deque[Callable[[], None]] = deque()
-        self._closing = False
+        self._closing = False  # the thread is to stop
+        self._closed = False  # nobody may ask for anything any more
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
         self._thread.start()
 
@@ -120,6 +121,10 @@ class OutputPump:
             self._epoll.register(stream.source, select.EPOLLIN)
 
         self._do(register)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write our own ``data`` to ``descriptor``, in order with what the ranks write."""
+        self._do(lambda: _write(descriptor, data))
 
     def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
         """Wait until all that was written to ``streams`` so far has been passed on.
@@ -142,7 +147,9 @@ class OutputPump:
         return done.wait(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Pass on what is there and stop; gives up after ``timeout_s``."""
+        """Pass on what is there and stop; gives up after ``timeout_s``. Nothing the second time."""
+        if self._closed:
+            return
 
         def drain_all() -> None:
             for stream in list(self._streams.values()):
@@ -151,9 +158,16 @@ class OutputPump:
             self._closing = True
 
         self._do(drain_all)
+        self._closed = True
         self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._epoll.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def _do(self, errand: Callable[[], None]) -> None:
+        if self._closed:
+            return
         self._errands.append(errand)
         with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
             os.write(self._wake_write, b"\0")
@@ -172,9 +186,6 @@ class OutputPump:
                         self._errands.popleft()()
                 elif (stream := self._streams.get(descriptor)) and not stream.pump():
                     self._remove(stream)
-        self._epoll.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -193,6 +193,18 @@ def find_marked(prefix: str) -> list[int]:
     return [pid for pid in pids if pid != own and _is_marked(pid, needle)]
 
 
+def markers() -> set[str]:
+    """Every marker that some process of this host carries, as far as we may look."""
+    needle = _needle("")
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            _, _, rest = (b"\0" + (_read(f"/proc/{name}/environ") or b"")).partition(needle)
+            if rest:
+                found.add(rest.partition(b"\0")[0].decode(errors="replace"))
+    return found
+
+
 def sweep(prefix: str, bound_s: float = 10.0) -> int:
     """SIGKILL every marked process until two passes in a row find none.
 

@@ -22,7 +22,7 @@ CANNOT_START = 127
 
 
 def prctl(option: int, value: int) -> bool:
-    """Call Linux's prctl(2) with one argument; False where it is not to be had.
+    """Ask Linux's process control for one thing; False where it is not to be had.
 
     Goes through ``_ctypes``, the module under ctypes, which costs nothing to import; the public one
     adds 7 ms to every restart.

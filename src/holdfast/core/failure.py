@@ -1,0 +1,135 @@
+"""Say why a rank ended, and which end was the cause of all others.
+
+Pure: facts in, words out. The first cause is the failure that *began* first and was not asked for.
+Order is by what the launcher observed, to the millisecond; the time stamps in error files are whole
+seconds written by different processes and say nothing about order. Two corrections:
+
+- A hang began when it was found, before its rank was killed and its peers lost their connections.
+- A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
+  peers see its sockets close earlier and may fail and be reported first.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+FREEING_S_PER_GIB = 0.2
+"""How long the kernel may take to free the memory of a killed process, at most, as measured."""
+
+
+@dataclass(frozen=True)
+class Hang:
+    """What a rank's monitor found before it ended the rank.
+
+    ``clock`` is "section", "heartbeat", ...; ``name`` the section; ages and limits in seconds;
+    ``found_at`` monotonic seconds.
+    """
+
+    clock: str
+    name: str | None
+    age_s: float
+    limit_s: float
+    found_at: float = 0.0
+
+    def __str__(self) -> str:
+        what = f"section {self.name!r}" if self.name is not None else self.clock
+        return f"{what}: {self.age_s:.1f} s, limit {self.limit_s:g} s"
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How one rank ended, with everything that could be learned about why.
+
+    Attributes:
+        exit_code: As of the process; -N: killed by signal N.
+        ended_at: Monotonic seconds.
+        asked: We told it to stop, and this is how it did.
+        hang: Its monitor ended it.
+        error: What the rank wrote to its error file (type and message), if anything.
+        traceback: From the same file.
+        last_lines: The end of its stderr.
+        oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
+        peak_rss_kib: Largest resident size.
+    """
+
+    local_rank: int
+    rank: int
+    pid: int
+    exit_code: int
+    ended_at: float
+    asked: bool = False
+    hang: Hang | None = None
+    error: str | None = None
+    traceback: str | None = None
+    last_lines: Sequence[str] = ()
+    oom_kills: Sequence[str] = ()
+    peak_rss_kib: int = 0
+
+    @property
+    def began_at(self) -> float:
+        """When its failure began, as well as can be known."""
+        if self.hang is not None:
+            return self.hang.found_at
+        if self.exit_code == -signal.SIGKILL:
+            return self.ended_at - FREEING_S_PER_GIB * self.peak_rss_kib / 2**20
+        return self.ended_at
+
+
+def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
+    """An end like this is what our signals led to; SIGKILL counts only if it was ours."""
+    if exit_code == -signal.SIGKILL:
+        return signal.SIGKILL in signals_sent
+    return bool(signals_sent)
+
+
+def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
+    """The end that caused the others: the failure that began first and nobody asked for."""
+    failures = [end for end in ends if end.exit_code != 0 and not end.asked]
+    return min(failures, key=lambda end: end.began_at, default=None)
+
+
+def describe_exit(exit_code: int) -> str:
+    """``exit code 3``, ``killed by SIGSEGV``."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    return f"killed by {signal_name(-exit_code)}"
+
+
+def signal_name(signum: int) -> str:
+    """``SIGTERM``; ``signal 41`` where a signal has no name."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
+
+
+_SIGNAL_HINTS: dict[int, str] = {
+    signal.SIGSEGV: "segmentation fault in native code",
+    signal.SIGBUS: "bus error: often /dev/shm or a memory-mapped file's disk is full",
+    signal.SIGABRT: "abort: an uncaught C++ exception or a failed assertion, see its last lines",
+    signal.SIGFPE: "arithmetic fault in native code",
+    signal.SIGILL: "illegal instruction: a binary built for another processor",
+}
+
+
+def explain(end: RankEnd) -> str:
+    """One line: how the rank ended, and why, as far as it is known."""
+    how = describe_exit(end.exit_code)
+    if end.hang is not None:
+        return f"hung ({end.hang}); {how} by its monitor"
+    text = "\n".join((end.error or "", *end.last_lines))
+    if end.exit_code == -signal.SIGKILL:
+        if end.oom_kills:
+            return (
+                f"out of memory: {how} by the kernel (out-of-memory kill in this "
+                f"{end.oom_kills[0]}; it had used {end.peak_rss_kib / 1024:.0f} MiB)"
+            )
+        return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
+    if "OutOfMemoryError" in text or "CUDA out of memory" in text:
+        return f"out of GPU memory: {how}"
+    if "MemoryError" in text:
+        return f"out of host memory: {how}"
+    hint = _SIGNAL_HINTS.get(-end.exit_code)
+    return f"{how} ({hint})" if hint else how

@@ -1,0 +1,106 @@
+"""Words for a hang: what happened, to whom, with which numbers, what is done, what can be changed.
+
+Pure. One record is shown three ways: as one line for the log, as a report for people, as JSON.
+Lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import hang
+from holdfast.core.hang import Overdue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+_OPTION = {
+    hang.INITIAL_HEARTBEAT: "--ft-initial-rank-heartbeat-timeout",
+    hang.HEARTBEAT: "--ft-rank-heartbeat-timeout",
+    hang.SECTION: "--ft-rank-section-timeouts",
+    hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
+}
+_TEN_S = 10.0
+
+
+def seconds(value: float) -> str:
+    """A duration as people read it: ``312.4 s``, ``0.25 s``."""
+    return f"{value:.1f} s" if value >= _TEN_S else f"{value:.2f} s"
+
+
+def what(overdue: Overdue, now: float) -> str:
+    """Which clock, how old, and how old it may become."""
+    age = seconds(overdue.age_s(now))
+    text = {
+        hang.INITIAL_HEARTBEAT: f"Did not get initial heartbeat for {age}",
+        hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
+        hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
+        hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
+    }[overdue.clock]
+    return f"{text}, limit {seconds(overdue.limit_s)}"
+
+
+def advice(overdue: Overdue, *, learned: bool) -> str:
+    """What to change if the rank was just slow."""
+    if learned:
+        return "The limit was learned from this job; the next one will be at least twice as long"
+    twice = f"{2.0 * overdue.limit_s:.6g}"
+    value = twice if overdue.name is None else f"{overdue.name}:{twice}"
+    return f"To allow longer: {_OPTION[overdue.clock]} {value}"
+
+
+def who(record: Mapping[str, Any]) -> str:
+    """The rank, in the words used everywhere."""
+    return f"rank {record['rank']} (pid {record['pid']}, node {record['node']})"
+
+
+def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str) -> str:
+    """The text of an incident. ``record`` has the fields of its JSON."""
+    return "\n".join(
+        [
+            f"{who(record)} is hung: {what(overdue, now)}.",
+            "",
+            f"time            {record['time']}",
+            f"cycle           {record['cycle']}",
+            f"local rank      {record['local_rank']}",
+            f"iteration       {_or_unknown(record['iteration'], 'not reported')}",
+            f"open sections   {_sections(record['open_sections'])}",
+            f"process         {_process(record['process'])}",
+            f"evidence        {_evidence(record)}",
+            *_actions(record["actions"]),
+            "",
+            advice(overdue, learned=record["learned"]) + ".",
+            "",
+            stacks.rstrip() or f"No stacks: {record['why_not']}.",
+            "",
+        ]
+    )
+
+
+def _or_unknown(value: Any, unknown: str) -> str:
+    return unknown if value is None else str(value)
+
+
+def _sections(sections: Mapping[str, float]) -> str:
+    if not sections:
+        return "none"
+    return ", ".join(f"{name} for {seconds(age_s)}" for name, age_s in sections.items())
+
+
+def _process(state: Mapping[str, Any] | None) -> str:
+    if state is None:
+        return "gone"
+    asleep = f" in {state['wchan']}" if state["wchan"] else ""
+    mib = state["rss_kib"] / 1024
+    return f"state {state['state']}{asleep}, {state['threads']} threads, {mib:.0f} MiB resident"
+
+
+def _evidence(record: Mapping[str, Any]) -> str:
+    stopped = "; the rank was stopped (SIGSTOP?)" if record["was_stopped"] else ""
+    if record["why_not"] is not None:
+        return f"no stacks: {record['why_not']}{stopped}"
+    return f"stacks in {record['stacks']}, took {seconds(record['took_s'])}{stopped}"
+
+
+def _actions(actions: Sequence[str]) -> list[str]:
+    return [f"{'' if index else 'done':<16}{action}" for index, action in enumerate(actions)]

@@ -1,0 +1,354 @@
+"""The launcher of one node at work: feeds :mod:`holdfast.core.node` and does what it says.
+
+One thread on one epoll waits for signals (SIGCHLD: a process has ended), for monitors, for requests
+of ranks, and for the machine's deadline. Output and event files have threads of their own, because
+terminals and disks may be slow. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.core import node as machine
+from holdfast.core.failure import Hang, first_cause
+from holdfast.core.never import assert_never
+from holdfast.fault_tolerance import report
+from holdfast.fault_tolerance.console import LOGGER, PumpHandler
+from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.fault_tolerance.monitors import Monitors, socket_path
+from holdfast.fault_tolerance.plan import LaunchPlan
+from holdfast.fault_tolerance.ranks import Rank, Ranks, write_error_file
+from holdfast.host import child, clock, page, run_dirs
+from holdfast.host.loop import Loop
+from holdfast.host.output import OutputPump
+from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
+from holdfast.wire.frames import Message
+
+_STDERR = 2
+_LAST_SWEEP_S = 2.0
+"""How long the launcher's exit waits for processes that do not die of SIGKILL."""
+_OUTPUT_DRAIN_S = 5.0
+"""How long the launcher's exit waits for a console that does not take the last output."""
+
+
+class LocalElasticAgent:
+    """Runs the ranks of this node to their end. Use once, from the main thread."""
+
+    def __init__(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+        """Make folders and files, start nothing.
+
+        Raises:
+            OSError: A folder or file cannot be made.
+        """
+        self._plan = plan
+        self._environ = environ
+        self._node_name = socket.gethostname()
+        self._job = run_dirs.new_job()
+        self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
+        self._runtime_dir = run_dirs.make_runtime_dir(self._job)
+        (self.run_dir / "incidents").mkdir()
+        self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
+        self._machine = machine.Node(
+            nproc=plan.nproc_per_node,
+            max_restarts=plan.max_restarts,
+            stop_grace_s=plan.workers_stop_timeout_s,
+            signal_grace_s=plan.term_timeout_s,
+            report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
+        )
+        self._pump = OutputPump()
+        self._loop = Loop()
+        self._monitors = Monitors(self._loop, self._on_monitor_message)
+        self._ranks: Ranks | None = None
+        self._past: dict[int, Ranks] = {}
+        self._sweeping = False
+        self._finish: machine.Finish | None = None
+        self._launcher_socket = os.path.join(  # noqa: PTH118
+            self._runtime_dir, f"_ft_launcher{os.getpid()}.socket"
+        )
+
+    def run(self) -> int:
+        """Start the ranks, restart them when they fail, and return the launcher's exit code."""
+        plan = self._plan
+        handler = PumpHandler(self._pump, _STDERR, self._node_name)
+        LOGGER.addHandler(handler)
+        LOGGER.setLevel(plan.log_level)
+        LOGGER.propagate = False
+        for warning in plan.warnings:
+            LOGGER.warning("%s", warning)
+        if ended := run_dirs.end_orphaned_processes():
+            LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
+        run_dirs.remove_orphaned_runtime_dirs()
+        child.become_subreaper()
+        self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
+        try:
+            with self._loop as loop:
+                loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
+                loop.on_signals(
+                    plan.signals_to_handle, lambda signum: self._feed(machine.SignalArrived(signum))
+                )
+                control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
+                try:
+                    self._feed(machine.Begin())
+                    loop.run(self._machine.next_deadline, lambda: self._feed(machine.TimePassed()))
+                finally:
+                    control.close()
+                    self._monitors.close()
+                    self._end_everything()
+        finally:
+            self._clean_up()
+            LOGGER.removeHandler(handler)
+            self._pump.close(_OUTPUT_DRAIN_S)
+        return self._finish.exit_code if self._finish else 1
+
+    # ------------------------------------------------------------ events in
+    def _feed(self, event: machine.Event) -> None:
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._do(effect)
+
+    def _reap(self) -> None:
+        for reaped in child.reap():
+            if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
+                rank.ended(reaped)
+                local_rank = rank.place.local_rank
+                self._event(
+                    "worker_exited",
+                    local_rank=local_rank,
+                    rank=rank.place.rank,
+                    pid=rank.pid,
+                    exit_code=reaped.exit_code,
+                    signal=-reaped.exit_code if reaped.exit_code < 0 else None,
+                )
+                self._feed(machine.WorkerExited(local_rank, reaped.exit_code))
+            elif (watched := self._monitors.died(reaped.pid)) is not None:
+                self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
+                self._feed(machine.MonitorExited(watched))
+        if self._sweeping:
+            self._sweep()
+
+    def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
+        self._event("control_request", rank=rank, action=action.name, description=description)
+        self._feed(machine.ControlRequested(rank, action.name, description))
+
+    def _on_monitor_message(self, local_rank: int, message: Message) -> None:
+        rank = self._ranks.ranks.get(local_rank) if self._ranks else None
+        match message.get("op"):
+            case "log":
+                level = logging.getLevelName(str(message.get("level", "info")).upper())
+                LOGGER.log(level if isinstance(level, int) else logging.INFO, message.get("text"))
+            case "hello":
+                self._feed(machine.RankReportedIn(local_rank))
+            case "overdue" if rank is not None:
+                rank.hang = Hang(
+                    clock=message["clock"],
+                    name=message["name"],
+                    age_s=message["age_s"],
+                    limit_s=message["limit_s"],
+                    found_at=message["detected_at"],
+                )
+                self._relay("rank_overdue", message)
+                if message.get("learned"):
+                    self._monitors.limit_tripped(local_rank, message)
+            case "evidence":
+                self._relay("evidence", message)
+            case "signalled":
+                self._relay("kill_sent", message)
+
+    def _relay(self, kind: str, message: Message) -> None:
+        self._event(kind, **{key: value for key, value in message.items() if key != "op"})
+
+    def _event(self, kind: str, **fields: object) -> None:
+        self._events.write(kind, max(0, self._machine.cycle), **fields)
+
+    # ------------------------------------------------------------ effects out
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.StartCycle(cycle):
+                self._start_cycle(cycle)
+            case machine.SignalRanks(local_ranks, signum):
+                for local_rank in local_ranks:
+                    self._rank(local_rank).signal(signum, group=self._plan.signal_groups)
+            case machine.KillRanks(local_ranks):
+                for local_rank in local_ranks:
+                    self._rank(local_rank).signal(signal.SIGKILL, group=True)
+            case machine.Sweep():
+                self._sweeping = True
+                self._sweep()
+            case machine.StartMonitor(local_rank):
+                self._monitors.start(local_rank)
+            case machine.FailureSeen(local_rank, will_restart):
+                self._on_failure_seen(self._rank(local_rank), will_restart=will_restart)
+            case machine.Explain(cycle, will_restart):
+                self._explain(cycle, will_restart=will_restart)
+            case machine.Note(level, text):
+                LOGGER.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+            case machine.Finish():
+                self._on_finish(effect)
+            case _:
+                assert_never(effect)
+
+    def _start_cycle(self, cycle: int) -> None:
+        plan = self._plan
+        if self._ranks:
+            self._ranks.close()
+            self._past = {self._ranks.cycle: self._ranks}
+        self._ranks = ranks = Ranks(plan, self.run_dir, cycle, self._job)
+        self._event("cycle_started", master_port=ranks.master_port)
+        for local_rank in ranks.ranks:
+            self._prepare_monitor(ranks, local_rank)
+        for local_rank in ranks.ranks:
+            rank = ranks.start(
+                local_rank,
+                self._environ,
+                self._launcher_socket,
+                self._monitor_socket(local_rank),
+                self._pump,
+            )
+            self._event("worker_started", local_rank=local_rank, rank=rank.place.rank, pid=rank.pid)
+        if plan.monitors_enabled and cycle == 0:
+            self._monitors.start_missing()  # after the ranks, which have more to do
+        LOGGER.info(
+            "cycle %d: started %d ranks of %s, pids %s; node has joined round %d of the "
+            "rendezvous %r",
+            cycle,
+            plan.nproc_per_node,
+            plan.name,
+            ", ".join(str(rank.pid) for rank in ranks.ranks.values()),
+            cycle,
+            plan.run_id,
+        )
+
+    def _monitor_socket(self, local_rank: int) -> str | None:
+        enabled = self._plan.monitors_enabled
+        return socket_path(self._runtime_dir, local_rank) if enabled else None
+
+    def _prepare_monitor(self, ranks: Ranks, local_rank: int) -> None:
+        path = self._monitor_socket(local_rank)
+        if path is None:
+            return
+        if ranks.cycle == 0:
+            self._monitors.open(
+                local_rank,
+                path,
+                {
+                    "cfg": self._plan.ft.to_wire(),
+                    "local_rank": local_rank,
+                    "marker": self._job,
+                    "events": str(self.run_dir / f"events-monitor{local_rank}.jsonl"),
+                    "grace_s": self._plan.workers_stop_timeout_s,
+                    "node": self._node_name,
+                },
+            )
+        page_path = os.path.join(  # noqa: PTH118
+            self._runtime_dir, f"c{ranks.cycle}_r{local_rank}.page"
+        )
+        page.create_page(page_path, ranks.cycle)
+        self._monitors.begin_cycle(
+            local_rank,
+            {
+                "cycle": ranks.cycle,
+                "page": page_path,
+                "dump": str(ranks.ranks[local_rank].folder / "stacks.txt"),
+                "incidents": str(self.run_dir / "incidents"),
+                "marker": ranks.marker(local_rank),
+            },
+        )
+
+    def _rank(self, local_rank: int) -> Rank:
+        assert self._ranks is not None
+        return self._ranks.ranks[local_rank]
+
+    def _on_failure_seen(self, rank: Rank, *, will_restart: bool) -> None:
+        budget = self._machine.restarts
+        self._event("cycle_stopping", cause_local_rank=rank.place.local_rank, restart=will_restart)
+        end = rank.end(self._pump)
+        LOGGER.error("%s", report.failure_line(end))
+        if will_restart:
+            LOGGER.info(
+                "Worker group FAILED. %d/%d attempts left; will restart worker group",
+                budget.left,
+                self._plan.max_restarts,
+            )
+        else:
+            LOGGER.error(
+                "Worker group FAILED. No restarts left (--max-restarts %d)", self._plan.max_restarts
+            )
+        if others := len(self._machine.alive):
+            LOGGER.info(
+                "Stopping workers... Timeout = %g sec. (%d still running)",
+                self._plan.workers_stop_timeout_s,
+                others,
+            )
+
+    def _explain(self, cycle: int, *, will_restart: bool) -> None:
+        ranks = self._past.get(cycle, self._ranks)
+        assert ranks is not None
+        ends = [rank.end(self._pump) for rank in ranks.ranks.values() if rank.exit_code is not None]
+        self._event("cycle_stopped", stopped_cycle=cycle, restart=will_restart)
+        cause = first_cause(ends)
+        if will_restart:
+            LOGGER.info(
+                "restart %d of %d: cycle %d was ended by %s",
+                self._machine.restarts.spent,
+                self._plan.max_restarts,
+                cycle,
+                report.failure_line(cause) if cause else "its ranks being stopped",
+            )
+            return
+        verdict = f"{self._machine.restarts.spent} of {self._plan.max_restarts} restarts used"
+        summary = report.failure_summary(
+            self._plan.name, self._node_name, cycle, ends, verdict, str(self.run_dir)
+        )
+        self._pump.write(_STDERR, f"{summary}\n".encode(errors="replace"))
+        outer_error_file = self._environ.get("TORCHELASTIC_ERROR_FILE")
+        if cause and outer_error_file:
+            write_error_file(Path(outer_error_file), cause)
+
+    def _on_finish(self, finish: machine.Finish) -> None:
+        self._finish = finish
+        kind = "job_succeeded" if finish.end is machine.End.SUCCEEDED else "job_failed"
+        self._event(kind, end=finish.end.value, exit_code=finish.exit_code)
+        LOGGER.log(
+            logging.INFO if finish.exit_code == 0 else logging.ERROR,
+            "%s %s after %d restarts; exit code %d",
+            self._plan.name,
+            finish.end.value,
+            self._machine.cycle,
+            finish.exit_code,
+        )
+        self._loop.stop()
+
+    # ------------------------------------------------------------ nothing left behind
+    def _sweep(self) -> None:
+        """End what the ranks left; report when nothing is left."""
+        leftovers = child.descendants(leave=self._monitors.pids())
+        for pid in leftovers:
+            child.send_signal(pid, signal.SIGKILL)
+        if not leftovers:
+            self._sweeping = False
+            self._feed(machine.Swept())
+
+    def _end_everything(self) -> None:
+        """Whatever way we leave: nothing that we started stays. Usually there is nothing."""
+        give_up_at = clock.monotonic() + _LAST_SWEEP_S
+        while (leftovers := child.descendants()) and clock.monotonic() < give_up_at:
+            for pid in leftovers:
+                child.send_signal(pid, signal.SIGKILL)
+            child.await_death(leftovers[0], _LAST_SWEEP_S)
+            for _ in child.reap():
+                pass
+
+    def _clean_up(self) -> None:
+        if self._ranks:
+            self._ranks.close()
+        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+        self._events.close()
+        ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED
+        if self._plan.log_dir is None and ended_well and self._machine.cycle == 0:
+            shutil.rmtree(self.run_dir, ignore_errors=True)  # nothing happened, nobody asked

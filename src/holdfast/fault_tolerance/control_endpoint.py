@@ -1,0 +1,82 @@
+"""Where ranks ask something of their launcher: one framed request per connection, one answer.
+
+Strangers (another user), garbage and floods end their own connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.host import endpoint
+from holdfast.host.loop import Loop
+from holdfast.host.peer import Peer
+from holdfast.wire.frames import Message
+
+CONNECTIONS_MAX = 128
+"""More than this at once, and the oldest is dropped."""
+DESCRIPTION_CHARS_MAX = 1000
+
+OnRequest = Callable[[int, WorkloadAction, str], None]
+"""Called with global rank, action and description."""
+
+
+class ControlEndpoint:
+    """Listens on ``path`` and reports requests that make sense."""
+
+    def __init__(self, path: str, loop: Loop, on_request: OnRequest) -> None:
+        """Start to listen.
+
+        Raises:
+            OSError: ``path`` cannot be listened on.
+        """
+        self._loop = loop
+        self._on_request = on_request
+        self._peers: list[Peer] = []
+        self._listener = endpoint.listen(path)
+        self._listener.setblocking(False)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening and drop all connections."""
+        self._loop.forget(self._listener.fileno())
+        self._listener.close()
+        for peer in list(self._peers):
+            self._drop(peer)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        peer = Peer(connection)
+        if peer.uid() not in (os.getuid(), 0):
+            peer.close()
+            return
+        if len(self._peers) >= CONNECTIONS_MAX:
+            self._drop(self._peers[0])
+        self._peers.append(peer)
+        self._loop.watch(peer.fileno(), lambda: self._serve(peer))
+
+    def _serve(self, peer: Peer) -> None:
+        for message in peer.receive():
+            peer.send(self._answer(message))
+        if peer.gone:
+            self._drop(peer)
+
+    def _answer(self, message: Message) -> Message:
+        rank, name = message.get("rank"), message.get("action")
+        if message.get("op") != "control" or not isinstance(rank, int):
+            return {"op": "error", "text": "not a workload control request"}
+        if name not in WorkloadAction.__members__:
+            known = ", ".join(WorkloadAction.__members__)
+            return {"op": "error", "text": f"unknown action {name!r}; there are {known}"}
+        description = str(message.get("description", ""))[:DESCRIPTION_CHARS_MAX]
+        self._on_request(rank, WorkloadAction[name], description)
+        return {"op": "ok"}
+
+    def _drop(self, peer: Peer) -> None:
+        self._peers.remove(peer)
+        self._loop.forget(peer.fileno())
+        peer.close()

@@ -1,0 +1,134 @@
+"""The rank monitors of a node: one small process beside each rank, started once, replaceable.
+
+The launcher itself listens on the sockets that ranks connect to and hands the listening descriptor
+to the monitor. So a rank can connect before its monitor runs, ranks and monitors start at the same
+time, and a monitor can be replaced without anybody being refused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.host import child, endpoint
+from holdfast.host.loop import Loop
+from holdfast.host.monitor_process import start_monitor
+from holdfast.host.peer import Peer
+from holdfast.wire.frames import Message
+
+SIGKILL = 9
+
+OnMessage = Callable[[int, Message], None]
+"""Called with the local rank and what its monitor says."""
+
+
+@dataclass
+class _Place:
+    """One local rank's monitor."""
+
+    listener: socket.socket
+    config: Mapping[str, Any]
+    pid: int = 0
+    peer: Peer | None = None
+    cycle: Message | None = None
+    tripped: list[Message] = field(default_factory=list)
+
+
+class Monitors:
+    """All rank monitors of a node. Main thread only."""
+
+    def __init__(self, loop: Loop, on_message: OnMessage) -> None:
+        self._loop = loop
+        self._on_message = on_message
+        self._places: dict[int, _Place] = {}
+
+    def open(self, local_rank: int, path: str, config: Mapping[str, Any]) -> None:
+        """Listen on ``path`` for the monitor of ``local_rank``; see :meth:`start`.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        self._places[local_rank] = _Place(endpoint.listen(path), config)
+
+    def start(self, local_rank: int) -> None:
+        """Start a monitor, or one in the place of a dead one, which takes over where that was.
+
+        Raises:
+            OSError: The process cannot be made.
+        """
+        place = self._places[local_rank]
+        process = start_monitor(place.listener.fileno(), place.config)
+        place.pid = process.pid
+        place.peer = peer = Peer(process.control)
+        self._loop.watch(peer.fileno(), lambda: self._receive(local_rank, peer))
+        for message in [place.cycle, *place.tripped] if place.cycle else []:
+            self._tell(place, message)
+
+    def begin_cycle(self, local_rank: int, message: Mapping[str, Any]) -> None:
+        """Tell a monitor what to watch from now on (page, dump file, cycle number ...)."""
+        place = self._places[local_rank]
+        place.cycle = {"op": "cycle", **message}
+        self._tell(place, place.cycle)
+
+    def limit_tripped(self, local_rank: int, overdue: Message) -> None:
+        """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
+        message = {"op": "tripped", **{key: overdue[key] for key in ("clock", "name", "limit_s")}}
+        for other, place in self._places.items():
+            place.tripped.append(message)
+            if other != local_rank:
+                self._tell(place, message)
+
+    def start_missing(self) -> None:
+        """Start every monitor that was never started."""
+        for local_rank, place in self._places.items():
+            if not place.pid:
+                self.start(local_rank)
+
+    def pids(self) -> frozenset[int]:
+        """The living monitors."""
+        return frozenset(place.pid for place in self._places.values() if place.pid)
+
+    def died(self, pid: int) -> int | None:
+        """Note that a process was reaped; its local rank if it was a monitor."""
+        for local_rank, place in self._places.items():
+            if place.pid == pid:
+                place.pid = 0
+                self._hang_up(place)
+                return local_rank
+        return None
+
+    def close(self) -> None:
+        """End all monitors and close their sockets. A monitor keeps nothing that could be lost."""
+        for place in self._places.values():
+            if place.pid:
+                child.end(place.pid)
+                place.pid = 0
+            self._hang_up(place)
+            place.listener.close()
+
+    def _tell(self, place: _Place, message: Message) -> None:
+        if place.peer is not None and not place.peer.send(message) and place.pid:
+            child.send_signal(place.pid, SIGKILL)  # it does not listen any more; replace it
+
+    def _receive(self, local_rank: int, peer: Peer) -> None:
+        for message in peer.receive():
+            self._on_message(local_rank, message)
+        place = self._places[local_rank]
+        if peer.gone and place.peer is peer:
+            self._hang_up(place)
+            if place.pid:  # closed without ending: of no use to anybody
+                child.send_signal(place.pid, SIGKILL)
+
+    def _hang_up(self, place: _Place) -> None:
+        if place.peer is not None:
+            self._loop.forget(place.peer.fileno())
+            place.peer.close()
+            place.peer = None
+
+
+def socket_path(runtime_dir: str, local_rank: int) -> str:
+    """Where the rank of this local rank finds its monitor."""
+    return os.path.join(runtime_dir, f"_ft_launcher{os.getpid()}_rmon{local_rank}.socket")  # noqa: PTH118

@@ -1,0 +1,274 @@
+"""The ranks of one node in one cycle: their folders, output, environment and processes.
+
+Folders are torchrun's: ``<run dir>/attempt_<cycle>/<local rank>/`` with ``stdout.log`` and
+``stderr.log`` where output is redirected or teed, ``error.json``, and ``stacks.txt`` once a rank's
+stacks have been dumped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+
+from holdfast.core.failure import Hang, RankEnd, explain, was_asked
+from holdfast.fault_tolerance.plan import LaunchPlan
+from holdfast.fault_tolerance.worker_env import Place, worker_env
+from holdfast.host import child, clock, oom
+from holdfast.host.output import TAIL_LINES, OutputPump, Stream
+from holdfast.host.port import ReservedPort
+
+STDOUT, STDERR = 1, 2
+"""Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
+_FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
+_TAIL_BYTES = 16 * 1024
+_SETTLE_S = 0.5
+"""How long a report waits for a console that does not take its output."""
+_MESSAGE_CHARS_MAX = 2000
+
+
+@dataclass
+class Rank:
+    """One rank's process in one cycle."""
+
+    place: Place
+    folder: Path
+    pid: int = 0
+    streams: dict[int, Stream] = field(default_factory=dict)
+    oom_before: dict[str, int] = field(default_factory=dict)
+    hang: Hang | None = None
+    signals_sent: set[int] = field(default_factory=set)
+    exit_code: int | None = None
+    ended_at: float = 0.0
+    peak_rss_kib: int = 0
+
+    @property
+    def error_file(self) -> Path:
+        """Where torch's ``@record`` writes an exception."""
+        return self.folder / "error.json"
+
+    def signal(self, signum: int, *, group: bool) -> None:
+        """Signal its process, or with ``group`` everything in its session's process group."""
+        if self.exit_code is None and self.pid:
+            self.signals_sent.add(signum)
+            child.send_signal(self.pid, signum, group=group)
+
+    def ended(self, reaped: child.Reaped) -> None:
+        """Note how its process ended."""
+        self.exit_code = reaped.exit_code
+        self.peak_rss_kib = reaped.peak_rss_kib
+        self.ended_at = clock.monotonic()
+
+    def end(self, pump: OutputPump) -> RankEnd:
+        """How and why it ended, with the last lines of its stderr."""
+        assert self.exit_code is not None
+        error, traceback = read_error_file(self.error_file)
+        return RankEnd(
+            local_rank=self.place.local_rank,
+            rank=self.place.rank,
+            pid=self.pid,
+            exit_code=self.exit_code,
+            ended_at=self.ended_at,
+            asked=self.hang is None and was_asked(self.exit_code, self.signals_sent),
+            hang=self.hang,
+            error=error,
+            traceback=traceback,
+            last_lines=self._last_lines(pump),
+            oom_kills=oom.since(self.oom_before) if self.exit_code < 0 else (),
+            peak_rss_kib=self.peak_rss_kib,
+        )
+
+    def _last_lines(self, pump: OutputPump) -> list[str]:
+        if stream := self.streams.get(STDERR):
+            pump.settle([stream], _SETTLE_S)
+            return stream.last_lines()
+        with contextlib.suppress(OSError), (self.folder / _FILES[STDERR]).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+        return []
+
+
+class Ranks:
+    """The ranks of one cycle."""
+
+    def __init__(self, plan: LaunchPlan, run_dir: Path, cycle: int, job: str) -> None:
+        """Prepare, without starting anything: folders and a port that is kept free.
+
+        Raises:
+            OSError: A folder cannot be made, or no port is free.
+        """
+        self.cycle = cycle
+        self.folder = run_dir / f"attempt_{cycle}"
+        self._plan = plan
+        self._job = job
+        self._port = None if plan.master_port is not None else ReservedPort()
+        self.ranks = {
+            local_rank: Rank(self._place(local_rank), self.folder / str(local_rank))
+            for local_rank in range(plan.nproc_per_node)
+        }
+        for rank in self.ranks.values():
+            rank.folder.mkdir(parents=True)
+
+    @property
+    def master_port(self) -> int:
+        """Where rank 0 listens in this cycle."""
+        if self._port is not None:
+            return self._port.number
+        assert self._plan.master_port is not None
+        return self._plan.master_port
+
+    def marker(self, local_rank: int) -> str:
+        """What every process of this rank carries in its environment."""
+        return f"{self._job}.{self.cycle}.{local_rank}"
+
+    def start(
+        self,
+        local_rank: int,
+        base_env: Mapping[str, str],
+        launcher_socket: str,
+        monitor_socket: str | None,
+        pump: OutputPump,
+    ) -> Rank:
+        """Start one rank.
+
+        Raises:
+            OSError: A file or pipe for its output, or its process, cannot be made.
+        """
+        rank = self.ranks[local_rank]
+        plan = self._plan
+        env = worker_env(
+            base_env,
+            rank.place,
+            role=plan.role,
+            run_id=plan.run_id,
+            max_restarts=plan.max_restarts,
+            error_file=str(rank.error_file),
+            launcher_socket=launcher_socket,
+            monitor_socket=monitor_socket,
+            marker=self.marker(local_rank),
+            virtual_local_rank=plan.virtual_local_rank,
+        )
+        rank.oom_before = oom.oom_kills()
+        with contextlib.ExitStack() as stack:
+            descriptors = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
+            rank.pid = child.spawn_rank(
+                plan.command_for(local_rank),
+                env,
+                {number: ours for number, ours in descriptors.items() if ours != number},
+            )
+        for stream in rank.streams.values():
+            pump.add(stream)
+        return rank
+
+    def with_pid(self, pid: int) -> Rank | None:
+        """The living rank whose process this is."""
+        return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
+
+    def close(self) -> None:
+        """Let go of the port."""
+        if self._port is not None:
+            self._port.release()
+
+    def _place(self, local_rank: int) -> Place:
+        plan = self._plan
+        return Place(
+            local_rank=local_rank,
+            rank=local_rank,
+            group_rank=0,
+            local_world_size=plan.nproc_per_node,
+            world_size=plan.nproc_per_node,
+            group_world_size=1,
+            cycle=self.cycle,
+            master_addr=plan.master_addr,
+            master_port=self.master_port,
+        )
+
+    def _output(self, rank: Rank, number: int, stack: contextlib.ExitStack) -> int:
+        """Descriptor that the rank gets as its stdout or stderr.
+
+        Straight to where it belongs if possible; through the pump where something has to be done
+        with it: teed, prefixed, filtered, or its last lines kept for the failure report. A terminal
+        stays a terminal, for progress bars and colours.
+        """
+        plan = self._plan
+        local_rank = rank.place.local_rank
+        tee = bool(plan.tee.get(local_rank, 0) & number)
+        to_file = tee or bool(plan.redirects.get(local_rank, 0) & number)
+        shown = plan.local_ranks_filter is None or local_rank in plan.local_ranks_filter
+        filters = {
+            STDOUT: plan.duplicate_stdout_filters,
+            STDERR: plan.duplicate_stderr_filters,
+        }[number]
+        console = number if shown and (tee or not to_file) else None
+
+        if not filters and not tee:
+            if to_file:
+                return stack.enter_context(_appending(rank.folder / _FILES[number]))
+            if console is None and number == STDOUT:
+                return stack.enter_context(_appending(Path(os.devnull)))
+            if console is not None and (number == STDOUT or os.isatty(number)):
+                return number
+
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        stack.callback(os.close, write_end)
+        os.set_blocking(read_end, False)
+        rank.streams[number] = Stream(
+            source=read_end,
+            console=console,
+            prefix=self._prefix(rank.place) if tee else b"",
+            file=_open(rank.folder / _FILES[number]) if to_file else None,
+            matches=[text.encode() for text in filters],
+            matched_file=_open(self.folder / f"filtered_{_FILES[number]}") if filters else None,
+        )
+        return write_end
+
+    def _prefix(self, place: Place) -> bytes:
+        template = Template(self._plan.log_line_prefix_template)
+        return template.safe_substitute(
+            role_name=self._plan.role, rank=place.rank, local_rank=place.local_rank
+        ).encode()
+
+
+def read_error_file(path: Path) -> tuple[str | None, str | None]:
+    """Message and traceback from a file of torch's ``@record`` format; None where there is none."""
+    try:
+        message = json.loads(path.read_bytes())["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+    if not isinstance(message, dict):
+        return str(message)[:_MESSAGE_CHARS_MAX], None
+    extra = message.get("extraInfo")
+    traceback = extra.get("py_callstack") if isinstance(extra, dict) else None
+    text = str(message.get("message", ""))[:_MESSAGE_CHARS_MAX]
+    return text, traceback if isinstance(traceback, str) else None
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+@contextlib.contextmanager
+def _appending(path: Path) -> Iterator[int]:
+    descriptor = _open(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_error_file(path: Path, cause: RankEnd) -> None:
+    """Hand the first cause up, in torch's format, to whoever gave the launcher an error file.
+
+    Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
+    """
+    message = {
+        "message": cause.error or explain(cause),
+        "errorCode": cause.exit_code,
+        "extraInfo": {"py_callstack": cause.traceback, "timestamp": str(int(clock.wall()))},
+    }
+    with contextlib.suppress(OSError):
+        path.write_text(json.dumps({"message": message}), encoding="utf-8")

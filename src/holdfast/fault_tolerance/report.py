@@ -1,0 +1,70 @@
+"""What a person reads after a failure. Pure: facts in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.failure import RankEnd, describe_exit, explain, first_cause
+
+WIDTH = 78
+_LAST_LINES_SHOWN = 15
+_OTHERS_SHOWN = 8
+
+
+def failure_line(end: RankEnd) -> str:
+    """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``."""
+    return f"{who(end)}: {explain(end)}"
+
+
+def who(end: RankEnd) -> str:
+    """``rank 9 (local rank 1, pid 4711)``."""
+    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid})"
+
+
+def failure_summary(
+    name: str, node: str, cycle: int, ends: Sequence[RankEnd], verdict: str, run_dir: str
+) -> str:
+    """The boxed summary at the end of a failed cycle.
+
+    Args:
+        name: Of the script or program.
+        node: Host name.
+        cycle: Which cycle failed.
+        ends: Of all ranks of this node.
+        verdict: What follows ("no restarts left", ...).
+        run_dir: Where logs and evidence are.
+    """
+    cause = first_cause(ends)
+    lines = ["=" * WIDTH, f"{name} FAILED in cycle {cycle} on {node}: {verdict}", "-" * WIDTH]
+    if cause is None:
+        lines.append("No rank of this node failed by itself.")
+    else:
+        lines += _cause(cause)
+        others = [end for end in ends if end is not cause and end.exit_code != 0]
+        lines += _others(others, cause)
+    lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
+    return "\n".join(lines)
+
+
+def _cause(cause: RankEnd) -> list[str]:
+    lines = [f"First cause: {who(cause)}", f"  {explain(cause)}"]
+    if cause.error:
+        lines.append(f"  {cause.error}")
+    if cause.traceback:
+        lines += ["  traceback:"]
+        lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
+    elif shown := [line for line in cause.last_lines if line.strip()][-_LAST_LINES_SHOWN:]:
+        lines += ["  last lines of its stderr:"]
+        lines += [f"    {line}" for line in shown]
+    return lines
+
+
+def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    lines = []
+    for end in sorted(others, key=lambda end: end.ended_at)[:_OTHERS_SHOWN]:
+        how = "stopped by holdfast" if end.asked else describe_exit(end.exit_code)
+        after_ms = (end.ended_at - cause.ended_at) * 1e3
+        lines.append(f"Also ended:  {who(end)} {how}, {after_ms:+.0f} ms")
+    if len(others) > _OTHERS_SHOWN:
+        lines.append(f"             and {len(others) - _OTHERS_SHOWN} more")
+    return lines

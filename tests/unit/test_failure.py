@@ -1,0 +1,114 @@
+"""Why a rank ended, and which end was the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
+from holdfast.fault_tolerance.report import failure_summary
+
+GIB_IN_KIB = 1 << 20
+
+
+def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
+    """How rank ``rank`` ended at time ``at``."""
+    return RankEnd(rank, rank, 4000 + rank, exit_code, at, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "more", "expected"),
+    [
+        (3, {}, "exit code 3"),
+        (-11, {}, "killed by SIGSEGV (segmentation fault in native code)"),
+        (-40, {}, "killed by signal 40"),
+        (-9, {}, "killed by SIGKILL, not by holdfast; the kernel reports no out-of-memory kill"),
+        (
+            -9,
+            {"oom_kills": ["cgroup"], "peak_rss_kib": 2048},
+            (
+                "out of memory: killed by SIGKILL by the kernel (out-of-memory kill in this "
+                "cgroup; it had used 2 MiB)"
+            ),
+        ),
+        (1, {"error": "torch.OutOfMemoryError: ..."}, "out of GPU memory: exit code 1"),
+        (1, {"last_lines": ["MemoryError"]}, "out of host memory: exit code 1"),
+        (
+            -9,
+            {"hang": Hang("section", "step", 312.44, 300.0)},
+            "hung (section 'step': 312.4 s, limit 300 s); killed by SIGKILL by its monitor",
+        ),
+    ],
+)
+def test_an_end_is_explained_in_one_line(exit_code: int, more: dict, expected: str) -> None:
+    """Signal names, out-of-memory kills and hangs are told apart."""
+    assert explain(end(0, exit_code, 1.0, **more)) == expected
+
+
+def test_the_earliest_failure_is_the_cause() -> None:
+    """Success and ends that we asked for are none."""
+    ends = [end(0, 0, 1.0), end(1, -15, 1.5, asked=True), end(2, 1, 3.0), end(3, 2, 2.0)]
+
+    assert first_cause(ends) is ends[3]
+    assert first_cause(ends[:2]) is None
+
+
+def test_a_hang_precedes_the_echoes_of_its_kill() -> None:
+    """A peer whose connection broke may be reaped before the hung rank itself."""
+    hung = end(0, -9, 10.5, hang=Hang("section", "step", 5.0, 4.0, found_at=10.0))
+    echo = end(1, 1, 10.4)
+
+    assert first_cause([echo, hung]) is hung
+
+
+def test_a_big_process_that_was_killed_precedes_the_echoes_of_its_death() -> None:
+    """It is reported only when its memory has been freed."""
+    killed = end(0, -9, 12.0, peak_rss_kib=10 * GIB_IN_KIB)
+    echo = end(1, 1, 11.0)
+
+    assert first_cause([echo, killed]) is killed
+    small = end(0, -9, 12.0, peak_rss_kib=GIB_IN_KIB // 10)
+    assert first_cause([echo, small]) is echo
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "sent", "asked"),
+    [
+        (-15, {15}, True),
+        (1, {15}, True),
+        (-6, {15}, True),
+        (-9, {15, 9}, True),
+        (-9, {15}, False),
+        (1, set(), False),
+    ],
+)
+def test_an_end_after_our_signal_was_asked_for(exit_code: int, sent: set[int], asked: bool) -> None:
+    """A SIGKILL that we did not send has another author, whatever else we sent."""
+    assert was_asked(exit_code, sent) is asked
+
+
+def test_the_summary_names_cause_rank_pid_and_last_words() -> None:
+    """What an engineer needs at 3 a.m. is in the box, the cause first."""
+    ends = [
+        end(1, -15, 1.02, asked=True),
+        end(0, 1, 1.0, last_lines=["Traceback ...", "ValueError: loss is NaN"]),
+    ]
+
+    text = failure_summary("train.py", "gpu-07", 3, ends, "3 of 3 restarts used", "/logs/x")
+
+    assert "train.py FAILED in cycle 3 on gpu-07: 3 of 3 restarts used" in text
+    assert "First cause: rank 0 (local rank 0, pid 4000)" in text
+    assert "exit code 1" in text
+    assert "    ValueError: loss is NaN" in text
+    assert "Also ended:  rank 1 (local rank 1, pid 4001) stopped by holdfast, +20 ms" in text
+    assert "Logs and evidence: /logs/x" in text
+
+
+def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
+    """``@record`` knows better than the last lines of a shared stream."""
+    ends = [end(0, 1, 1.0, error="ValueError: x", traceback="File a\nFile b", last_lines=["noise"])]
+
+    text = failure_summary("t.py", "n", 0, ends, "v", "/l")
+
+    assert "ValueError: x" in text
+    assert "    File b" in text
+    assert "noise" not in text

@@ -1,0 +1,307 @@
+"""What the launcher of one node decides, on a virtual clock."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.core.node import (
+    MONITOR_DEATHS,
+    SWEEP_LIMIT_S,
+    UNKILLABLE_AFTER_S,
+    Begin,
+    ControlRequested,
+    Effect,
+    End,
+    Explain,
+    FailureSeen,
+    Finish,
+    KillRanks,
+    MonitorExited,
+    Node,
+    Note,
+    Phase,
+    RankReportedIn,
+    SignalArrived,
+    SignalRanks,
+    StartCycle,
+    StartMonitor,
+    Sweep,
+    Swept,
+    TimePassed,
+    WorkerExited,
+)
+
+SIGTERM, SIGINT, SIGKILL = 15, 2, 9
+
+
+def running(**options: object) -> Node:
+    """A node of two ranks that has just started cycle 0 at t=0."""
+    node = Node(nproc=2, **options)  # type: ignore[arg-type]
+    assert node.handle(Begin(), now=0.0) == [StartCycle(0)]
+    return node
+
+
+def without_notes(effects: list[Effect]) -> list[Effect]:
+    return [effect for effect in effects if not isinstance(effect, Note)]
+
+
+def test_a_job_whose_ranks_all_end_well_succeeds() -> None:
+    """Exit code 0 once the last rank is gone and nothing it started is left."""
+    node = running()
+
+    assert node.handle(WorkerExited(0, 0), now=1.0) == []
+    assert node.handle(WorkerExited(1, 0), now=2.0) == [Sweep(0)]
+    assert node.handle(Swept(), now=2.0) == [Finish(End.SUCCEEDED, 0)]
+
+
+def test_a_failure_stops_the_others_and_restarts_all() -> None:
+    """The siblings of a failed rank get SIGTERM; the next cycle starts when all are gone."""
+    node = running(max_restarts=1)
+
+    assert node.handle(WorkerExited(1, -SIGKILL), now=1.0) == [
+        FailureSeen(1, will_restart=True),
+        SignalRanks((0,), SIGTERM),
+    ]
+    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == [Sweep(0)]
+    assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
+
+
+def test_the_budget_is_for_the_whole_job() -> None:
+    """B-1: with N restarts there are N+1 cycles, and the last failure is the job's."""
+    node = running(max_restarts=2)
+    for cycle in (0, 1):
+        node.handle(WorkerExited(0, 1), now=cycle)
+        node.handle(WorkerExited(1, -SIGTERM), now=cycle)
+        assert node.handle(Swept(), now=cycle) == [
+            StartCycle(cycle + 1),
+            Explain(cycle, will_restart=True),
+        ]
+
+    assert node.handle(WorkerExited(0, 1), now=9.0)[0] == FailureSeen(0, will_restart=False)
+    node.handle(WorkerExited(1, -SIGTERM), now=9.0)
+    assert node.handle(Swept(), now=9.0) == [
+        Explain(2, will_restart=False),
+        Finish(End.FAILED, 1),
+    ]
+
+
+def test_stopping_is_polite_then_forced() -> None:
+    """A rank that ignores SIGTERM is killed when its grace is over, once."""
+    node = running(max_restarts=1, stop_grace_s=15.0)
+    node.handle(WorkerExited(0, 1), now=100.0)
+
+    assert node.next_deadline() == 115.0
+    assert node.handle(TimePassed(), now=114.9) == []
+    assert node.handle(TimePassed(), now=115.0) == [KillRanks((1,))]
+    assert node.handle(TimePassed(), now=115.1) == []
+
+
+def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
+    """A rank in uninterruptible sleep is given up after a bound; its node cannot go on."""
+    node = running(max_restarts=5, stop_grace_s=15.0)
+    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(TimePassed(), now=15.0)
+
+    assert node.next_deadline() == 15.0 + UNKILLABLE_AFTER_S
+    effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
+
+    assert without_notes(effects) == [Finish(End.STUCK, 1)]
+
+
+def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> None:
+    """Sweeping is bounded."""
+    node = running(max_restarts=1)
+    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+
+    assert node.next_deadline() == SWEEP_LIMIT_S
+    assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
+
+
+def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
+    """The same signal goes to the ranks; no restart follows; exit code 1 unless all end well."""
+    node = running(max_restarts=3, signal_grace_s=60.0)
+
+    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [SignalRanks((0, 1), SIGTERM)]
+    assert node.next_deadline() == 61.0
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(WorkerExited(1, 0), now=3.0)
+    assert node.handle(Swept(), now=3.0) == [Finish(End.SIGNALLED, 1)]
+
+
+def test_a_job_that_is_signalled_and_ends_well_succeeds() -> None:
+    """All ranks exit with 0 after the signal (they saved their work): exit code 0."""
+    node = running()
+    node.handle(SignalArrived(SIGTERM), now=1.0)
+    node.handle(WorkerExited(0, 0), now=2.0)
+    node.handle(WorkerExited(1, 0), now=2.0)
+
+    assert node.handle(Swept(), now=2.0) == [Finish(End.SUCCEEDED, 0)]
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    """Who interrupts twice means it."""
+    node = running(signal_grace_s=1800.0)
+    node.handle(SignalArrived(SIGINT), now=1.0)
+
+    assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
+
+
+def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
+    """The job ends, although the budget has room."""
+    node = running(max_restarts=5)
+    node.handle(WorkerExited(0, 1), now=0.0)
+    assert node.handle(SignalArrived(SIGTERM), now=0.1) == [SignalRanks((1,), SIGTERM)]
+    node.handle(WorkerExited(1, -SIGTERM), now=0.2)
+
+    assert node.handle(Swept(), now=0.2)[-1] == Finish(End.SIGNALLED, 1)
+
+
+def test_a_shutdown_request_takes_effect_at_the_next_rendezvous() -> None:
+    """Asking alone ends nothing; the failure that follows is final."""
+    node = running(max_restarts=5)
+    request = ControlRequested(1, "ShutdownWorkload", "loss is NaN")
+
+    assert without_notes(node.handle(request, now=1.0)) == []
+    node.handle(WorkerExited(1, 1), now=2.0)
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+
+    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.SHUT_DOWN, 1)
+
+
+def test_a_continue_request_changes_nothing() -> None:
+    """Continue is consumed without effect."""
+    node = running(max_restarts=1)
+    node.handle(ControlRequested(0, "Continue", ""), now=1.0)
+    node.handle(WorkerExited(1, 1), now=2.0)
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+
+    assert node.handle(Swept(), now=2.0)[0] == StartCycle(1)
+
+
+def test_a_node_that_is_excluded_leaves_without_an_error() -> None:
+    """ExcludeThisNode: exit code 0, others may go on."""
+    node = running(max_restarts=1)
+    node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
+    node.handle(WorkerExited(1, 1), now=2.0)
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+
+    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.EXCLUDED, 0)
+
+
+def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
+    """Training goes on either way; a monitor that keeps dying is left alone, said once."""
+    node = running()
+    for death in range(MONITOR_DEATHS):
+        assert StartMonitor(0) in node.handle(MonitorExited(0), now=float(death))
+
+    [note] = node.handle(MonitorExited(0), now=6.0)
+    assert isinstance(note, Note)
+    assert note.level == "error"
+    assert StartMonitor(1) in node.handle(MonitorExited(1), now=6.0), "the other is unaffected"
+    assert node.handle(MonitorExited(0), now=6.1) == []
+
+
+def test_silence_of_all_ranks_is_mentioned_once() -> None:
+    """A job that never reports in is not watched, and its user should know."""
+    node = running(report_in_s=3600.0)
+    assert node.next_deadline() == 3600.0
+
+    [note] = node.handle(TimePassed(), now=3600.0)
+    assert "not being watched" in note.text  # type: ignore[union-attr]
+    assert node.next_deadline() is None
+
+    reported = running(report_in_s=3600.0)
+    reported.handle(RankReportedIn(1), now=5.0)
+    assert reported.next_deadline() is None
+
+
+class NodeLife(RuleBasedStateMachine):
+    """Any order of events, with the invariants checked after each."""
+
+    @initialize(nproc=st.integers(1, 4), max_restarts=st.integers(0, 3))
+    def begin(self, nproc: int, max_restarts: int) -> None:
+        self.now = 0.0
+        self.node = Node(nproc=nproc, max_restarts=max_restarts)
+        self.alive: set[int] = set()
+        self.cycles: list[int] = []
+        self.finished: list[Finish] = []
+        self.owed_sweep = False
+        self.feed(Begin())
+
+    def feed(self, event: object) -> None:
+        self.now += 0.25
+        for effect in self.node.handle(event, self.now):  # type: ignore[arg-type]
+            match effect:
+                case StartCycle(cycle):
+                    assert not self.alive, "R-1: a cycle starts only when no rank is alive"
+                    assert not self.owed_sweep or self.overslept
+                    assert not self.finished
+                    self.cycles.append(cycle)
+                    self.alive = set(range(self.node.nproc))
+                case SignalRanks(local_ranks, _) | KillRanks(local_ranks):
+                    assert set(local_ranks) <= self.alive
+                    assert local_ranks
+                case Sweep():
+                    assert not self.alive
+                    self.owed_sweep = True
+                case Finish():
+                    self.finished.append(effect)
+
+    overslept = False
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), exit_code=st.sampled_from([0, 0, 0, 1, -9, -15]))
+    def exit(self, data: st.DataObject, exit_code: int) -> None:
+        rank = data.draw(st.sampled_from(sorted(self.alive)))
+        self.alive.discard(rank)
+        self.feed(WorkerExited(rank, exit_code))
+
+    @precondition(lambda self: self.owed_sweep)
+    @rule()
+    def swept(self) -> None:
+        self.owed_sweep = False
+        self.feed(Swept())
+
+    @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
+    def signal(self, signum: int) -> None:
+        self.feed(SignalArrived(signum))
+
+    @rule(action=st.sampled_from(["Continue", "ExcludeThisNode", "ShutdownWorkload"]))
+    def control(self, action: str) -> None:
+        self.feed(ControlRequested(0, action, "why not"))
+
+    @rule(rank=st.integers(0, 3))
+    def monitor_dies(self, rank: int) -> None:
+        self.feed(MonitorExited(rank))
+
+    @rule()
+    def the_deadline_comes(self) -> None:
+        if (deadline := self.node.next_deadline()) is not None:
+            self.now = max(self.now, deadline)
+            self.overslept = True
+            self.feed(TimePassed())
+            assert self.node.next_deadline() != deadline, "a deadline that passed is gone"
+
+    @invariant()
+    def cycles_count_up_and_stay_within_the_budget(self) -> None:
+        """B-1, and the cycle number never repeats."""
+        assert self.cycles == list(range(len(self.cycles)))
+        assert len(self.cycles) <= 1 + self.node.max_restarts
+
+    @invariant()
+    def the_end_comes_once_and_nothing_after_it(self) -> None:
+        assert len(self.finished) <= 1
+        assert bool(self.finished) == (self.node.phase is Phase.DONE)
+
+    @invariant()
+    def somebody_will_wake_a_node_that_waits(self) -> None:
+        """Stopping and sweeping are bounded: there is always a deadline."""
+        if self.node.phase in (Phase.STOPPING, Phase.SWEEPING):
+            assert self.node.next_deadline() is not None
+
+
+TestNodeLife = NodeLife.TestCase
+TestNodeLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

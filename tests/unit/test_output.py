@@ -1,0 +1,120 @@
+"""The thread that carries the ranks' output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.output import TAIL_LINES, OutputPump, Stream
+
+
+@pytest.fixture
+def pump() -> Iterator[OutputPump]:
+    pump = OutputPump()
+    yield pump
+    pump.close(5.0)
+
+
+class Pipe:
+    """Where a rank writes, and a console to look at."""
+
+    def __init__(self, tmp_path: Path, **options: object) -> None:
+        source, self.write_end = os.pipe()
+        os.set_blocking(source, False)
+        self._console_path = tmp_path / "console"
+        self._console = os.open(self._console_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.stream = Stream(source, console=self._console, **options)  # type: ignore[arg-type]
+
+    def write(self, data: bytes) -> None:
+        os.write(self.write_end, data)
+
+    @property
+    def console(self) -> bytes:
+        return self._console_path.read_bytes()
+
+
+def test_without_a_prefix_output_passes_as_it_is(pump: OutputPump, tmp_path: Path) -> None:
+    """Progress bars and half lines appear at once."""
+    pipe = Pipe(tmp_path)
+    pump.add(pipe.stream)
+    pipe.write(b"50%\r60%")
+
+    assert pump.settle([pipe.stream], 5.0)
+    assert pipe.console == b"50%\r60%"
+
+
+def test_with_a_prefix_whole_lines_are_written(pump: OutputPump, tmp_path: Path) -> None:
+    """Each line carries its rank; an unfinished last line is completed at the end."""
+    pipe = Pipe(tmp_path, prefix=b"[default0]:")
+    pump.add(pipe.stream)
+    pipe.write(b"one\ntw")
+    pump.settle([pipe.stream], 5.0)
+    assert pipe.console == b"[default0]:one\n"
+
+    pipe.write(b"o\nthree")
+    os.close(pipe.write_end)
+    pump.close(5.0)
+
+    assert pipe.console == b"[default0]:one\n[default0]:two\n[default0]:three\n"
+
+
+def test_everything_written_before_settling_has_been_passed_on(
+    pump: OutputPump, tmp_path: Path
+) -> None:
+    """Although the pipe stays open (a grandchild holds it)."""
+    log = tmp_path / "stderr.log"
+    pipe = Pipe(tmp_path, file=os.open(log, os.O_WRONLY | os.O_CREAT))
+    pump.add(pipe.stream)
+    pipe.write(b"x" * 60_000 + b"\nlast\n")
+
+    assert pump.settle([pipe.stream], 5.0)
+    assert log.read_bytes().endswith(b"x\nlast\n")
+    assert pipe.stream.last_lines()[-1] == "last"
+
+
+def test_the_last_lines_are_kept_for_the_report(pump: OutputPump, tmp_path: Path) -> None:
+    """As many as a report needs, an unfinished one included."""
+    pipe = Pipe(tmp_path)
+    pump.add(pipe.stream)
+    pipe.write(b"".join(b"line %d\n" % number for number in range(100)) + b"Segm")
+    pump.settle([pipe.stream], 5.0)
+
+    lines = pipe.stream.last_lines()
+    assert len(lines) == TAIL_LINES
+    assert lines[-2:] == ["line 99", "Segm"]
+
+
+def test_matching_lines_are_duplicated(pump: OutputPump, tmp_path: Path) -> None:
+    """--duplicate-stdout-filters: any of the texts."""
+    kept = tmp_path / "filtered"
+    pipe = Pipe(
+        tmp_path,
+        matches=[b"loss", b"grad"],
+        matched_file=os.open(kept, os.O_WRONLY | os.O_CREAT),
+    )
+    pump.add(pipe.stream)
+    pipe.write(b"loss 1\nhello\ngrad 2\n")
+    pump.settle([pipe.stream], 5.0)
+
+    assert kept.read_bytes() == b"loss 1\ngrad 2\n"
+
+
+def test_a_console_that_takes_nothing_does_not_hold_up_who_asks(tmp_path: Path) -> None:
+    """settle() gives up in time; the launcher goes on restarting."""
+    stuck_read, stuck_write = os.pipe()
+    pump = OutputPump()
+    pipe = Pipe(tmp_path)
+    pipe.stream.console = stuck_write
+    pump.add(pipe.stream)
+    pipe.write(b"y" * 60_000)
+    pump.settle([pipe.stream], 5.0)
+    pipe.write(b"z" * 60_000)
+
+    assert not pump.settle([pipe.stream], 0.05)
+
+    while os.read(stuck_read, 1 << 16)[-1:] != b"z":
+        pass
+    pump.close(5.0)
