@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.core import node as machine
 from holdfast.core.failure import Hang, first_cause
@@ -29,7 +30,9 @@ from holdfast.host import child, clock, page, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
-from holdfast.wire.frames import Message
+
+if TYPE_CHECKING:
+    from holdfast.wire.frames import Message
 
 _STDERR = 2
 _LAST_SWEEP_S = 2.0

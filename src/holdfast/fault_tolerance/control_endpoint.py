@@ -5,14 +5,16 @@ Strangers (another user), garbage and floods end their own connection and nothin
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.host import endpoint
+from holdfast.host.channel import Channel, is_trusted
 from holdfast.host.loop import Loop
-from holdfast.host.peer import Peer
-from holdfast.wire.frames import Message
+
+if TYPE_CHECKING:
+    from holdfast.wire.frames import Message
 
 CONNECTIONS_MAX = 128
 """More than this at once, and the oldest is dropped."""
@@ -33,7 +35,7 @@ class ControlEndpoint:
         """
         self._loop = loop
         self._on_request = on_request
-        self._peers: list[Peer] = []
+        self._peers: list[Channel] = []
         self._listener = endpoint.listen(path)
         self._listener.setblocking(False)
         loop.watch(self._listener.fileno(), self._accept)
@@ -50,16 +52,18 @@ class ControlEndpoint:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        peer = Peer(connection)
-        if peer.uid() not in (os.getuid(), 0):
-            peer.close()
+        peer = Channel(connection, self._loop.epoll)
+        _, uid = peer.peer()
+        if not is_trusted(uid):
+            self._loop.hang_up(peer)
             return
         if len(self._peers) >= CONNECTIONS_MAX:
             self._drop(self._peers[0])
         self._peers.append(peer)
-        self._loop.watch(peer.fileno(), lambda: self._serve(peer))
+        self._loop.call(peer.fileno(), lambda: self._serve(peer))
 
-    def _serve(self, peer: Peer) -> None:
+    def _serve(self, peer: Channel) -> None:
+        peer.flush()
         for message in peer.receive():
             peer.send(self._answer(message))
         if peer.gone:
@@ -76,7 +80,6 @@ class ControlEndpoint:
         self._on_request(rank, WorkloadAction[name], description)
         return {"op": "ok"}
 
-    def _drop(self, peer: Peer) -> None:
+    def _drop(self, peer: Channel) -> None:
         self._peers.remove(peer)
-        self._loop.forget(peer.fileno())
-        peer.close()
+        self._loop.hang_up(peer)

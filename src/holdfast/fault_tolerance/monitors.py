@@ -11,17 +11,19 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.host import child, endpoint
+from holdfast.host.channel import Channel
 from holdfast.host.loop import Loop
 from holdfast.host.monitor_process import start_monitor
-from holdfast.host.peer import Peer
-from holdfast.wire.frames import Message
+
+if TYPE_CHECKING:
+    from holdfast.wire.frames import Message
 
 SIGKILL = 9
 
-OnMessage = Callable[[int, Message], None]
+OnMessage = Callable[[int, "Message"], None]
 """Called with the local rank and what its monitor says."""
 
 
@@ -32,7 +34,7 @@ class _Place:
     listener: socket.socket
     config: Mapping[str, Any]
     pid: int = 0
-    peer: Peer | None = None
+    peer: Channel | None = None
     cycle: Message | None = None
     tripped: list[Message] = field(default_factory=list)
 
@@ -62,8 +64,8 @@ class Monitors:
         place = self._places[local_rank]
         process = start_monitor(place.listener.fileno(), place.config)
         place.pid = process.pid
-        place.peer = peer = Peer(process.control)
-        self._loop.watch(peer.fileno(), lambda: self._receive(local_rank, peer))
+        place.peer = peer = Channel(process.control, self._loop.epoll)
+        self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
         for message in [place.cycle, *place.tripped] if place.cycle else []:
             self._tell(place, message)
 
@@ -110,22 +112,26 @@ class Monitors:
             place.listener.close()
 
     def _tell(self, place: _Place, message: Message) -> None:
-        if place.peer is not None and not place.peer.send(message) and place.pid:
-            child.send_signal(place.pid, SIGKILL)  # it does not listen any more; replace it
+        if place.peer is not None:
+            place.peer.send(message)
+            self._check(place, place.peer)
 
-    def _receive(self, local_rank: int, peer: Peer) -> None:
+    def _receive(self, local_rank: int, peer: Channel) -> None:
+        peer.flush()
         for message in peer.receive():
             self._on_message(local_rank, message)
-        place = self._places[local_rank]
+        self._check(self._places[local_rank], peer)
+
+    def _check(self, place: _Place, peer: Channel) -> None:
+        """End a monitor that has hung up or does not listen; it is replaced when reaped."""
         if peer.gone and place.peer is peer:
             self._hang_up(place)
-            if place.pid:  # closed without ending: of no use to anybody
+            if place.pid:
                 child.send_signal(place.pid, SIGKILL)
 
     def _hang_up(self, place: _Place) -> None:
         if place.peer is not None:
-            self._loop.forget(place.peer.fileno())
-            place.peer.close()
+            self._loop.hang_up(place.peer)
             place.peer = None
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from holdfast.host import clock
+from holdfast.host.channel import Channel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +30,8 @@ class Loop:
     """Waits for things and calls back. Use as a context manager; main thread only."""
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
+        self.epoll = select.epoll()
+        """For who registers descriptors himself (``Channel``); see :meth:`call`."""
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._signals_read, self._signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._old_wakeup = -1
@@ -46,20 +48,29 @@ class Loop:
         for signum, handler in self._old_handlers.items():
             signal.signal(signum, handler)  # type: ignore[arg-type] # what signal() gave us
         signal.set_wakeup_fd(self._old_wakeup)
-        self._epoll.close()
+        self.epoll.close()
         os.close(self._signals_read)
         os.close(self._signals_write)
 
     def watch(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever ``descriptor`` can be read or is at its end."""
+        self.epoll.register(descriptor, select.EPOLLIN)
+        self.call(descriptor, callback)
+
+    def call(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Call ``callback`` for a descriptor that is registered in ``epoll`` already."""
         self._callbacks[descriptor] = callback
-        self._epoll.register(descriptor, select.EPOLLIN)
 
     def forget(self, descriptor: int) -> None:
         """Watch ``descriptor`` no more; to be called before it is closed."""
         if self._callbacks.pop(descriptor, None) is not None:
             with contextlib.suppress(OSError):
-                self._epoll.unregister(descriptor)
+                self.epoll.unregister(descriptor)
+
+    def hang_up(self, channel: Channel) -> None:
+        """Close a channel and watch it no more."""
+        self._callbacks.pop(channel.fileno(), None)
+        channel.close()
 
     def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
         """Call ``callback`` with the number of each of these signals, outside the handler.
@@ -77,7 +88,7 @@ class Loop:
         while not self._stopped:
             deadline = next_deadline()
             timeout_s = -1.0 if deadline is None else max(0.0, deadline - clock.monotonic())
-            ready = self._epoll.poll(timeout_s)
+            ready = self.epoll.poll(timeout_s)
             for descriptor, _ in ready:
                 callback = self._callbacks.get(descriptor)
                 if callback is not None and not self._stopped:

@@ -1,0 +1,145 @@
+"""Run real launchers on real scripts, and look at what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.host import proc
+from holdfast.observe.event_log import read_run
+
+SCALE = float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
+"""Set it above 1 on a slow machine: every bound below is multiplied by it."""
+BOUND_S = 30.0 * SCALE
+"""How long a test waits for something that should take a fraction of a second."""
+
+
+def until(condition: Callable[[], Any], what: str, bound_s: float = BOUND_S) -> Any:
+    """Wait for ``condition`` to be true and return its value."""
+    give_up_at = time.monotonic() + bound_s
+    while not (value := condition()):
+        assert time.monotonic() < give_up_at, f"not within {bound_s:g} s: {what}"
+        time.sleep(0.005)
+    return value
+
+
+class Job:
+    """One launcher and its ranks."""
+
+    def __init__(self, folder: Path, command: list[str], env: dict[str, str]) -> None:
+        self.folder = folder
+        self._out = folder / "console.out"
+        self._err = folder / "console.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def wait(self, bound_s: float = BOUND_S) -> int:
+        """Exit code of the launcher."""
+        try:
+            return self.process.wait(bound_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"the launcher still runs after {bound_s:g} s\n{self.stdout}\n{self.stderr}"
+            ) from None
+
+    def signal(self, signum: int) -> None:
+        self.process.send_signal(signum)
+
+    @property
+    def run_dir(self) -> Path:
+        """The run directory under ``--log-dir logs``."""
+        return until(
+            lambda: next(iter(sorted((self.folder / "logs").glob("*"))), None), "a run directory"
+        )
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """What launcher and monitors wrote down, in order."""
+        return [e for e in read_run(self.run_dir) if kind is None or e["kind"] == kind]
+
+    def said(self, pattern: str) -> re.Match[str] | None:
+        """A match in what the launcher printed."""
+        return re.search(pattern, self.stderr)
+
+    def leftovers(self) -> list[int]:
+        """Living processes that this launcher's ranks started, wherever they went."""
+        return proc.find_marked(f"{self.process.pid}-")
+
+    def written(self, name: str) -> list[str]:
+        """Lines of a file that the ranks append to."""
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class Launcher:
+    """Starts jobs in a folder of their own, and sees to it that nothing of them stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._jobs: list[Job] = []
+
+    def script(self, source: str, name: str = "script.py") -> Path:
+        """Write a script."""
+        path = self._folder / name
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    def start(
+        self,
+        *args: str | Path,
+        env: dict[str, str] | None = None,
+        module: str = "holdfast.fault_tolerance.launcher",
+    ) -> Job:
+        """Start ``ft_launcher`` with these arguments."""
+        folder = self._folder / f"job{len(self._jobs)}"
+        folder.mkdir()
+        command = [sys.executable, "-m", module, *map(str, args)]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHEL"))}
+        job = Job(folder, command, {**inherited, "OUT": str(folder), **(env or {})})
+        self._jobs.append(job)
+        return job
+
+    def close(self) -> None:
+        for job in self._jobs:
+            if job.process.poll() is None:
+                job.process.kill()
+                job.process.wait()
+            until(lambda job=job: not job.leftovers(), "everything of a job is gone")
+
+
+@contextmanager
+def launcher(folder: Path) -> Iterator[Launcher]:
+    """A launcher whose jobs are ended with the block."""
+    jobs = Launcher(folder)
+    try:
+        yield jobs
+    finally:
+        jobs.close()
+
+
+def read_json_lines(lines: list[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines]
+
+
+def kill(pid: int) -> None:
+    """SIGKILL."""
+    os.kill(pid, signal.SIGKILL)

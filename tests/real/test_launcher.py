@@ -1,0 +1,490 @@
+"""One node, real processes: start, fail, explain, restart, end, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import proc
+from tests.real.harness import Launcher, kill, read_json_lines, until
+
+NOTE_PIDS = """
+import os, sys, time, pathlib
+out = pathlib.Path(os.environ["OUT"])
+rank, cycle = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+def note(name, text):
+    with open(out / name, "a") as file:
+        file.write(text + "\\n")
+"""
+"""First lines of a rank's script."""
+
+SLEEP_FOR_EVER = "import signal\nwhile True: signal.pause()\n"
+
+
+def test_a_job_that_ends_well_leaves_with_0_and_nothing_behind(ft: Launcher) -> None:
+    """No output of our own that a user would have to read, no folder that nobody asked for."""
+    script = ft.script('print("hello from", __import__("os").environ["RANK"])')
+
+    job = ft.start("--nproc-per-node", "2", script)
+
+    assert job.wait() == 0
+    assert sorted(job.stdout.splitlines()) == ["hello from 0", "hello from 1"]
+    assert not job.said("WARNING|ERROR")
+
+
+def test_every_worker_variable_is_exported(ft: Launcher) -> None:
+    """Torchrun's and nvidia-resiliency-ext's, right in each rank and cycle."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import json
+note("env", json.dumps(dict(os.environ)))
+sys.exit(1 if cycle == "0" else 0)
+"""
+    )
+
+    job = ft.start(
+        "--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=job7", "--role=trainer", script
+    )
+
+    assert job.wait() == 0
+    envs = read_json_lines(job.written("env"))
+    last = {env["RANK"]: env for env in envs if env["TORCHELASTIC_RESTART_COUNT"] == "1"}
+    assert set(last) == {"0", "1"}
+    expected = {
+        "LOCAL_RANK": "1",
+        "RANK": "1",
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "1",
+        "ROLE_NAME": "trainer",
+        "LOCAL_WORLD_SIZE": "2",
+        "WORLD_SIZE": "2",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "TORCHELASTIC_MAX_RESTARTS": "1",
+        "TORCHELASTIC_RUN_ID": "job7",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    assert {key: last["1"].get(key) for key in expected} == expected
+    assert last["1"]["TORCHELASTIC_ERROR_FILE"].endswith("attempt_1/1/error.json")
+    assert Path(last["1"]["FT_LAUNCHER_IPC_SOCKET"]).name.startswith("_ft_launcher")
+    assert Path(last["1"]["FT_RANK_MONITOR_IPC_SOCKET"]).name.endswith("_rmon1.socket")
+    ports = {env["TORCHELASTIC_RESTART_COUNT"]: env["MASTER_PORT"] for env in envs}
+    assert ports["0"] != ports["1"], "a fresh port per cycle"
+
+
+def test_restarts_are_counted_and_end(ft: Launcher) -> None:
+    """B-1: three lives with two restarts, the failure explained, exit code 1."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+note("lives", cycle + " " + rank)
+if rank == "1":
+    print("the reactor is cold", file=sys.stderr)
+    sys.exit(3)
+"""
+        + SLEEP_FOR_EVER
+    )
+
+    job = ft.start("--nproc-per-node=2", "--max-restarts=2", "--log-dir=logs", script)
+
+    assert job.wait() == 1
+    assert len(job.written("lives")) == 6
+    assert job.said(r"Worker group FAILED. 1/2 attempts left; will restart worker group")
+    assert job.said(r"script.py FAILED in cycle 2 on .*: 2 of 2 restarts used")
+    assert job.said(r"First cause: rank 1 \(local rank 1, pid \d+\)\n  exit code 3")
+    assert job.said(r"the reactor is cold")
+    assert job.said(r"Also ended: +rank 0 \(local rank 0, pid \d+\) stopped by holdfast")
+    kinds = [event["kind"] for event in job.events()]
+    assert kinds.count("cycle_started") == 3
+    assert kinds[-1] == "job_failed"
+
+
+@pytest.mark.parametrize(
+    ("how", "explained"),
+    [
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL, not by holdfast"),
+        ("os.kill(os.getpid(), 11)", "killed by SIGSEGV (segmentation fault"),
+        ("raise MemoryError", "out of host memory: exit code 1"),
+        ("raise ValueError('loss is NaN')", "ValueError: loss is NaN"),
+    ],
+)
+def test_a_failure_is_told_by_its_name(ft: Launcher, how: str, explained: str) -> None:
+    """Signals by name, running out of memory apart, the last lines of stderr."""
+    script = ft.script(f"import os\n{how}\n")
+
+    job = ft.start("--nproc-per-node=1", script)
+
+    assert job.wait() == 1
+    assert explained in job.stderr
+
+
+def test_an_error_file_is_read_and_handed_up(ft: Launcher, tmp_path: Path) -> None:
+    """What ``@record`` wrote is in the summary; the first cause goes to the launcher's own file."""
+    script = ft.script("""
+        import json, os, sys
+        message = {"message": "ValueError: bad batch 17",
+                   "extraInfo": {"py_callstack": "Traceback\\n  in train_step", "timestamp": "1"}}
+        with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+            json.dump({"message": message}, file)
+        sys.exit(1)
+    """)
+    outer = tmp_path / "termination-log"
+
+    job = ft.start(script, env={"TORCHELASTIC_ERROR_FILE": str(outer)})
+
+    assert job.wait() == 1
+    assert "ValueError: bad batch 17" in job.stderr
+    assert "in train_step" in job.stderr
+    handed_up = json.loads(outer.read_text())["message"]
+    assert handed_up["message"] == "ValueError: bad batch 17"
+    assert handed_up["errorCode"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--max-restart=3", "script.py"], "--max-restarts"),
+        (["--nproc-per-node=two", "script.py"], "two"),
+        (["nowhere.py"], "nowhere.py"),
+        ([], "script"),
+        (["--ft-rank-section-timeouts=step", "script.py"], "step"),
+    ],
+)
+def test_a_bad_command_line_gets_one_line_and_starts_nothing(
+    ft: Launcher, args: list[str], told: str
+) -> None:
+    """Exit code 2."""
+    ft.script("open(__import__('os').environ['OUT'] + '/ran', 'w')")
+
+    job = ft.start(*[arg.replace("script.py", "../script.py") for arg in args])
+
+    assert job.wait() == 2
+    assert told in job.stderr
+    assert len(job.stderr.splitlines()) == 1
+    assert not job.written("ran")
+
+
+def test_the_scripts_arguments_are_the_scripts(ft: Launcher) -> None:
+    """Whatever they look like."""
+    script = ft.script("import sys; print(sys.argv[1:])")
+    args = ["--max", "3", "--nproc-per-node", "9", "-m", "--", "--max-restarts=x", "${rank}"]
+
+    job = ft.start("--nproc-per-node=1", script, *args)
+
+    assert job.wait() == 0
+    assert job.stdout.strip() == str(args)
+
+
+def test_modules_binaries_and_run_path_start_too(ft: Launcher) -> None:
+    """-m, --no-python, --run-path: as under torchrun."""
+    script = ft.script("import sys; print(__name__, sys.argv[1:])", "job_mod.py")
+    shell = ft.script('#!/bin/sh\necho "sh $RANK $1"\n', "job.sh")
+    shell.chmod(0o755)
+
+    module = ft.start("-m", "job_mod", "a", env={"PYTHONPATH": str(script.parent)})
+    binary = ft.start("--no-python", shell, "b")
+    path = ft.start("--run-path", script, "c")
+
+    assert (module.wait(), module.stdout.strip()) == (0, "__main__ ['a']")
+    assert (binary.wait(), binary.stdout.strip()) == (0, "sh 0 b")
+    assert (path.wait(), path.stdout.strip()) == (0, "__main__ ['c']")
+
+
+def test_output_goes_to_files_and_is_prefixed(ft: Launcher) -> None:
+    """--redirects keeps it off the console, --tee shows it with its rank; per rank and cycle."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+print("out", rank, cycle, flush=True)
+print("err", rank, cycle, file=sys.stderr, flush=True)
+sys.exit(1 if (cycle, rank) == ("0", "0") else 0)
+"""
+    )
+
+    job = ft.start(
+        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs",
+        "--redirects=0:3", "--tee=1:3", script,
+    )  # fmt: skip
+
+    assert job.wait() == 0
+    attempt = job.run_dir / "attempt_1"
+    assert (attempt / "0" / "stdout.log").read_text() == "out 0 1\n"
+    assert (attempt / "0" / "stderr.log").read_text() == "err 0 1\n"
+    assert (attempt / "1" / "stdout.log").read_text() == "out 1 1\n"
+    assert "[default1]:out 1 1" in job.stdout
+    assert "[default1]:err 1 1" in job.stderr
+    assert "out 0" not in job.stdout
+    assert (job.run_dir / "attempt_0" / "0" / "stdout.log").read_text() == "out 0 0\n"
+
+
+def test_only_the_ranks_asked_for_are_shown(ft: Launcher) -> None:
+    """--local-ranks-filter."""
+    script = ft.script('import os; print("rank", os.environ["RANK"])')
+
+    job = ft.start("--nproc-per-node=3", "--local-ranks-filter=0,2", script)
+
+    assert job.wait() == 0
+    assert sorted(job.stdout.splitlines()) == ["rank 0", "rank 2"]
+
+
+def test_a_signal_reaches_the_ranks_and_they_get_their_time(ft: Launcher) -> None:
+    """The ranks save their work and exit with 0: so does the launcher."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal
+def save(signum, frame):
+    note("saved", rank)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+note("ready", rank)
+"""
+        + SLEEP_FOR_EVER
+    )
+    job = ft.start("--nproc-per-node=2", script)
+    until(lambda: len(job.written("ready")) == 2, "both ranks are ready")
+
+    job.signal(signal.SIGTERM)
+
+    assert job.wait() == 0
+    assert sorted(job.written("saved")) == ["0", "1"]
+
+
+def test_ranks_that_do_not_listen_are_killed_after_the_grace(ft: Launcher) -> None:
+    """--shutdown-timeout; exit code 1."""
+    script = ft.script(
+        NOTE_PIDS
+        + "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); note('ready', rank)\n"
+        + SLEEP_FOR_EVER
+    )
+    job = ft.start("--nproc-per-node=2", "--shutdown-timeout=1", script)
+    until(lambda: len(job.written("ready")) == 2, "both ranks are ready")
+
+    job.signal(signal.SIGTERM)
+
+    assert job.wait() == 1
+
+
+def test_a_sibling_that_does_not_listen_does_not_hold_up_the_restart_for_ever(
+    ft: Launcher,
+) -> None:
+    """--workers-stop-timeout."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal
+if cycle == "1": sys.exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+note("ready", rank)
+if rank == "0":
+    while not (out / "ready").read_text().count("\\n") == 2: pass
+    sys.exit(1)
+"""
+        + SLEEP_FOR_EVER
+    )
+
+    job = ft.start("--nproc-per-node=2", "--max-restarts=1", "--workers-stop-timeout=1", script)
+
+    assert job.wait() == 0
+
+
+FAMILY = (
+    NOTE_PIDS
+    + """
+import subprocess
+child = subprocess.Popen(
+    [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"],
+    start_new_session=True,
+)
+note("pids", f"{os.getpid()} {child.pid}")
+"""
+)
+"""A rank with a child in a session of its own that does not listen to SIGTERM."""
+
+
+def is_alive(pid: int) -> bool:
+    state = proc.process_state(pid)
+    return state is not None and state.state != "Z"
+
+
+def family(job_lines: list[str]) -> list[int]:
+    return [int(pid) for line in job_lines for pid in line.split()]
+
+
+@pytest.mark.parametrize("how", ["a rank dies", "the launcher is killed", "the job ends well"])
+def test_nothing_outlives_its_cycle(ft: Launcher, how: str) -> None:
+    """K-1: grandchildren in sessions of their own included."""
+    ending = "sys.exit(0)" if how == "the job ends well" else SLEEP_FOR_EVER
+    script = ft.script(FAMILY + ending)
+    job = ft.start("--nproc-per-node=2", script)
+    until(lambda: len(job.written("pids")) == 2, "both ranks run")
+    pids = family(job.written("pids"))
+
+    if how == "a rank dies":
+        kill(pids[0])
+    elif how == "the launcher is killed":
+        kill(job.process.pid)
+    job.wait()
+
+    until(lambda: not any(map(is_alive, pids)), "the whole family is gone")
+
+
+def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: Launcher) -> None:
+    """Launcher and all monitors killed at once: what has its own session stays, until then."""
+    script = ft.script(FAMILY + SLEEP_FOR_EVER)
+    quick = ft.script("print('next')", "quick.py")
+    job = ft.start("--nproc-per-node=1", script)
+    pids = family(until(lambda: job.written("pids"), "the rank"))
+    monitors = until(lambda: monitors_of(job.process.pid), "the monitor")
+
+    for pid in monitors:
+        os.kill(pid, signal.SIGSTOP)
+    kill(job.process.pid)
+    for pid in monitors:
+        kill(pid)
+    job.wait()
+    until(lambda: not is_alive(pids[0]), "the rank dies with its launcher")
+    assert is_alive(pids[1])
+
+    following = ft.start("--nproc-per-node=1", quick)
+
+    assert following.wait() == 0
+    until(lambda: not is_alive(pids[1]), "the leftover is gone")
+    assert following.said("a killed launcher had left")
+
+
+def monitors_of(launcher_pid: int) -> list[int]:
+    """Rank monitors of a launcher."""
+    children = Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"monitor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_shutdown_request_ends_the_job_at_the_next_failure(ft: Launcher) -> None:
+    """ShutdownWorkload: no restart although the budget has room; the reason is in the log."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient, WorkloadAction, WorkloadControlRequest
+client = RankMonitorClient()
+client.init_workload_monitoring()
+request = WorkloadControlRequest(WorkloadAction.ShutdownWorkload, "loss is NaN")
+client.send_workload_control_request(request)
+note("lives", cycle)
+sys.exit(1)
+"""
+    )
+
+    job = ft.start("--max-restarts=5", script)
+
+    assert job.wait() == 1
+    assert job.written("lives") == ["0"]
+    assert job.said("rank 0 asks for ShutdownWorkload .*loss is NaN")
+
+
+def test_a_hang_is_explained_before_the_kill_and_the_job_goes_on(ft: Launcher) -> None:
+    """K-2: the stack of the hung rank shows the function it hangs in; then it is restarted."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient
+def stuck_in_here():
+    import ctypes
+    ctypes.PyDLL(None).sleep(1000)  # holds the interpreter lock
+client = RankMonitorClient()
+client.init_workload_monitoring()
+client.start_section("step")
+if cycle == "0" and rank == "1":
+    stuck_in_here()
+client.end_section("step")
+client.shutdown_workload_monitoring()
+"""
+    )
+
+    job = ft.start(
+        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs",
+        "--ft-rank-section-timeouts=step:0.5", script,
+    )  # fmt: skip
+
+    assert job.wait() == 0
+    stacks = (job.run_dir / "attempt_0" / "1" / "stacks.txt").read_text()
+    assert "stuck_in_here" in stacks
+    assert list((job.run_dir / "incidents").glob("*.json"))
+    [overdue] = job.events("rank_overdue")
+    assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
+    assert overdue["age_s"] > overdue["limit_s"] == 0.5
+    assert job.said(r"rank 1 .*hung \(section 'step': .* limit 0.5 s\)")
+
+
+def test_a_monitor_that_dies_is_replaced_and_goes_on_watching(ft: Launcher) -> None:
+    """The rank trains on meanwhile; a hang after that is still found."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+note("ready", str(os.getpid()))
+while not (out / "go").exists():
+    client.send_heartbeat()
+    time.sleep(0.01)
+if cycle == "0":
+    time.sleep(1000)
+"""
+    )
+    job = ft.start("--max-restarts=1", "--log-dir=logs", "--ft-rank-heartbeat-timeout=1", script)
+    until(lambda: job.written("ready"), "the rank is monitored")
+    [first] = monitors_of(job.process.pid)
+
+    kill(first)
+    until(lambda: [pid for pid in monitors_of(job.process.pid) if pid != first], "a new monitor")
+    (job.folder / "go").touch()
+
+    assert job.wait() == 0
+    assert len(job.written("ready")) == 2
+    assert job.events("rank_overdue")
+    assert job.said("died; starting another")
+
+
+@pytest.mark.slow
+def test_gloo_comes_up_again_in_every_cycle(ft: Launcher) -> None:
+    """Two restarts in a row of a real process group: no stale keys, no stale ports."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+note("sums", f"{cycle} {int(total)}")
+if cycle != "2":
+    if rank == "1": os.kill(os.getpid(), 9)
+    dist.barrier()
+dist.destroy_process_group()
+"""
+    )
+
+    job = ft.start("--nproc-per-node=2", "--max-restarts=2", script)
+
+    assert job.wait(90) == 0
+    assert sorted(job.written("sums")) == ["0 2", "0 2", "1 2", "1 2", "2 2", "2 2"]
+    assert job.said("cycle 0 was ended by rank 1 .*killed by SIGKILL")
+
+
+def test_a_launcher_needs_no_torch(ft: Launcher) -> None:
+    """Nothing on the path of one node imports it: a second of start-up, 200 MiB."""
+    script = ft.script("pass")
+
+    job = ft.start(script, env={"PYTHONPROFILEIMPORTTIME": "1"})
+
+    assert job.wait() == 0
+    imported = {line.rpartition("|")[2].strip() for line in job.stderr.splitlines() if "|" in line}
+    assert "holdfast.fault_tolerance.agent" in imported
+    assert not {"torch", "asyncio", "numpy", "yaml"} & imported
