@@ -1,0 +1,596 @@
+"""How a job is watched: one dataclass, filled from code, a YAML file or the command line.
+
+Every field is described once, in its declaration: kind of value, default with its reason, help. The
+checks below, ``ft_launcher --help`` and ``--print-config`` all read that description. Times are
+seconds; ``None`` as a limit means that the clock never runs out.
+
+Light to import, because every rank and the launcher do: YAML and difflib come in when needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from signal import SIGKILL, Signals
+from typing import Any, NamedTuple
+
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.values import (
+    AbsolutePaths,
+    Flag,
+    Kind,
+    LogLevel,
+    Number,
+    Sections,
+    SignalName,
+    Text,
+    Unacceptable,
+)
+
+SECTION = "fault_tolerance"
+"""The key of a YAML file under which the fields are looked for, at any depth."""
+_INFO = 20
+_FORMER_NAMES = {"max_no_progress_restarts": "max_no_progress_cycles"}
+"""Keys of earlier generations that mean a field of today."""
+_NEAR = 0.6
+"""How alike an unknown and a known name must be for the known one to be suggested."""
+
+
+class Setting(NamedTuple):
+    """What is known about one field besides its name and default.
+
+    Attributes:
+        kind: What it may be.
+        help: One sentence; starts with a capital, ends without a full stop.
+        why: The reason for the default.
+        option: Its command-line option, where that is not ``--ft-`` and the field's name.
+        later: Accepted and kept, but nothing acts on it yet.
+    """
+
+    kind: Kind
+    help: str
+    why: str
+    option: str | None = None
+    later: bool = False
+
+
+def _setting(
+    default: Any,
+    kind: Kind,
+    help_: str,
+    why: str,
+    *,
+    option: str | None = None,
+    later: bool = False,
+) -> Any:
+    metadata = {"setting": Setting(kind, help_, why, option, later)}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+_LIMIT = Number("seconds", above=0, null="no limit")
+_INTERVAL = Number("seconds", above=0)
+
+
+class SectionNotFoundError(ConfigError):
+    """A YAML file without a section for us, or with an empty one."""
+
+
+class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
+    """A configuration file that does not exist."""
+
+
+@dataclass
+class FaultToleranceConfig:
+    """Settings of one job; the same for its launchers, monitors and ranks.
+
+    Values are checked and brought to their normal form on construction, by :meth:`from_args` and
+    by :meth:`to_yaml_file`, not when an attribute is set.
+
+    Raises:
+        ConfigError: A value that its field does not take; it is a ``ValueError``.
+    """
+
+    workload_check_interval: float = _setting(
+        5.0,
+        _INTERVAL,
+        "Period of nvidia-resiliency-ext's checks of a rank; here a monitor sleeps until the "
+        "instant at which a limit can run out, so it has no effect",
+        "theirs",
+    )
+    initial_rank_heartbeat_timeout: float | None = _setting(
+        3600.0,
+        _LIMIT,
+        "Longest healthy time from a rank's init to its first heartbeat",
+        "loading a large model and compiling it may take most of an hour",
+    )
+    rank_heartbeat_timeout: float | None = _setting(
+        2700.0,
+        _LIMIT,
+        "Longest healthy time between two heartbeats of a rank",
+        "longer than any checkpoint that is written between two of them",
+    )
+    rank_section_timeouts: dict[str, float | None] = _setting(  # noqa: RUF009 - it is a field()
+        {},
+        Sections(),
+        "Longest healthy time in each section; only sections named here are watched",
+        "only you know their names",
+    )
+    rank_out_of_section_timeout: float | None = _setting(
+        None,
+        _LIMIT,
+        "Longest healthy time outside all sections, from init on",
+        "ranks that use heartbeats only are always outside",
+    )
+    learned_timeout_floor: float = _setting(
+        30.0,
+        Number("seconds", least=0),
+        "No limit calculated from measured intervals is below this; 0 for no floor",
+        "a fast run must not leave limits that the next, slower run trips over",
+    )
+    node_health_check_interval: float = _setting(
+        5.0,
+        _INTERVAL,
+        "Period of the monitor's checks of GPUs and network cards",
+        "a broken device is known within seconds, for next to no load",
+        later=True,
+    )
+    safety_factor: float = _setting(
+        5.0,
+        Number("factor", least=1),
+        "Calculated limits are this many times the longest interval measured",
+        "steps vary by less, and a hang is still found soon",
+    )
+    rank_termination_signal: Signals = _setting(  # noqa: RUF009 - it is a field()
+        SIGKILL,
+        SignalName(),
+        "What a hung rank is sent once its stacks have been written down",
+        "a hung rank seldom runs a handler; evidence is taken before it",
+    )
+    log_level: int = _setting(
+        _INFO,
+        LogLevel(),
+        "How much the launcher and its monitors say",
+        "failures and restarts, nothing per step",
+    )
+    restart_check_interval: float = _setting(
+        60.0,
+        _INTERVAL,
+        "Period of nvidia-resiliency-ext's status lines of layered restarts; here a line is "
+        "written when something changes, so it has no effect",
+        "theirs",
+    )
+    enable_nic_monitor: bool = _setting(
+        False,
+        Flag(),
+        "Watch link-down counters of the network cards while ranks run",
+        "a flap that NCCL survives need not stop the job",
+        later=True,
+    )
+    enable_nic_healthcheck: bool = _setting(
+        False,
+        Flag(),
+        "Check that network links are up before each start",
+        "nodes differ in which links are cabled",
+        later=True,
+    )
+    enable_dist_storage_healthcheck: bool = _setting(
+        False,
+        Flag(),
+        "Check that network file systems answer before each start",
+        "a slow file system is no reason to leave a node out, unless you say so",
+        later=True,
+    )
+    storage_healthcheck_path: str | None = _setting(
+        None,
+        AbsolutePaths(many=True),
+        "Paths, separated by commas, that must be readable before each start",
+        "only you know what the job reads",
+        option="--ft-storage-health-check-path",
+        later=True,
+    )
+    pci_topo_file: str | None = _setting(
+        None,
+        Text("PATH"),
+        "XML file that says which network cards belong to which GPU",
+        "the node's own topology is read where it can be",
+        later=True,
+    )
+    link_down_path_template: str | None = _setting(
+        None,
+        Text("TEMPLATE"),
+        "Path of a network card's link-down counter, with {nic} for its name",
+        "the path in sysfs is built in",
+        later=True,
+    )
+    link_state_path_template: str | None = _setting(
+        None,
+        Text("TEMPLATE"),
+        "Path of a network card's link state, with {nic} for its name",
+        "the path in sysfs is built in",
+        later=True,
+    )
+    skip_section_response: bool = _setting(
+        True,
+        Flag(),
+        "False makes nvidia-resiliency-ext wait for the monitor at every section; here misuse of "
+        "sections is found at once either way, so it has no effect",
+        "theirs",
+    )
+    use_infra_group_rank: bool = _setting(
+        True,
+        Flag(),
+        "Take the order of nodes from SLURM_PROCID or GROUP_RANK, where set",
+        "it keeps neighbours in the network neighbours in rank",
+        later=True,
+    )
+    segment: int | None = _setting(
+        None,
+        Number("nodes", least=1, whole=True, null="no grouping"),
+        "Place nodes in groups of this many within one NVLink domain",
+        "most clusters have no such domains",
+        later=True,
+    )
+    numa_bind_strict: bool = _setting(
+        False,
+        Flag(),
+        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
+        "nvidia-resiliency-ext's",
+        later=True,
+    )
+    gpu_memory_reclaim_timeout: float = _setting(
+        50.0,
+        Number("seconds", least=0),
+        "How long a restart waits for the memory of GPUs to be free again; 0 for not at all",
+        "drivers take seconds to free tens of gigabytes, seldom more",
+        later=True,
+    )
+    gpu_memory_tolerance_mb: float = _setting(
+        512.0,
+        Number("megabytes", least=0),
+        "Memory in use up to which a GPU counts as free",
+        "what drivers and monitoring keep for themselves",
+        later=True,
+    )
+    gpu_memory_poll_interval: float = _setting(
+        2.0,
+        _INTERVAL,
+        "Period of looking at GPU memory while waiting for it",
+        "drivers free it in steps of about this length",
+        later=True,
+    )
+    check_remaining_processes: bool = _setting(
+        False,
+        Flag(),
+        "Report processes that outlive their rank's stop; they are ended in any case",
+        "nothing is left behind, so there is nothing to act on",
+        later=True,
+    )
+    max_no_progress_cycles: int = _setting(
+        2,
+        Number("cycles", whole=True),
+        "Stop restarting after this many cycles in a row without progress; 0 for never",
+        "nvidia-resiliency-ext's",
+        later=True,
+    )
+    min_progress_iterations: int = _setting(
+        1,
+        Number("iterations", least=0, whole=True),
+        "Training iterations in a cycle that count as progress",
+        "a restart that gets one step further is worth it",
+        later=True,
+    )
+    checkpoint_iteration_file: str | None = _setting(
+        None,
+        Text("PATH"),
+        "File that holds the iteration of the latest checkpoint, to measure progress by",
+        "without it progress cannot be measured from outside",
+        later=True,
+    )
+    install_exception_hook: bool = _setting(
+        False,
+        Flag(),
+        "End a rank at once when an exception reaches its top level, whatever threads still run",
+        "exit handlers of the training program would not run",
+    )
+    num_warmup_iterations: int = _setting(
+        5,
+        Number("iterations", least=0, whole=True),
+        "Iterations in each cycle during which the time outside sections is not limited",
+        "the first steps compile kernels and fill caches",
+    )
+    attrsvc_host: str | None = _setting(
+        None,
+        Text("HOST"),
+        "Host of a service that explains failures from logs",
+        "nobody runs one by default",
+        later=True,
+    )
+    attrsvc_port: int | None = _setting(
+        None,
+        Number("port", least=1, most=65535, whole=True, null="none"),
+        "Port of that service",
+        "nobody runs one by default",
+        later=True,
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in SETTINGS.items():
+            setattr(self, name, check(name, getattr(self, name), setting.kind))
+
+    @property
+    def is_progress_tracking_enabled(self) -> bool:
+        """A job that makes no progress is not restarted for ever."""
+        return self.max_no_progress_cycles > 0
+
+    @staticmethod
+    def from_kwargs(ignore_not_recognized: bool = True, **kwargs: Any) -> FaultToleranceConfig:  # noqa: FBT001, FBT002 - public API
+        """Build from fields by name.
+
+        Args:
+            ignore_not_recognized: Pass over names that are no field.
+            kwargs: Fields; the rest have their defaults.
+
+        Raises:
+            ConfigError: A value that its field does not take, or an unknown name that is not to be
+                ignored.
+        """
+        known, unknown = _sort_out(kwargs)
+        if unknown and not ignore_not_recognized:
+            raise ConfigError(describe_unknown(unknown))
+        return FaultToleranceConfig(**known)
+
+    @staticmethod
+    def from_yaml_file(path: str, ignore_not_recognized: bool = True) -> FaultToleranceConfig:  # noqa: FBT001, FBT002 - public API
+        """Build from the first non-empty map named ``fault_tolerance`` in a YAML file.
+
+        It may be at any depth; outer before inner, earlier before later.
+
+        Args:
+            path: The file.
+            ignore_not_recognized: Warn of unknown keys, once, and go on; jobs carry foreign keys.
+
+        Raises:
+            ConfigError: No such section, it is empty, or it holds a value that its field does not
+                take. For a missing file it is a ``FileNotFoundError`` too, for a file that is not
+                YAML a ``yaml.YAMLError``.
+        """
+        config, _, warnings = _load(path)
+        if warnings and not ignore_not_recognized:
+            raise ConfigError(warnings[0])
+        _warn(warnings)
+        return config
+
+    @staticmethod
+    def from_args(args: object) -> FaultToleranceConfig:
+        """Build from a parsed command line.
+
+        Defaults, then the file ``args.ft_cfg_path``, then every ``args.ft_<field>`` that is not
+        ``None``; text is read as on the command line.
+
+        Raises:
+            ConfigError: The file or a value cannot be used. A file without our section is no error.
+        """
+        resolved = resolve(args)
+        _warn(resolved.warnings)
+        return resolved.config
+
+    def to_yaml_file(self, path: str) -> None:
+        """Write all fields, under ``fault_tolerance``; :meth:`from_yaml_file` reads it back.
+
+        Raises:
+            ConfigError: An attribute was set to a value that its field does not take.
+            OSError: The file cannot be written.
+        """
+        import yaml  # noqa: PLC0415 - seldom needed
+
+        section = FaultToleranceConfig(**vars(self)).to_wire()
+        section["rank_termination_signal"] = Signals(section["rank_termination_signal"]).name
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is heavy
+            yaml.safe_dump({SECTION: section}, file, sort_keys=False)
+
+    def to_wire(self) -> dict[str, Any]:
+        """All fields as JSON can carry them: signal and log level as numbers."""
+        return {
+            **vars(self),
+            "rank_termination_signal": int(self.rank_termination_signal),
+            "rank_section_timeouts": dict(self.rank_section_timeouts),
+        }
+
+    @staticmethod
+    def from_wire(message: Mapping[str, Any]) -> FaultToleranceConfig:
+        """What :meth:`to_wire` gave; unknown names, of another version, are passed over.
+
+        Raises:
+            ConfigError: A value that its field does not take.
+        """
+        return FaultToleranceConfig.from_kwargs(**message)
+
+
+SETTINGS: dict[str, Setting] = {
+    each.name: each.metadata["setting"] for each in fields(FaultToleranceConfig)
+}
+"""What is known about each field, in order of declaration."""
+
+
+class Resolved(NamedTuple):
+    """A configuration, and how it came about.
+
+    Attributes:
+        config: What holds.
+        origins: Field to where its value came from: ``default``, ``file PATH`` or ``command line``.
+        warnings: What to tell the user, once.
+    """
+
+    config: FaultToleranceConfig
+    origins: dict[str, str]
+    warnings: list[str]
+
+
+def resolve(args: object) -> Resolved:
+    """What :meth:`FaultToleranceConfig.from_args` does, with the origin of each value.
+
+    Raises:
+        ConfigError: The file or a value cannot be used.
+    """
+    config = FaultToleranceConfig()
+    origins = dict.fromkeys(SETTINGS, "default")
+    warnings: list[str] = []
+    if path := getattr(args, "ft_cfg_path", None):
+        try:
+            config, given, warnings = _load(path)
+            origins.update(dict.fromkeys(given, f"file {path}"))
+        except SectionNotFoundError as error:
+            warnings.append(f"{error}; going on without it")
+        except FileNotFoundError:
+            if not getattr(args, "ft_ignore_missing_cfg", False):
+                raise
+            warnings.append(f"{path}: no such file; going on without it, as asked")
+    for name, setting in SETTINGS.items():
+        value = getattr(args, f"ft_{name}", None)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            value = parse(option_of(name), value, setting.kind)
+        setattr(config, name, check(option_of(name), value, setting.kind))
+        origins[name] = "command line"
+    return Resolved(config, origins, warnings)
+
+
+def option_of(name: str) -> str:
+    """The command-line option of a field."""
+    return SETTINGS[name].option or f"--ft-{name.replace('_', '-')}"
+
+
+def check(key: str, value: object, kind: Kind) -> Any:
+    """The normal form of a value.
+
+    Raises:
+        ConfigError: It is not accepted; the text names the key, the value and what is.
+    """
+    try:
+        return kind.check(value)
+    except Unacceptable as error:
+        raise ConfigError(_refusal(key, value, kind, error)) from None
+
+
+def parse(key: str, text: str, kind: Kind) -> Any:
+    """The normal form of what text means.
+
+    Raises:
+        ConfigError: It is not accepted; the text names the key, the value and what is.
+    """
+    try:
+        return kind.parse(text)
+    except Unacceptable as error:
+        raise ConfigError(_refusal(key, text, kind, error)) from None
+
+
+def nearest(name: str, known: object) -> str | None:
+    """The most similar of some names, if one is similar enough for a slip of the pen."""
+    import difflib  # noqa: PLC0415 - only after a mistake
+
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)  # type: ignore[call-overload]
+    return found[0] if found else None
+
+
+def describe_unknown(names: list[str]) -> str:
+    """One line about keys that mean nothing to us."""
+    described = []
+    for name in names:
+        known = nearest(name, SETTINGS)
+        described.append(f"{name!r} (did you mean {known!r}?)" if known else repr(name))
+    return f"unknown key{'s' if len(names) > 1 else ''} {', '.join(described)}"
+
+
+def _refusal(key: str, value: object, kind: Kind, error: Unacceptable) -> str:
+    because = f" ({error})" if str(error) else ""
+    return f"{key}: {value!r} cannot be used{because}; it takes {kind.accepts}"
+
+
+def _sort_out(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+    known: dict[str, Any] = {}
+    unknown: list[str] = []
+    for key, value in given.items():
+        name = _FORMER_NAMES.get(key, key)
+        if name in SETTINGS:
+            known[name] = value
+        else:
+            unknown.append(str(key))
+    return known, unknown
+
+
+def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str]]:
+    """Configuration, names of the fields the file gives, and warnings."""
+    section = _read_section(path)
+    known, unknown = _sort_out(section)
+    for name, value in known.items():
+        known[name] = check(f"{path}: {SECTION}.{name}", value, SETTINGS[name].kind)
+    warnings = []
+    if unknown:
+        warnings.append(f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
+    return FaultToleranceConfig(**known), list(known), warnings
+
+
+def _read_section(path: str) -> Mapping[Any, Any]:
+    import yaml  # noqa: PLC0415 - seldom needed
+
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is heavy
+            tree = yaml.safe_load(file)
+    except FileNotFoundError:
+        raise ConfigFileNotFoundError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
+        text = " ".join(str(error).split())
+        raise _malformed_yaml_error()(f"{path}: is not valid YAML: {text}") from None
+    odd: object = None
+    for section in _sections(tree, set()):
+        if isinstance(section, Mapping):
+            return section
+        odd = section
+    if odd is not None:
+        raise ConfigError(
+            f"{path}: {SECTION}: {odd!r} cannot be used; it takes a map of fields to values"
+        )
+    raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one")
+
+
+def _sections(node: object, seen: set[int]) -> Iterator[object]:
+    """Every non-empty value of our key, depth first; YAML's aliases can make circles."""
+    if id(node) in seen:
+        return
+    if isinstance(node, dict):
+        seen.add(id(node))
+        section = node.get(SECTION)
+        if section or (section is not None and not isinstance(section, dict)):
+            yield section
+        for child in node.values():
+            yield from _sections(child, seen)
+    elif isinstance(node, list):
+        seen.add(id(node))
+        for child in node:
+            yield from _sections(child, seen)
+
+
+@functools.cache
+def _malformed_yaml_error() -> type[ConfigError]:
+    """A ConfigError that is a yaml.YAMLError too; made late, because importing yaml takes long."""
+    import yaml  # noqa: PLC0415
+
+    class MalformedYamlError(ConfigError, yaml.YAMLError):
+        """A configuration file that is not YAML."""
+
+    return MalformedYamlError
+
+
+def _warn(warnings: list[str]) -> None:
+    if not warnings:
+        return
+    import logging  # noqa: PLC0415 - seldom needed
+
+    for warning in warnings:
+        logging.getLogger("holdfast").warning("%s", warning)

@@ -1,0 +1,293 @@
+"""What a setting may be: each kind checks values from files and programs, and reads text.
+
+``check`` takes a value as YAML or a program has it, ``parse`` takes text from a command line or an
+environment variable; both give the normal form or raise :class:`Unacceptable`. Who the setting
+belongs to, and how the error is worded, is the caller's concern. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+_NULL_WORDS = ("", "none", "null")
+_TRUE_WORDS = ("true", "1", "yes", "on")
+_FALSE_WORDS = ("false", "0", "no", "off")
+_LEVELS = {
+    "DEBUG": 10,
+    "DBG": 10,
+    "INFO": 20,
+    "WARNING": 30,
+    "WARN": 30,
+    "ERROR": 40,
+    "CRITICAL": 50,
+}
+
+
+class Unacceptable(ValueError):  # noqa: N818 - caught at once, and turned into one of our errors
+    """A value that its setting does not take; the text is what to add to the error, or empty."""
+
+
+class Kind(Protocol):
+    """What the kinds below have in common."""
+
+    @property
+    def accepts(self) -> str:
+        """What is accepted, as the end of the sentence "it takes ..."."""
+
+    @property
+    def unit(self) -> str:
+        """What stands for the value in help: a unit or a noun, upper case."""
+
+    def check(self, value: object) -> Any:
+        """The normal form of a value that a program or a YAML file holds."""
+
+    def parse(self, text: str) -> Any:
+        """The normal form of what text means."""
+
+
+class Number:
+    """A finite number, as float; with ``whole`` as int."""
+
+    def __init__(
+        self,
+        unit: str,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        most: float | None = None,
+        whole: bool = False,
+        null: str | None = None,
+    ) -> None:
+        """Make a kind of number.
+
+        Args:
+            unit: What it counts, plural ("seconds").
+            above: Values must be greater than this.
+            least: Values must be at least this.
+            most: Values must be at most this.
+            whole: Only whole numbers.
+            null: What null means, where null is accepted.
+        """
+        self.unit = unit.split(maxsplit=1)[0].upper()
+        self._above, self._least, self._most = above, least, most
+        self._whole = whole
+        self._null = null
+        bounds = [
+            f"{sign} {bound:g}"
+            for sign, bound in ((">", above), (">=", least), ("<=", most))
+            if bound is not None
+        ]
+        self.accepts = (
+            f"a {'whole ' if whole else ''}number ({unit}{', ' if bounds else ''}"
+            f"{' and '.join(bounds)})"
+        )
+        if null is not None:
+            self.accepts += f", or null for {null}"
+
+    def check(self, value: object) -> float | int | None:
+        """Numbers; where null is accepted, infinity means null too."""
+        if value is None and self._null is not None:
+            return None
+        if isinstance(value, str):
+            raise Unacceptable(_text_hint(value))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Unacceptable
+        if value == math.inf and self._null is not None:
+            return None
+        if not math.isfinite(value) or (self._whole and not isinstance(value, int)):
+            raise Unacceptable
+        if (
+            (self._above is not None and value <= self._above)
+            or (self._least is not None and value < self._least)
+            or (self._most is not None and value > self._most)
+        ):
+            raise Unacceptable
+        return value if self._whole else float(value)
+
+    def parse(self, text: str) -> float | int | None:
+        """Decimal text; null, none and the empty text for null."""
+        if self._null is not None and text.strip().lower() in _NULL_WORDS:
+            return None
+        try:
+            return self.check(int(text) if self._whole else float(text))
+        except (ValueError, OverflowError):
+            raise Unacceptable from None
+
+
+class Flag:
+    """True or false."""
+
+    unit = "BOOL"
+    accepts = "true or false"
+
+    def check(self, value: object) -> bool:
+        """Only booleans: a number or word in their place is a mistake more often than not."""
+        if not isinstance(value, bool):
+            raise Unacceptable
+        return value
+
+    def parse(self, text: str) -> bool:
+        """true, 1, yes, on; false, 0, no, off; in any case."""
+        word = text.strip().lower()
+        if word in _TRUE_WORDS:
+            return True
+        if word in _FALSE_WORDS:
+            return False
+        raise Unacceptable
+
+
+class Text:
+    """Any text; with ``null`` nothing, too."""
+
+    def __init__(self, unit: str = "TEXT", *, null: bool = True) -> None:
+        self.unit = unit
+        self.accepts = "text, or null for none" if null else "text"
+        self._null = null
+
+    def check(self, value: object) -> str | None:
+        """Text only: YAML makes numbers and dates of what looks like them."""
+        if isinstance(value, str) or (value is None and self._null):
+            return value
+        raise Unacceptable("put it in quotes" if value is not None else "")
+
+    def parse(self, text: str) -> str:
+        """The text itself."""
+        return text
+
+
+class AbsolutePaths(Text):
+    """Comma-separated absolute paths, as one text."""
+
+    def __init__(self, *, many: bool) -> None:
+        super().__init__("PATHS" if many else "PATH")
+        self._many = many
+        self.accepts = "absolute paths, separated by commas" if many else "an absolute path"
+
+    def check(self, value: object) -> str | None:
+        """Every path must start at the root."""
+        text = super().check(value)
+        if text:
+            for path in text.split(",") if self._many else [text]:
+                if not path.strip().startswith("/"):
+                    raise Unacceptable
+        return text
+
+    def parse(self, text: str) -> str:
+        """Same as a value."""
+        self.check(text)
+        return text
+
+
+class Choice:
+    """One of some words."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self.unit = "|".join(words)
+        self.accepts = " or ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
+
+    def check(self, value: object) -> str:
+        """One of the words, spelled so."""
+        if value in self.words:
+            return str(value)
+        raise Unacceptable
+
+    def parse(self, text: str) -> str:
+        """Same as a value."""
+        return self.check(text)
+
+
+class SignalName:
+    """A signal by its full name in any case or, outside command lines, its number."""
+
+    unit = "SIGNAL"
+    accepts = "the name of a signal, such as SIGKILL, SIGTERM or SIGUSR1"
+
+    def check(self, value: object) -> signal.Signals:
+        """A ``signal.Signals``, a number or a name."""
+        try:
+            if isinstance(value, str):
+                return signal.Signals[value.strip().upper()]
+            if isinstance(value, int) and not isinstance(value, bool):
+                return signal.Signals(value)
+        except (KeyError, ValueError):
+            pass
+        raise Unacceptable
+
+    def parse(self, text: str) -> signal.Signals:
+        """A name."""
+        return self.check(text)
+
+
+class LogLevel:
+    """A level of the logging package, 10 to 50, or its name in any case."""
+
+    unit = "LEVEL"
+    accepts = "debug, info, warning, error, critical, or a number from 10 to 50"
+
+    def check(self, value: object) -> int:
+        """A name, or a number outside command lines."""
+        if isinstance(value, str):
+            level = _LEVELS.get(value.strip().upper())
+            if level is not None:
+                return level
+        elif isinstance(value, int) and not isinstance(value, bool) and 10 <= value <= 50:
+            return value
+        raise Unacceptable
+
+    def parse(self, text: str) -> int:
+        """A name."""
+        return self.check(text)
+
+
+class Sections:
+    """Limits per section name."""
+
+    unit = "NAME:SECONDS,..."
+    accepts = "names of sections, each with a number (seconds, > 0) or null for no limit"
+
+    def __init__(self) -> None:
+        self._limit = Number("seconds", above=0, null="no limit")
+
+    def check(self, value: object) -> dict[str, float | None]:
+        """A mapping; null for an empty one."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise Unacceptable
+        limits: dict[str, float | None] = {}
+        for name, limit in value.items():
+            if not isinstance(name, str) or not name:
+                raise Unacceptable(f"{name!r} is not a name")
+            try:
+                limits[name] = self._limit.check(limit)
+            except Unacceptable as error:
+                raise Unacceptable(str(error) or f"section {name!r} has {limit!r}") from None
+        return limits
+
+    def parse(self, text: str) -> dict[str, float | None]:
+        """``setup:600,step:180,checkpoint:null``; the empty text for no sections."""
+        limits: dict[str, float | None] = {}
+        for part in text.split(",") if text.strip() else ():
+            name, colon, limit = part.rpartition(":")
+            name = name.strip()
+            if not colon or not name or name in limits:
+                why = "is given twice" if name and name in limits else "is not NAME:SECONDS"
+                raise Unacceptable(f"{part.strip()!r} {why}")
+            try:
+                limits[name] = self._limit.parse(limit)
+            except Unacceptable:
+                raise Unacceptable(f"section {name!r} has {limit.strip()!r}") from None
+        return limits
+
+
+def _text_hint(value: str) -> str:
+    """YAML 1.1 takes ``1e3`` and quoted numbers for text."""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    return f"it is text, write {number!r} without quotes"

@@ -1,0 +1,407 @@
+"""FaultToleranceConfig: normal forms, files, command line, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "ft.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+# ------------------------------------------------------------------ normal forms
+@pytest.mark.parametrize("value", [signal.SIGUSR1, 10, "SIGUSR1", "sigusr1", " SigUsr1 "], ids=repr)
+def test_a_signal_is_given_by_member_number_or_name(value):
+    """Every accepted form becomes the member of ``signal.Signals``."""
+    config = FaultToleranceConfig(rank_termination_signal=value)
+
+    assert config.rank_termination_signal is signal.SIGUSR1
+
+
+@pytest.mark.parametrize("value", [None, 0, 4711, "9", "USR1", "SIGNONE", 9.0, True], ids=repr)
+def test_what_is_no_signal_is_refused(value):
+    """Unknown names and numbers, numbers as text, and other types are errors."""
+    with pytest.raises(ValueError, match="rank_termination_signal"):
+        FaultToleranceConfig(rank_termination_signal=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        ("debug", logging.DEBUG),
+        ("DBG", logging.DEBUG),
+        ("Info", logging.INFO),
+        ("warn", logging.WARNING),
+        ("WARNING", logging.WARNING),
+        ("error", logging.ERROR),
+        ("critical", logging.CRITICAL),
+        (10, 10),
+        (35, 35),
+        (50, 50),
+    ],
+)
+def test_a_log_level_is_given_by_number_or_name(value, level):
+    """Every accepted form becomes the number."""
+    assert FaultToleranceConfig(log_level=value).log_level == level
+
+
+@pytest.mark.parametrize("value", [None, 9, 51, "10", "verbose", 20.0, True], ids=repr)
+def test_what_is_no_log_level_is_refused(value):
+    """Numbers out of range, numbers as text, unknown names and other types are errors."""
+    with pytest.raises(ValueError, match="log_level"):
+        FaultToleranceConfig(log_level=value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rank_heartbeat_timeout", -1),
+        ("rank_heartbeat_timeout", 0),
+        ("rank_heartbeat_timeout", "900"),
+        ("rank_heartbeat_timeout", True),
+        ("rank_heartbeat_timeout", float("nan")),
+        ("rank_heartbeat_timeout", [1]),
+        ("workload_check_interval", None),
+        ("workload_check_interval", float("inf")),
+        ("safety_factor", 0.5),
+        ("learned_timeout_floor", -0.1),
+        ("rank_section_timeouts", {"step": -3}),
+        ("rank_section_timeouts", {"step": "3"}),
+        ("rank_section_timeouts", {3: 3}),
+        ("rank_section_timeouts", {"": 3}),
+        ("rank_section_timeouts", ["step"]),
+        ("enable_nic_monitor", "false"),
+        ("enable_nic_monitor", 0),
+        ("segment", 0),
+        ("segment", 2.5),
+        ("attrsvc_port", 70000),
+        ("attrsvc_host", 4),
+        ("storage_healthcheck_path", "/data,models"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_or_size_is_refused_by_name(field, value):
+    """The error names the field, shows the value and says what is accepted."""
+    with pytest.raises(ConfigError) as caught:
+        FaultToleranceConfig(**{field: value})
+
+    assert str(caught.value).startswith(f"{field}: {value!r} cannot be used")
+    assert "; it takes " in str(caught.value)
+
+
+def test_no_limit_is_null_or_infinity():
+    """Both mean that a clock never runs out; whole numbers of seconds become floats."""
+    config = FaultToleranceConfig(
+        rank_heartbeat_timeout=float("inf"),
+        initial_rank_heartbeat_timeout=None,
+        rank_section_timeouts={"step": None, "save": 60},
+    )
+
+    assert config.rank_heartbeat_timeout is None
+    assert config.initial_rank_heartbeat_timeout is None
+    assert config.rank_section_timeouts == {"step": None, "save": 60.0}
+
+
+def test_sections_are_the_configurations_own():
+    """A map that is changed afterwards does not change the configuration."""
+    sections = {"step": 3.0}
+    config = FaultToleranceConfig(rank_section_timeouts=sections)
+    sections["save"] = 4.0
+
+    assert config.rank_section_timeouts == {"step": 3.0}
+    assert FaultToleranceConfig().rank_section_timeouts == {}
+
+
+def test_the_defaults_are_the_documented_ones():
+    """Those that programs rely on."""
+    config = FaultToleranceConfig()
+
+    assert config.workload_check_interval == 5.0
+    assert config.initial_rank_heartbeat_timeout == 3600.0
+    assert config.rank_heartbeat_timeout == 2700.0
+    assert config.rank_out_of_section_timeout is None
+    assert config.safety_factor == 5.0
+    assert config.rank_termination_signal is signal.SIGKILL
+    assert config.log_level == logging.INFO
+    assert config.skip_section_response is True
+    assert config.use_infra_group_rank is True
+    assert config.learned_timeout_floor == 30.0
+    assert config.is_progress_tracking_enabled
+    assert not FaultToleranceConfig(max_no_progress_cycles=0).is_progress_tracking_enabled
+
+
+# ------------------------------------------------------------------ from names
+def test_unknown_names_are_passed_over_or_refused():
+    """As the caller asks; a refusal suggests the nearest field."""
+    config = FaultToleranceConfig.from_kwargs(safety_factor=3, restart_policy="any-failed")
+
+    assert config == FaultToleranceConfig(safety_factor=3.0)
+    with pytest.raises(ValueError, match=r"'safty_factor' \(did you mean 'safety_factor'\?\)"):
+        FaultToleranceConfig.from_kwargs(ignore_not_recognized=False, safty_factor=3)
+
+
+def test_the_former_name_of_the_progress_limit_is_understood():
+    """The name of an earlier generation."""
+    assert FaultToleranceConfig.from_kwargs(max_no_progress_restarts=7).max_no_progress_cycles == 7
+
+
+# ------------------------------------------------------------------ files
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fault_tolerance: {safety_factor: 3}",
+        "a: 1\nb:\n  c: {fault_tolerance: {safety_factor: 3}}",
+        "jobs:\n- x\n- fault_tolerance: {safety_factor: 3}",
+        # on one level our key comes before what lies deeper, wherever it stands
+        "a: {fault_tolerance: {safety_factor: 9}}\nfault_tolerance: {safety_factor: 3}",
+        # first in order among siblings; an empty hit is passed over
+        (
+            "a: {fault_tolerance: }\nb: {fault_tolerance: {safety_factor: 3}}\n"
+            "c: {fault_tolerance: {safety_factor: 9}}"
+        ),
+        "a: {fault_tolerance: true}\nb: {fault_tolerance: {safety_factor: 3}}",
+        "a: &a [*a, {fault_tolerance: {safety_factor: 3}}]",
+    ],
+)
+def test_the_section_is_found_at_any_depth(tmp_path, text):
+    """Outer before inner, earlier before later, empty ones passed over."""
+    config = FaultToleranceConfig.from_yaml_file(write(tmp_path, text))
+
+    assert config == FaultToleranceConfig(safety_factor=3.0)
+
+
+@pytest.mark.parametrize("text", ["", "a: 1", "fault_tolerance:", "fault_tolerance: {}", "- 1"])
+def test_a_file_without_our_section_is_an_error_that_names_it(tmp_path, text):
+    """Missing and empty are the same."""
+    path = write(tmp_path, text)
+
+    with pytest.raises(ValueError, match="no section 'fault_tolerance'") as caught:
+        FaultToleranceConfig.from_yaml_file(path)
+    assert str(caught.value).startswith(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    """It can be caught as what it is, too."""
+    path = str(tmp_path / "none.yaml")
+
+    with pytest.raises(FileNotFoundError) as caught:
+        FaultToleranceConfig.from_yaml_file(path)
+    assert isinstance(caught.value, ConfigError)
+    assert str(caught.value) == f"{path}: no such file"
+
+
+@pytest.mark.parametrize("text", ["a: [1,", "\x00", "a: 2024-13-41", "[" * 5000])
+def test_a_file_that_is_not_yaml_is_named_in_one_line(tmp_path, text):
+    """It can be caught as YAML's error, too."""
+    path = write(tmp_path, text)
+
+    with pytest.raises(yaml.YAMLError) as caught:
+        FaultToleranceConfig.from_yaml_file(path)
+    assert isinstance(caught.value, ConfigError)
+    assert str(caught.value).startswith(f"{path}: is not valid YAML")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path):
+    """Whatever the system says, it is said about the file."""
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        FaultToleranceConfig.from_yaml_file(str(tmp_path))
+
+
+def test_a_bad_value_in_a_file_names_file_key_and_value(tmp_path):
+    """One bad value does not make the rest of the file vanish: it stops the start."""
+    path = write(tmp_path, "fault_tolerance: {safety_factor: 3, rank_heartbeat_timeout: soon}")
+
+    with pytest.raises(ConfigError) as caught:
+        FaultToleranceConfig.from_yaml_file(path)
+    assert str(caught.value) == (
+        f"{path}: fault_tolerance.rank_heartbeat_timeout: 'soon' cannot be used; "
+        "it takes a number (seconds, > 0), or null for no limit"
+    )
+
+
+def test_a_section_that_is_no_map_is_shown(tmp_path):
+    """It is our key, so it is not passed over in silence."""
+    with pytest.raises(ConfigError, match="fault_tolerance: True cannot be used"):
+        FaultToleranceConfig.from_yaml_file(write(tmp_path, "fault_tolerance: true"))
+
+
+def test_numbers_that_yaml_takes_for_text_are_explained(tmp_path):
+    """YAML 1.1 reads 1e3 as text, to everybody's surprise."""
+    with pytest.raises(ConfigError, match=r"it is text, write 1000\.0 without quotes"):
+        FaultToleranceConfig.from_yaml_file(
+            write(tmp_path, "fault_tolerance: {safety_factor: 1e3}")
+        )
+
+
+def test_unknown_keys_of_a_file_are_named_in_one_warning(tmp_path, caplog):
+    """The run goes on: jobs carry keys of other programs and versions."""
+    path = write(
+        tmp_path,
+        "fault_tolerance: {rank_hartbeat_timeout: 4, safety_factor: 3, restart_policy: x, zzz: }",
+    )
+
+    config = FaultToleranceConfig.from_yaml_file(path)
+
+    assert config == FaultToleranceConfig(safety_factor=3.0)
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"{path}: fault_tolerance: unknown keys 'rank_hartbeat_timeout' (did you mean "
+        "'rank_heartbeat_timeout'?), 'restart_policy', 'zzz'; passed over"
+    )
+    with pytest.raises(ValueError, match="zzz"):
+        FaultToleranceConfig.from_yaml_file(path, ignore_not_recognized=False)
+
+
+seconds = st.floats(min_value=0.001, allow_infinity=False, allow_nan=False)
+configs = st.builds(
+    FaultToleranceConfig,
+    rank_heartbeat_timeout=st.none() | seconds,
+    rank_section_timeouts=st.dictionaries(st.text(min_size=1), st.none() | seconds, max_size=4),
+    rank_out_of_section_timeout=st.none() | seconds,
+    safety_factor=st.floats(min_value=1, allow_infinity=False),
+    rank_termination_signal=st.sampled_from(list(signal.Signals)),
+    log_level=st.integers(10, 50),
+    enable_nic_monitor=st.booleans(),
+    segment=st.none() | st.integers(min_value=1),
+    pci_topo_file=st.none() | st.text(),
+    max_no_progress_cycles=st.integers(),
+)
+
+
+@given(config=configs)
+def test_a_file_gives_back_what_was_written(tmp_path_factory, config):
+    """For every configuration there can be."""
+    path = str(tmp_path_factory.getbasetemp() / "round-trip.yaml")
+    config.to_yaml_file(path)
+
+    assert FaultToleranceConfig.from_yaml_file(path) == config
+
+
+@given(config=configs)
+def test_a_message_gives_back_what_was_sent(config):
+    """Through JSON, which has no signals."""
+    assert FaultToleranceConfig.from_wire(json.loads(json.dumps(config.to_wire()))) == config
+
+
+def test_a_file_holds_all_fields_with_signal_and_level_in_their_own_form(tmp_path):
+    """Signal by name, log level by number; normalised, and checked, once more."""
+    path = tmp_path / "out.yaml"
+    config = FaultToleranceConfig()
+    config.rank_termination_signal = "sigterm"
+    config.log_level = "debug"
+    config.to_yaml_file(str(path))
+
+    section = yaml.safe_load(path.read_text())["fault_tolerance"]
+    assert list(section) == list(SETTINGS)
+    assert (section["rank_termination_signal"], section["log_level"]) == ("SIGTERM", 10)
+    config.safety_factor = "much"
+    with pytest.raises(ConfigError):
+        config.to_yaml_file(str(path))
+
+
+# ------------------------------------------------------------------ command line
+def test_the_command_line_overrides_the_file_which_overrides_the_defaults(tmp_path):
+    """Field by field, and each knows where its value is from."""
+    path = write(tmp_path, "fault_tolerance: {safety_factor: 3, rank_heartbeat_timeout: 7}")
+    args = SimpleNamespace(ft_cfg_path=path, ft_rank_heartbeat_timeout="9", ft_log_level=None)
+
+    resolved = resolve(args)
+
+    assert resolved.config == FaultToleranceConfig(safety_factor=3, rank_heartbeat_timeout=9)
+    assert resolved.config == FaultToleranceConfig.from_args(args)
+    assert resolved.origins["rank_heartbeat_timeout"] == "command line"
+    assert resolved.origins["safety_factor"] == f"file {path}"
+    assert resolved.origins["log_level"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ("rank_heartbeat_timeout", "none", None),
+        ("rank_heartbeat_timeout", "NULL", None),
+        ("rank_heartbeat_timeout", "", None),
+        ("rank_heartbeat_timeout", " 1e2 ", 100.0),
+        ("rank_section_timeouts", "", {}),
+        ("rank_section_timeouts", " a : 1 , b:null,c:d:2.5 ", {"a": 1.0, "b": None, "c:d": 2.5}),
+        ("rank_termination_signal", "sigusr2", signal.SIGUSR2),
+        ("log_level", "warn", logging.WARNING),
+        ("enable_nic_monitor", "No", False),
+        ("enable_nic_monitor", "yes", True),
+        ("segment", "4", 4),
+        ("storage_healthcheck_path", "/a,/b", "/a,/b"),
+    ],
+)
+def test_text_is_read_as_the_field_says(field, text, value):
+    """Numbers, null, sections, names, booleans."""
+    config = FaultToleranceConfig.from_args(SimpleNamespace(**{f"ft_{field}": text}))
+
+    assert getattr(config, field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "complaint"),
+    [
+        ("rank_heartbeat_timeout", "soon", "'soon' cannot be used"),
+        ("rank_heartbeat_timeout", "-5", "'-5' cannot be used"),
+        ("rank_section_timeouts", "step", "'step' is not NAME:SECONDS"),
+        ("rank_section_timeouts", ":3", "':3' is not NAME:SECONDS"),
+        ("rank_section_timeouts", "step:x", "section 'step' has 'x'"),
+        ("rank_section_timeouts", "a:1,a:2", "'a:2' is given twice"),
+        ("enable_nic_monitor", "maybe", "it takes true or false"),
+        ("segment", "2.5", "it takes a whole number"),
+    ],
+)
+def test_text_that_cannot_be_read_names_its_option(field, text, complaint):
+    """The option in its own spelling, the value, and what is accepted."""
+    with pytest.raises(ConfigError) as caught:
+        FaultToleranceConfig.from_args(SimpleNamespace(**{f"ft_{field}": text}))
+
+    assert str(caught.value).startswith(f"{option_of(field)}: ")
+    assert complaint in str(caught.value)
+
+
+def test_only_a_file_without_our_section_is_passed_over(tmp_path, caplog):
+    """Defaults hold, with a warning; everything else that is wrong with a file is an error."""
+    path = write(tmp_path, "")
+    assert FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=path)) == (
+        FaultToleranceConfig()
+    )
+    [record] = caplog.records
+    assert path in record.getMessage()
+
+    bad = write(tmp_path, "fault_tolerance: {safety_factor: x}")
+    with pytest.raises(ConfigError):
+        FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=bad))
+    with pytest.raises(FileNotFoundError):
+        FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=str(tmp_path / "none")))
+
+
+def test_a_missing_file_is_passed_over_if_asked(tmp_path, caplog):
+    """Older job scripts name a file that need not be there."""
+    args = SimpleNamespace(ft_cfg_path=str(tmp_path / "none"), ft_ignore_missing_cfg=True)
+
+    assert FaultToleranceConfig.from_args(args) == FaultToleranceConfig()
+    assert "no such file" in caplog.text
+
+
+def test_every_field_is_described():
+    """Help and errors are made of it."""
+    for name, setting in SETTINGS.items():
+        assert setting.help[0].isupper(), name
+        assert not setting.help.endswith("."), name
+        assert setting.why, name
+        assert setting.kind.accepts, name
