@@ -1,7 +1,7 @@
 """Both ends of holdfast's Unix sockets: to listen, and to ask and wait for the answer.
 
-Not for a loop (that is ``host/peer.py``). Every error says which path, what happened and what the
-reader can do about it.
+Not for a loop (that is ``host/channel.py``). Every error says which path, what happened, and what
+the reader can do about it.
 """
 
 from __future__ import annotations
@@ -85,15 +85,18 @@ def listen(path: str) -> socket.socket:
 class Connection:
     """A connection on which one side asks and the other answers. For one thread at a time.
 
-    After any error it is closed: an answer that comes too late must not be taken for the next one.
+    A question that was given up (timeout, interruption) stays owed its answer, which is dropped
+    when it comes, so that it is not taken for the next one. Hanging up instead would tell the other
+    end that this process is gone.
     """
 
-    __slots__ = ("_decoder", "_socket", "path")
+    __slots__ = ("_decoder", "_owed", "_socket", "path")
 
     def __init__(self, path: str, connected: socket.socket) -> None:
         self.path = path
         self._socket = connected
         self._decoder = Decoder()
+        self._owed = 0
 
     def request(self, message: Mapping[str, object], timeout_s: float) -> Message:
         """Send ``message`` and wait for the answer.
@@ -107,9 +110,9 @@ class Connection:
         frame = encode(message)
         deadline = monotonic() + timeout_s
         try:
-            answers = self._exchange(frame, deadline)
+            self._send(frame, timeout_s)
+            answers = self._receive(deadline)
         except TimeoutError as error:
-            self.close()
             raise _wrong(
                 EndpointTimeoutError,
                 f"{self.path!r} did not answer {operation!r} within {timeout_s:g} s: the process "
@@ -128,9 +131,6 @@ class Connection:
             raise _wrong(
                 EndpointError, f"{self.path!r} answered {operation!r} with no frame: {error}"
             ) from error
-        except BaseException:  # interrupted: the answer may still come
-            self.close()
-            raise
         if len(answers) > 1:
             self.close()
             raise _wrong(
@@ -138,18 +138,29 @@ class Connection:
             )
         return answers[0]
 
-    def _exchange(self, frame: bytes, deadline: float) -> list[Message]:
-        self._socket.settimeout(max(deadline - monotonic(), _SHORTEST_S))
-        # Whatever the process does with SIGPIPE, it is not for us to cause one.
-        self._socket.sendall(frame, socket.MSG_NOSIGNAL)
+    def _send(self, frame: bytes, timeout_s: float) -> None:
+        try:
+            self._socket.settimeout(timeout_s)
+            # Whatever the process does with SIGPIPE, it is not for us to cause one.
+            self._socket.sendall(frame, socket.MSG_NOSIGNAL)
+        except BaseException:  # half a frame may be out: nothing that follows would make sense
+            self.close()
+            raise
+
+    def _receive(self, deadline: float) -> list[Message]:
+        """At least one answer to the latest question."""
+        self._owed += 1
         while True:
             self._socket.settimeout(max(deadline - monotonic(), _SHORTEST_S))
             data = self._socket.recv(_CHUNK_BYTES)
             if not data:
                 raise ConnectionResetError(errno.ECONNRESET, "closed before an answer came")
             answers = self._decoder.feed(data)
-            if answers:
-                return answers
+            late = min(len(answers), self._owed - 1)
+            self._owed -= late
+            if len(answers) > late:
+                self._owed = 0
+                return answers[late:]
 
     def close(self) -> None:
         """Close this end; does nothing the second time."""

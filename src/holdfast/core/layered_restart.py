@@ -1,0 +1,68 @@
+"""Where a launcher's restarts stand, told to whatever restarts around it. Pure.
+
+UNINITIALIZED ──► INITIALIZE ──► HANDLING_START ──► HANDLING_PROCESSING ⟲
+      │               │               │    └──────────────┐   │
+      │               │               │                   ▼   ▼
+      │               │               │  ┌──► HANDLING_COMPLETED ──► HANDLING_START, FINALIZED
+      ▼               ▼               └──┴──► ABORTED (from PROCESSING, too)
+   FINALIZED ⟲ ◄──────┴─────────────────────── ABORTED
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class RankMonitorState(Enum):
+    """Where a rank is in its restarts; the value is how its log line says so."""
+
+    UNINITIALIZED = "state=uninitialized"
+    INITIALIZE = "state=initialize"
+    HANDLING_START = "state=handling stage=starting"
+    HANDLING_PROCESSING = "state=handling stage=processing"
+    HANDLING_COMPLETED = "state=handling stage=completed"
+    FINALIZED = "state=finalized"
+    ABORTED = "state=aborted"
+
+
+_S = RankMonitorState
+TRANSITIONS: dict[RankMonitorState, frozenset[RankMonitorState]] = {
+    _S.UNINITIALIZED: frozenset({_S.INITIALIZE, _S.FINALIZED}),
+    _S.INITIALIZE: frozenset({_S.HANDLING_START, _S.FINALIZED}),
+    _S.HANDLING_START: frozenset({_S.HANDLING_COMPLETED, _S.HANDLING_PROCESSING, _S.ABORTED}),
+    _S.HANDLING_PROCESSING: frozenset({_S.HANDLING_COMPLETED, _S.HANDLING_PROCESSING, _S.ABORTED}),
+    _S.HANDLING_COMPLETED: frozenset({_S.HANDLING_START, _S.FINALIZED}),
+    _S.ABORTED: frozenset({_S.FINALIZED}),
+    _S.FINALIZED: frozenset({_S.FINALIZED}),
+}
+"""State to the states it may be followed by."""
+
+RESTARTING = frozenset({_S.HANDLING_START, _S.HANDLING_PROCESSING})
+"""A restart has begun and training has not come back yet."""
+
+
+class RestartEvent(Enum):
+    """What can happen to a rank, as its monitor sees it."""
+
+    MESSAGE = "first heartbeat or section of a rank, or one while restarting"
+    DISCONNECT = "the rank left its monitor, or died"
+    CHECK = "a periodic look while restarting"
+    SIGNAL = "the monitor was told to end"
+
+
+def next_state(state: RankMonitorState, event: RestartEvent) -> RankMonitorState | None:
+    """The state that ``event`` leads to; ``None``: the event means nothing in this state."""
+    restarting = state in RESTARTING
+    if event is RestartEvent.MESSAGE:
+        if state is _S.UNINITIALIZED:
+            return _S.INITIALIZE
+        return _S.HANDLING_COMPLETED if restarting else None
+    if event is RestartEvent.DISCONNECT:
+        if restarting:
+            return _S.ABORTED
+        return _S.HANDLING_START if state in (_S.INITIALIZE, _S.HANDLING_COMPLETED) else None
+    if event is RestartEvent.CHECK:
+        return _S.HANDLING_PROCESSING if restarting else None
+    if restarting:
+        return _S.ABORTED
+    return None if state is _S.UNINITIALIZED else _S.FINALIZED

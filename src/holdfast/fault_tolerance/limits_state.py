@@ -1,0 +1,195 @@
+"""Limits as plain data: what is saved with a checkpoint, and what goes to the monitor.
+
+Pure: value types in, JSON-able mappings out, and back. ``None`` is "no limit" on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+
+Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
+"""What a saved state holds; ``None`` where it says nothing."""
+
+
+@dataclass
+class LearnedBefore:
+    """Limits that came with the configuration but had been learned, in an earlier cycle.
+
+    To the caller they are configured values (``were_calculated`` is false); the monitor still has
+    to know, for it raises learned limits that tripped and never configured ones.
+    """
+
+    heartbeat: bool = False
+    out_of_section: bool = False
+    sections: set[str] = field(default_factory=set)
+
+    @classmethod
+    def from_wire(cls, learned: Mapping[str, Any] | None) -> LearnedBefore:
+        """From the monitor's welcome."""
+        learned = learned or {}
+        return cls(
+            bool(learned.get("heartbeat")),
+            bool(learned.get("out_of_section")),
+            set(learned.get("sections") or ()),
+        )
+
+    def is_heartbeat_learned(self, heartbeats: HeartbeatTimeouts) -> bool:
+        """The heartbeat limits were learned, now or before."""
+        return self.heartbeat or bool(heartbeats.were_calculated)
+
+    def is_outside_learned(self, sections: SectionTimeouts) -> bool:
+        """The limit outside sections was learned, now or before."""
+        return self.out_of_section or sections.is_out_of_section_calculated
+
+    def learned_sections(self, sections: SectionTimeouts) -> set[str]:
+        """Sections whose limit was learned, now or before."""
+        return self.sections | sections.calculated_sections
+
+
+# ---------------------------------------------------------------------- saved with a checkpoint
+
+
+def to_state(heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> dict[str, Any]:
+    """Calculated limits; nothing of what was only configured."""
+    state: dict[str, Any] = {}
+    if heartbeats.are_valid and heartbeats.were_calculated:
+        state["heartbeat"] = {
+            "initial": heartbeats.initial,
+            "subsequent": heartbeats.subsequent,
+            "were_calculated": True,
+        }
+    if sections.calculated_sections or sections.is_out_of_section_calculated:
+        state["section"] = {
+            "section": dict(sections.section),
+            "out_of_section": sections.out_of_section,
+            "calculated_sections": sorted(sections.calculated_sections),
+            "is_out_of_section_calculated": sections.is_out_of_section_calculated,
+        }
+    return state
+
+
+def from_state(state: Mapping[str, Any]) -> Loaded:
+    """The reverse of :func:`to_state`; missing parts are ``None``.
+
+    Raises:
+        ValueError: A part is not what was once saved; names it.
+    """
+    heartbeat = _part(state, "heartbeat")
+    section = _part(state, "section")
+    heartbeats = HeartbeatTimeouts(
+        _limit("heartbeat/initial", heartbeat.get("initial")),
+        _limit("heartbeat/subsequent", heartbeat.get("subsequent")),
+        were_calculated=bool(heartbeat.get("were_calculated", True)),
+    )
+    calculated = section.get("calculated_sections") or ()
+    if not isinstance(calculated, list | tuple | set):
+        raise ValueError(f"calculated_sections is {calculated!r}, expected a list")  # noqa: TRY004
+    sections = SectionTimeouts(
+        {
+            name: _limit(f"section/{name}", value)
+            for name, value in _part(section, "section").items()
+        },
+        _limit("out_of_section", section.get("out_of_section")),
+        set(calculated),
+        is_out_of_section_calculated=bool(section.get("is_out_of_section_calculated")),
+    )
+    return heartbeats if heartbeat else None, sections if section else None
+
+
+def _part(state: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = state.get(name)
+    if part is None:
+        return {}
+    if not isinstance(part, Mapping):
+        raise ValueError(f"{name} is {part!r}, expected a mapping")  # noqa: TRY004 - from outside
+    return part
+
+
+def _limit(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{name} is {value!r}, expected seconds > 0 or null")
+    return float(value)
+
+
+def apply_loaded_heartbeats(loaded: HeartbeatTimeouts, floor_s: float) -> HeartbeatTimeouts:
+    """Loaded limits, at least the floor if they were calculated."""
+    if not loaded.were_calculated:
+        return loaded
+    return HeartbeatTimeouts(
+        _at_least(floor_s, loaded.initial),
+        _at_least(floor_s, loaded.subsequent),
+        were_calculated=True,
+    )
+
+
+def apply_loaded_sections(
+    loaded: SectionTimeouts, floor_s: float, current: SectionTimeouts
+) -> SectionTimeouts:
+    """Loaded limits over the current ones, calculated ones at least the floor.
+
+    What is monitored is a matter of configuration: sections that only the loaded state knows are
+    left out, sections that it does not know keep their limits.
+    """
+    known = {name: s for name, s in loaded.section.items() if name in current.section}
+    calculated = loaded.calculated_sections & set(known)
+    limits = {name: _at_least(floor_s if name in calculated else 0, s) for name, s in known.items()}
+    return SectionTimeouts(
+        {**current.section, **limits},
+        _at_least(floor_s if loaded.is_out_of_section_calculated else 0, loaded.out_of_section),
+        (current.calculated_sections - set(known)) | calculated,
+        is_out_of_section_calculated=loaded.is_out_of_section_calculated,
+    )
+
+
+def _at_least(floor_s: float, limit_s: float | None) -> float | None:
+    return None if limit_s is None else max(floor_s, limit_s)
+
+
+# ---------------------------------------------------------------------- to and from the monitor
+
+
+def heartbeats_to_wire(heartbeats: HeartbeatTimeouts, before: LearnedBefore) -> dict[str, Any]:
+    """The heartbeat part of a "limits" message."""
+    return {
+        "initial": heartbeats.initial,
+        "subsequent": heartbeats.subsequent,
+        "learned": before.is_heartbeat_learned(heartbeats),
+    }
+
+
+def sections_to_wire(sections: SectionTimeouts, before: LearnedBefore) -> dict[str, Any]:
+    """The section part of a "limits" message."""
+    return {
+        "section": dict(sections.section),
+        "out_of_section": sections.out_of_section,
+        "learned": sorted(before.learned_sections(sections)),
+        "out_of_section_learned": before.is_outside_learned(sections),
+    }
+
+
+def apply_raised(
+    raised: Mapping[str, Any] | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
+) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
+    """The limits, with those that the monitor raised because they had tripped before."""
+    raised = raised or {}
+    heartbeat = raised.get("heartbeat") or {}
+    outside = raised.get("out_of_section")
+    return (
+        HeartbeatTimeouts(
+            heartbeat.get("initial", heartbeats.initial),
+            heartbeat.get("subsequent", heartbeats.subsequent),
+            were_calculated=heartbeats.were_calculated,
+        ),
+        SectionTimeouts(
+            {**sections.section, **(raised.get("section") or {})},
+            sections.out_of_section if outside is None else outside,
+            sections.calculated_sections,
+            is_out_of_section_calculated=sections.is_out_of_section_calculated,
+        ),
+    )

@@ -1,0 +1,149 @@
+"""From the longest intervals that ranks measured to limits for all of them.
+
+The rules are in ``core/learned.py``; here they meet the value types and the other ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Mapping
+
+from holdfast.core.learned import NEVER, OUTSIDE, learn, missing
+from holdfast.errors import TimeoutsCalcError
+from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+from holdfast.torch_edge.limits import max_over_ranks
+from holdfast.wire.page import MAX_SECTIONS
+
+__all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
+
+_FINGERPRINT_MASK = 0xFFFFFF  # 24 bits: what float32 carries exactly
+
+
+class TimeoutsCalc:
+    """Longest intervals, in seconds; -1 where one has not been seen.
+
+    Args:
+        initial_max: From the start to the first heartbeat.
+        subsequent_max: Between heartbeats.
+        section_max: Per section, all configured ones.
+        out_of_section_max: Outside all sections.
+        safety_factor: A limit is this many times the longest interval ...
+        floor_s: ... and not below this.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial_max: float = NEVER,
+        subsequent_max: float = NEVER,
+        section_max: Mapping[str, float] | None = None,
+        out_of_section_max: float = NEVER,
+        safety_factor: float = 5.0,
+        floor_s: float = 0.0,
+    ) -> None:
+        self.initial_max = initial_max
+        self.subsequent_max = subsequent_max
+        self.section_max = dict(section_max or {})
+        self.out_of_section_max = out_of_section_max
+        self.safety_factor = safety_factor
+        self.floor_s = floor_s
+
+    def merge_over_ranks(self) -> None:
+        """Replace all intervals by the longest of any rank. A collective.
+
+        Raises:
+            TimeoutsCalcError: No process group, or the ranks have different sections.
+            RuntimeError: The process group has neither gloo nor nccl, or the collective failed.
+        """
+        names = sorted(self.section_max)
+        # Always equally many numbers: ranks that disagree must find out, not wait for ever.
+        padding = [NEVER] * (MAX_SECTIONS - len(names))
+        mark = float(zlib.crc32(json.dumps(names).encode()) & _FINGERPRINT_MASK)
+        mine = [self.initial_max, self.subsequent_max, self.out_of_section_max, mark, -mark]
+        merged = max_over_ranks([*mine, *(self.section_max[name] for name in names), *padding])
+        if (merged[3], merged[4]) != (mark, -mark):
+            raise TimeoutsCalcError(
+                f"the ranks of this job have different sections (this one: {names}); all nodes "
+                "must use the same rank_section_timeouts"
+            )
+        self.initial_max, self.subsequent_max, self.out_of_section_max = merged[:3]
+        self.section_max = dict(zip(names, merged[len(mine) :], strict=False))
+
+    def missing_for_heartbeats(self) -> list[str]:
+        """What has not been measured yet; empty: ready."""
+        wanted = {"first heartbeat": self.initial_max, "second heartbeat": self.subsequent_max}
+        return [name for name, longest_s in wanted.items() if longest_s <= 0]
+
+    def missing_for_sections(
+        self, selected: Collection[str] | None = None, *, calc_out_of_section: bool = True
+    ) -> list[str]:
+        """What has not been measured yet; empty: ready.
+
+        Raises:
+            KeyError: A selected section is not configured.
+        """
+        lacking = missing(
+            self.section_max,
+            self.out_of_section_max,
+            selected=selected,
+            with_outside=calc_out_of_section,
+        )
+        return ["time outside sections" if n == OUTSIDE else f"section {n!r}" for n in lacking]
+
+    def heartbeat_timeouts(self, current: HeartbeatTimeouts) -> HeartbeatTimeouts:
+        """Limits that follow; call only where nothing is missing."""
+        learned = bool(current.were_calculated)
+        return HeartbeatTimeouts(
+            self._limit(self.initial_max, current.initial, current_is_learned=learned),
+            self._limit(self.subsequent_max, current.subsequent, current_is_learned=learned),
+            were_calculated=True,
+        )
+
+    def section_timeouts(
+        self,
+        current: SectionTimeouts,
+        selected: Collection[str] | None = None,
+        *,
+        calc_out_of_section: bool = True,
+    ) -> SectionTimeouts:
+        """Limits that follow; call only where nothing is missing.
+
+        Args:
+            current: Limits in force; those not asked for are kept.
+            selected: Sections to calculate, ``None`` for all.
+            calc_out_of_section: Calculate the limit outside sections, too.
+        """
+        names = list(self.section_max) if selected is None else selected
+        sections = dict(current.section)
+        for name in names:
+            sections[name] = self._limit(
+                self.section_max[name],
+                sections.get(name),
+                current_is_learned=name in current.calculated_sections,
+            )
+        outside = current.out_of_section
+        if calc_out_of_section:
+            outside = self._limit(
+                self.out_of_section_max,
+                outside,
+                current_is_learned=current.is_out_of_section_calculated,
+            )
+        return SectionTimeouts(
+            sections,
+            outside,
+            current.calculated_sections | set(names),
+            is_out_of_section_calculated=current.is_out_of_section_calculated
+            or calc_out_of_section,
+        )
+
+    def _limit(
+        self, longest_s: float, current_s: float | None, *, current_is_learned: bool
+    ) -> float:
+        return learn(
+            longest_s,
+            safety_factor=self.safety_factor,
+            floor_s=self.floor_s,
+            current_s=current_s,
+            current_is_learned=current_is_learned,
+        )

@@ -1,0 +1,56 @@
+"""Let this process's stacks be dumped from outside, even while it holds the interpreter lock.
+
+``faulthandler`` writes all Python stacks from inside a C signal handler into a file that was opened
+beforehand. Once per process: the registration and its file stay for ever, because a monitor may
+send the signal at any moment, and a signal without a handler would end the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+
+from holdfast.host.proc import process_state
+
+_PREFERRED = 7
+"""Above SIGRTMIN; the lowest are used by libraries, the highest by valgrind and others."""
+
+_registered: dict[str, int] = {}
+"""Path of the dump file to the signal; at most one entry."""
+_files: list[int] = []
+"""Descriptors that signal handlers write to; never closed."""
+
+
+def register_stack_dump(path: str) -> int:
+    """From now on, a signal to this process appends the stacks of its threads to ``path``.
+
+    Takes SIGRTMIN+7, or the next real-time signal that nobody handles or ignores.
+
+    Returns:
+        The number of the signal; 0: no signal is free, none may be sent.
+
+    Raises:
+        OSError: ``path`` cannot be opened.
+    """
+    if path in _registered:
+        return _registered[path]
+    number = next(iter(_registered.values()), 0) or _free_signal()
+    if number == 0:
+        return 0
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    _files.append(fd)
+    faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    _registered.clear()
+    _registered[path] = number
+    return number
+
+
+def _free_signal() -> int:
+    state = process_state(os.getpid())
+    for number in range(signal.SIGRTMIN + _PREFERRED, signal.SIGRTMAX + 1):
+        # The kernel also knows of handlers that were not installed through Python.
+        is_caught = state is not None and state.catches(number)
+        if not is_caught and signal.getsignal(number) == signal.SIG_DFL:
+            return number
+    return 0
