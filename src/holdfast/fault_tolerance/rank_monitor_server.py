@@ -1,0 +1,230 @@
+"""A rank monitor without a launcher: for tests, notebooks, and launchers of others.
+
+The same process that ``ft_launcher`` starts beside each rank, on a socket path of the caller's
+choice. It is exec'd, not forked, so there is nothing to get right about when to call this.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import select
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.host import clock, endpoint, page
+from holdfast.host.monitor_process import MonitorProcess, start_monitor
+from holdfast.wire.frames import Decoder, encode
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.config import FaultToleranceConfig
+
+READY_S = 180.0
+"""How long a monitor may take to start."""
+GRACE_S = 15.0
+"""From the configured signal to SIGKILL."""
+_SIGTERM, _SIGKILL = 15, 9
+
+
+class RankMonitorLogger(logging.Logger):
+    """Logger of a rank monitor; also what a layered-restart state machine writes its lines to."""
+
+    def __init__(self, name: str = "RankMonitor", *, is_restarter_logger: bool = False) -> None:
+        super().__init__(name)
+        self.is_restarter_logger = is_restarter_logger
+
+    def log_restarter_event(self, message: str) -> None:
+        """Write one line about layered restarts, if that was asked for."""
+        if self.is_restarter_logger:
+            self.info(message)
+
+
+class RankMonitorProcess:
+    """A handle like ``multiprocessing.Process``; only the process that made it may wait for it.
+
+    Attributes:
+        name: For people.
+        pid: Of the monitor.
+        daemon: True: it ends with its maker.
+        sentinel: Descriptor that is readable when it has ended.
+    """
+
+    daemon = True
+
+    def __init__(self, started: MonitorProcess, socket_path: str, private_dir: str) -> None:
+        self.pid = started.pid
+        self.name = f"RankMonitor-{started.pid}"
+        self.sentinel = os.pidfd_open(started.pid)
+        self._maker = os.getpid()
+        self._control = started.control
+        self._socket_path = socket_path
+        self._private_dir = private_dir
+        self._exit_code: int | None = None
+        # Also keeps the handle alive: a monitor whose control connection is closed leaves.
+        atexit.register(self._end_with_maker)
+
+    @property
+    def ident(self) -> int:
+        """Same as ``pid``."""
+        return self.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """``None`` while it runs; -N if signal N ended it."""
+        self._reap(wait=False)
+        return self._exit_code
+
+    def is_alive(self) -> bool:
+        """It has not ended."""
+        return self.exitcode is None
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        self._send(_SIGTERM)
+
+    def kill(self) -> None:
+        """End it (SIGKILL)."""
+        self._send(_SIGKILL)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, ``timeout`` seconds at most."""
+        if self._exit_code is None:
+            select.select([self.sentinel], [], [], timeout)
+            self._reap(wait=False)
+
+    def close(self) -> None:
+        """Release the handle.
+
+        Raises:
+            ValueError: The process still runs.
+        """
+        if self.is_alive():
+            raise ValueError(f"{self.name} still runs; terminate() and join() it first")
+
+    def _send(self, signum: int) -> None:
+        if self.is_alive():
+            os.kill(self.pid, signum)
+
+    def _reap(self, *, wait: bool) -> None:
+        if self._exit_code is not None:
+            return
+        if os.getpid() != self._maker:
+            raise AssertionError(f"{self.name} is no child of this process")
+        try:
+            pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG)
+            if pid == 0:
+                return
+            self._exit_code = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:  # somebody else waited for all children
+            if not select.select([self.sentinel], [], [], 0)[0]:
+                return
+            self._exit_code = 0
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        """After its end, whatever that was."""
+        atexit.unregister(self._end_with_maker)
+        self._control.close()
+        os.close(self.sentinel)
+        with contextlib.suppress(OSError):
+            os.unlink(self._socket_path)  # noqa: PTH108 - it removes it itself, unless killed
+        shutil.rmtree(self._private_dir, ignore_errors=True)
+
+    def _end_with_maker(self) -> None:
+        if os.getpid() == self._maker and self.is_alive():
+            self.kill()
+            self._reap(wait=True)
+
+
+class RankMonitorServer:
+    """Starts rank monitors."""
+
+    @staticmethod
+    def run_in_subprocess(
+        cfg: FaultToleranceConfig,
+        ipc_socket_path: str,
+        is_restarter_logger: bool = False,  # noqa: FBT001, FBT002 - public signature
+        mp_ctx: object = None,
+        env: Mapping[str, str] | None = None,
+    ) -> RankMonitorProcess:
+        """Start a rank monitor; it serves one rank at a time until it is ended.
+
+        Args:
+            cfg: Its configuration; also what the rank receives when it calls.
+            ipc_socket_path: Unix socket for the rank (``FT_RANK_MONITOR_IPC_SOCKET``). A stale
+                socket is replaced; the file is removed when the monitor ends.
+            is_restarter_logger: Write lines about layered restarts to stderr.
+            mp_ctx: Accepted for compatibility; monitors are exec'd whatever it says.
+            env: Environment variables to add for the monitor.
+
+        Raises:
+            RuntimeError: It was not ready within 180 s.
+            OSError: The socket or the process cannot be made.
+        """
+        del mp_ctx
+        private_dir = tempfile.mkdtemp(prefix="holdfast_")
+        try:
+            page_path = os.path.join(private_dir, "c0_r0.page")  # noqa: PTH118
+            dump_path = os.path.join(private_dir, "stacks.txt")  # noqa: PTH118
+            page.create_page(page_path, cycle=0)
+            with endpoint.listen(ipc_socket_path) as listener:
+                started = start_monitor(
+                    listener.fileno(),
+                    {
+                        "cfg": cfg.to_wire(),
+                        "local_rank": 0,
+                        "marker": None,
+                        "events": None,
+                        "grace_s": GRACE_S,
+                        "node": socket.gethostname(),
+                        "standalone": True,
+                        "restarter": is_restarter_logger,
+                    },
+                    None if env is None else {**os.environ, **env},
+                )
+        except BaseException:
+            shutil.rmtree(private_dir, ignore_errors=True)
+            raise
+        process = RankMonitorProcess(started, ipc_socket_path, private_dir)
+        cycle: dict[str, Any] = {
+            "op": "cycle",
+            "cycle": 0,
+            "page": page_path,
+            "dump": dump_path,
+            "incidents": None,
+            "marker": None,
+        }
+        try:
+            _introduce(started.control, encode(cycle))
+        except OSError as error:
+            process.kill()
+            process.join()
+            raise RuntimeError(f"rank monitor for {ipc_socket_path!r}: {error}") from error
+        return process
+
+
+def _introduce(control: socket.socket, cycle: bytes) -> None:
+    """Say what to watch, and wait until the monitor is ready.
+
+    Raises:
+        OSError: It ended, or does not get ready in time.
+    """
+    decoder = Decoder()
+    give_up_at = clock.monotonic() + READY_S
+    control.settimeout(READY_S)
+    control.sendall(cycle)
+    while True:
+        control.settimeout(max(give_up_at - clock.monotonic(), 1e-3))
+        try:
+            data = control.recv(4096)
+        except TimeoutError:
+            raise TimeoutError(f"not ready within {READY_S:g} s") from None
+        if not data:
+            raise ConnectionError("it ended before it was ready; see its stderr")
+        if any(message.get("op") == "ready" for message in decoder.feed(data)):
+            return

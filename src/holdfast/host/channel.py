@@ -1,0 +1,107 @@
+"""A framed connection for an epoll loop: never waits, whatever the other end does.
+
+Lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+
+from holdfast.wire.frames import Decoder, FrameError, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from holdfast.wire.frames import Message
+
+_CHUNK_BYTES = 1 << 16
+_BACKLOG_BYTES_MAX = 4 << 20
+_CREDENTIALS_BYTES = 12
+
+
+class Channel:
+    """One connected stream socket.
+
+    Sends at once what the socket takes and keeps the rest until it is writable. Who does not read
+    loses what comes after 4 MiB, and holds up nobody.
+
+    Attributes:
+        gone: Why nothing more will come or go; ``None`` while it may.
+    """
+
+    __slots__ = ("_backlog", "_decoder", "_epoll", "_is_waiting", "_socket", "gone")
+
+    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
+        connected.settimeout(0.0)
+        self._socket = connected
+        self._epoll = epoll
+        self._decoder = Decoder()
+        self._backlog = bytearray()
+        self._is_waiting = False  # for the socket to take the backlog
+        self.gone: str | None = None
+        epoll.register(connected.fileno(), select.EPOLLIN)
+
+    def fileno(self) -> int:
+        """Descriptor, -1 once closed."""
+        return self._socket.fileno()
+
+    def peer(self) -> tuple[int, int]:
+        """Pid and user id at the other end, as the kernel knows them."""
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_BYTES)
+        return int.from_bytes(raw[:4], sys.byteorder), int.from_bytes(raw[4:8], sys.byteorder)
+
+    def receive(self) -> list[Message]:
+        """What has arrived, one chunk at most, so that a flood does not starve others."""
+        try:
+            data = self._socket.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            self.gone = error.strerror or str(error)
+            return []
+        if not data:
+            self.gone = "closed"
+            return []
+        try:
+            return self._decoder.feed(data)
+        except FrameError as error:
+            self.gone = str(error)
+            return []
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send, now or when the other end reads again."""
+        if self.gone is None and len(self._backlog) < _BACKLOG_BYTES_MAX:
+            self._backlog += encode(message)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is waiting, as far as the socket takes it."""
+        try:
+            while self._backlog:
+                del self._backlog[: self._socket.send(self._backlog)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.gone = error.strerror or str(error)
+            return
+        if bool(self._backlog) != self._is_waiting:
+            self._is_waiting = not self._is_waiting
+            also = select.EPOLLOUT if self._is_waiting else 0
+            self._epoll.modify(self._socket.fileno(), select.EPOLLIN | also)
+
+    def close(self) -> None:
+        """Close; does nothing the second time."""
+        if self._socket.fileno() >= 0:
+            self._epoll.unregister(self._socket.fileno())
+            self._socket.close()
+        self.gone = self.gone or "closed"
+
+
+def is_trusted(uid: int) -> bool:
+    """Whether a process of user ``uid`` may command us: our own user's, or root's."""
+    return uid in (os.geteuid(), 0)

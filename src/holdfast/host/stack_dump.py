@@ -1,0 +1,154 @@
+"""Get the stacks of a process that does not answer, before anybody ends it.
+
+The rank registered a C-level dump (faulthandler) on a signal, into a file it opened beforehand, so
+this works while the interpreter's lock is held. Bounded by the caller; in between nobody waits: the
+caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. ::
+
+    /proc state ─► SIGCONT if stopped ─► dump signal ─┬─ bytes ─► quiet, handler left ─► done
+                                                      └─ none in 50 ms ─► SIGCONT, once more
+
+Never sent where the rank did not say which signal, or has no handler for it: the signal's default
+action is death. Lean: imported by the rank monitor.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.host import proc
+from holdfast.host.inotify import WriteWatch
+
+QUIET_S = 0.02
+"""A dump is written in pieces; one that has not grown for so long has ended."""
+SILENT_S = 0.05
+"""A dump takes under 3 ms; nothing for so long means that the signal was not delivered."""
+_POLL_S = 0.005
+"""Where the kernel cannot tell of writes."""
+_STACKS_BYTES_MAX = 256 * 1024
+_SIGCONT = 18
+
+
+class StackDump:
+    """One attempt to get stacks.
+
+    Attributes:
+        state: What /proc said before anything was sent; ``None``: the process was gone.
+        was_stopped: It was stopped, or answered only to a SIGCONT.
+        why_not: Why there are no stacks (so far), ``None`` once there are.
+        next_step_at: When to call :meth:`step` at the latest; ``None``: it is done.
+    """
+
+    def __init__(self, process: proc.Process, signum: int, path: str | None, now: float) -> None:
+        self.process = process
+        self.path = path
+        self.started_at = now
+        self.why_not: str | None = None
+        self.next_step_at: float | None = None
+        self._signum = signum
+        self._repeated = False
+        self._grew_at: float | None = None
+        self._watch: WriteWatch | None = None
+        self._before_bytes = 0
+        self.state = proc.process_state(process.pid)
+        self.was_stopped = self.state is not None and self.state.is_stopped
+        self.why_not = self._obstacle()
+        if self.why_not is None:
+            assert path is not None
+            self._ask(path, now)
+
+    def _obstacle(self) -> str | None:
+        if self.state is None:
+            return "the process is gone"
+        if self._signum == 0:
+            return "the rank registered no signal for stack dumps"
+        if self.path is None:
+            return "no file for stack dumps was agreed on"
+        if not self.state.catches(self._signum):
+            return f"the rank has no handler for signal {self._signum} (any more)"
+        try:
+            self._before_bytes = os.stat(self.path).st_size
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+    def _ask(self, path: str, now: float) -> None:
+        try:
+            self._watch = WriteWatch(path)
+        except OSError:
+            self._watch = None
+        if self.was_stopped:
+            self.process.send(_SIGCONT)
+        self.process.send(self._signum)
+        self.why_not = f"no answer to signal {self._signum}"
+        self._bytes = self._before_bytes
+        self._plan(now + SILENT_S, now)
+
+    def _plan(self, at: float, now: float) -> None:
+        self.next_step_at = at if self._watch is not None else min(at, now + _POLL_S)
+
+    def fileno(self) -> int:
+        """Readable when the dump grew; -1 where that can't be waited for."""
+        return -1 if self._watch is None else self._watch.fileno()
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing more will come."""
+        return self.next_step_at is None
+
+    def step(self, now: float) -> bool:
+        """Look whether the dump has grown; whether it is done."""
+        if self.is_done or self.path is None:
+            return True
+        if self._watch is not None:
+            self._watch.drain()
+        try:
+            size = os.stat(self.path).st_size
+        except OSError:
+            size = self._bytes
+        if size > self._bytes:
+            self._bytes = size
+            self._grew_at = now
+            self.why_not = None
+        if self._grew_at is None:
+            self._nothing_yet(now)
+        elif now < self._grew_at + QUIET_S:
+            self._plan(self._grew_at + QUIET_S, now)
+        elif self._is_dumping():
+            self._plan(now + QUIET_S, now)
+        else:
+            self.next_step_at = None
+        return self.is_done
+
+    def _nothing_yet(self, now: float) -> None:
+        if self._repeated:
+            self._plan(now + SILENT_S, now)
+        elif now >= self.started_at + SILENT_S:
+            self._repeated = self.was_stopped = True
+            self.process.send(_SIGCONT)
+            self.process.send(self._signum)
+            self._plan(now + SILENT_S, now)
+        else:
+            self._plan(self.started_at + SILENT_S, now)
+
+    def _is_dumping(self) -> bool:
+        # The kernel blocks a signal while its handler runs.
+        state = proc.process_state(self.process.pid)
+        return state is not None and state.blocks(self._signum)
+
+    def text(self) -> str:
+        """The stacks; empty where there are none, or they cannot be read."""
+        if self.path is None or self._grew_at is None:
+            return ""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._before_bytes)
+                return file.read(_STACKS_BYTES_MAX).decode(errors="replace")
+        except OSError as error:
+            return f"({self.path}: {error.strerror})"
+
+    def close(self) -> None:
+        """Stop waiting."""
+        self.next_step_at = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None

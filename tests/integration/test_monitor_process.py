@@ -1,0 +1,778 @@
+"""Real monitors, real ranks, real signals. Waits are for conditions, and bounded."""
+
+import ast
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host import endpoint, proc
+from holdfast.host.monitor_process import MonitorProcess, start_monitor
+from holdfast.host.page import create_page, map_page
+from holdfast.wire import page as layout
+from holdfast.wire.frames import Decoder, encode
+
+BOUND_S = 30.0
+SIGKILL, SIGTERM = int(signal.SIGKILL), int(signal.SIGTERM)
+INF = float("inf")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Bounded."""
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        time.sleep(0.002)
+
+
+class Rank:
+    """The far end of fake_rank.py."""
+
+    def __init__(self, env: dict[str, str], path: str) -> None:
+        script = Path(__file__).with_name("fake_rank.py")
+        self.path = path
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)],
+            env=os.environ | env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+
+    def begin(self, line: str) -> None:
+        """Tell it what to do, without waiting."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """What became of the line before."""
+        text = self.process.stdout.readline()
+        assert text, f"rank {self.pid} is gone: {self.process.wait()}"
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text.strip()
+
+    def do(self, line: str) -> Any:
+        """Tell it what to do, and wait until it has."""
+        self.begin(line)
+        return self.answer()
+
+    def join(self, arm: str | None = None) -> None:
+        """Connect and, if told how, arm."""
+        assert self.do(f"connect({self.path!r})") is None
+        if arm is not None:
+            assert self.do(f"arm({arm})") == "ok"
+
+    def exit_code(self) -> int:
+        """Wait for the end."""
+        return self.process.wait(BOUND_S)
+
+
+class Node:
+    """A launcher with one monitor."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.folder = folder
+        self.job = uuid.uuid4().hex
+        self.path = str(folder / "rmon.socket")
+        self.listener = endpoint.listen(self.path)
+        self.config = {
+            "cfg": {
+                "initial_rank_heartbeat_timeout": 3600.0,
+                "rank_heartbeat_timeout": 2700.0,
+                "rank_section_timeouts": {},
+                "rank_out_of_section_timeout": None,
+                "rank_termination_signal": SIGKILL,
+                "log_level": 10,
+            }
+            | config.pop("cfg", {}),
+            "local_rank": 0,
+            "marker": self.job,
+            "events": str(folder / "events-monitor0.jsonl"),
+            "grace_s": 15.0,
+            "node": "gpu-07",
+        } | config
+        self.monitor: MonitorProcess | None = None
+        self.decoder = Decoder()
+        self.seen: list[dict[str, Any]] = []
+        self.ranks: list[Rank] = []
+        self.start()
+
+    def start(self) -> None:
+        """Start the monitor, or its successor."""
+        if self.monitor is not None:
+            self.monitor.control.close()
+        self.monitor = start_monitor(self.listener.fileno(), self.config)
+        self.decoder = Decoder()
+        self.seen.clear()
+
+    def tell(self, **message: Any) -> None:
+        """Send a frame."""
+        self.monitor.control.sendall(encode(message))
+
+    def begin_cycle(self, number: int = 0, *, fresh: bool = True) -> None:
+        """What a launcher does before it starts ranks."""
+        page_path = str(self.folder / f"c{number}_r0.page")
+        if fresh:
+            create_page(page_path, number)
+        (self.folder / f"attempt_{number}").mkdir(exist_ok=True)
+        self.tell(
+            op="cycle",
+            cycle=number,
+            page=page_path,
+            dump=str(self.folder / f"attempt_{number}" / "stacks.txt"),
+            incidents=str(self.folder / "incidents"),
+            marker=f"{self.job}.{number}.0",
+        )
+
+    def rank(self) -> Rank:
+        """A rank's process."""
+        rank = Rank({"HOLDFAST_MARKER": f"{self.job}.0.0"}, self.path)
+        self.ranks.append(rank)
+        return rank
+
+    def armed(self, arm: str) -> Rank:
+        """A rank that is watched."""
+        rank = self.rank()
+        rank.join(arm)
+        return rank
+
+    def read(self, timeout_s: float) -> None:
+        """Take in what the monitor says."""
+        if select.select([self.monitor.control], [], [], timeout_s)[0]:
+            data = self.monitor.control.recv(65536)
+            if not data:
+                raise EOFError("the monitor has closed its control connection")
+            self.seen += self.decoder.feed(data)
+
+    def expect(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The first frame like this, seen or still to come."""
+        deadline = time.monotonic() + BOUND_S
+        while True:
+            for message in self.seen:
+                if message["op"] == op and fields.items() <= message.items():
+                    return message
+            assert time.monotonic() < deadline, f"no {op} {fields} in {self.seen}"
+            self.read(1.0)
+
+    def log(self, fragment: str) -> str:
+        """The first log line with this fragment."""
+        deadline = time.monotonic() + BOUND_S
+        while True:
+            for message in self.seen:
+                if message["op"] == "log" and fragment in message["text"]:
+                    return message["text"]
+            assert time.monotonic() < deadline, f"no {fragment!r} in {self.seen}"
+            self.read(1.0)
+
+    def ops(self) -> list[str]:
+        """Everything the monitor has said so far."""
+        with contextlib.suppress(EOFError):
+            self.read(0.0)
+        return [message["op"] for message in self.seen]
+
+    def incident(self) -> tuple[dict[str, Any], str]:
+        """The only incident, once the rank is gone: JSON and text."""
+        folder = self.folder / "incidents"
+        wait_until(
+            lambda: any(
+                "over" in json.loads(f.read_text())["actions"][-1] for f in folder.glob("*.json")
+            )
+        )
+        (record,) = folder.glob("*.json")
+        return json.loads(record.read_text()), record.with_suffix(".txt").read_text()
+
+    def status(self, field: str) -> int:
+        """A number from /proc/<monitor>/status."""
+        for line in Path(f"/proc/{self.monitor.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+        raise AssertionError(field)
+
+    def wait_for_end(self) -> int:
+        """Reap the monitor."""
+        pidfd = os.pidfd_open(self.monitor.pid)
+        assert select.select([pidfd], [], [], BOUND_S)[0], "the monitor does not end"
+        os.close(pidfd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.monitor.pid, 0)[1])
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.monitor.control.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.wait_for_end()
+        for rank in self.ranks:
+            rank.process.kill()
+            rank.process.wait()
+            rank.process.stdin.close()
+            rank.process.stdout.close()
+        self.listener.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Start a node; its first cycle has begun."""
+    nodes = []
+
+    def start(**config: Any) -> Node:
+        node = Node(tmp_path, **config)
+        nodes.append(node)
+        node.begin_cycle()
+        node.expect("ready")
+        return node
+
+    yield start
+    for node in nodes:
+        node.end()
+
+
+def test_a_silent_rank_is_explained_and_then_killed(start: Callable[..., Node]) -> None:
+    """K-2: stacks, incident and events exist, and were announced, before the signal was."""
+    node = start()
+    rank = node.armed("subsequent=0.2")
+    rank.do("words.__setitem__(page.HEARTBEAT_AT, now())")
+    rank.do("words.__setitem__(page.ITERATION, 41.0)")
+    rank.begin("stuck_in_a_function_with_a_name()")
+
+    assert rank.exit_code() == -SIGKILL
+    signalled = node.expect("signalled")
+    assert signalled == {
+        "op": "signalled",
+        "rank": 3,
+        "pid": rank.pid,
+        "signal": SIGKILL,
+        "why": "hung",
+    }
+    overdue = node.expect("overdue")
+    assert (overdue["clock"], overdue["name"], overdue["limit_s"]) == ("heartbeat", None, 0.2)
+    assert (overdue["rank"], overdue["local_rank"], overdue["learned"]) == (3, 0, False)
+    assert overdue["at"] < overdue["detected_at"]
+    assert overdue["age_s"] > 0.2
+    order = [op for op in node.ops() if op in ("hello", "overdue", "evidence", "signalled")]
+    assert order == ["hello", "overdue", "evidence", "signalled"]
+    evidence = node.expect("evidence")
+    assert evidence["why_not"] is None
+    assert "stuck_in_a_function_with_a_name" in Path(evidence["stacks"]).read_text()
+
+    record, text = node.incident()
+    assert record["rank"] == 3
+    assert record["iteration"] == 41
+    assert record["process"]["state"] in "SR"
+    assert not record["was_stopped"]
+    assert "stuck_in_a_function_with_a_name" in record["stacks_text"]
+    assert record["actions"][:2] == ["SIGCONT sent", "SIGKILL sent"]
+    assert text.startswith(f"rank 3 (pid {rank.pid}, node gpu-07) is hung: Did not get subsequent")
+    assert "To allow longer: --ft-rank-heartbeat-timeout 0.4" in text
+    assert "stuck_in_a_function_with_a_name" in text
+
+    announced = node.log("is hung")
+    assert "Did not get subsequent heartbeat for" in announced
+    assert "Sent SIGCONT, SIGKILL." in announced
+    events = [json.loads(line) for line in Path(node.config["events"]).read_text().splitlines()]
+    assert [event["kind"] for event in events] == ["monitor_verdict", "monitor_signal"]
+    assert all(event["rank"] == 3 and event["node"] == "gpu-07" for event in events)
+
+
+@pytest.mark.parametrize(
+    ("limits", "then", "clock", "text"),
+    [
+        ("initial=0.1", "1", "initial heartbeat", "Did not get initial heartbeat"),
+        ("outside=0.1", "1", "outside sections", "Was out of section for"),
+        (
+            "sections={'step': 0.2, 'inner': 60.0}",
+            "[words.__setitem__(page.slot(i), now()) for i in (0, 1)]",
+            "section",
+            "Section 'step' has been open for",
+        ),
+    ],
+)
+def test_each_clock_has_its_words(
+    start: Callable[..., Node], limits: str, then: str, clock: str, text: str
+) -> None:
+    """H-2: an outer section trips although a younger one is open inside it."""
+    node = start()
+    rank = node.armed(limits)
+    rank.begin(then)
+
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["clock"] == clock
+    assert text in node.log("is hung")
+
+
+def test_a_beating_rank_lives(start: Callable[..., Node]) -> None:
+    """H-1: many limits' worth of regular heartbeats, then silence."""
+    node = start()
+    rank = node.armed("initial=5.0, subsequent=0.5")
+    rank.begin("exec('end = now() + 1.5\\nwhile now() < end: words[page.HEARTBEAT_AT] = now()')")
+    rank.answer()
+    last_beat = time.monotonic()
+
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["detected_at"] > last_beat
+
+
+def test_a_stopped_rank_is_continued_for_its_stacks(start: Callable[..., Node]) -> None:
+    """That it was stopped is the diagnosis."""
+    node = start()
+    rank = node.armed("initial=0.3")
+    rank.process.send_signal(signal.SIGSTOP)
+
+    assert rank.exit_code() == -SIGKILL
+    record, text = node.incident()
+    assert record["was_stopped"]
+    assert record["process"]["state"] == "T"
+    assert "fake_rank.py" in record["stacks_text"]
+    assert "the rank was stopped" in text
+    assert "It was stopped" in node.log("is hung")
+
+
+def test_a_rank_without_dump_signal_is_not_sent_one(start: Callable[..., Node]) -> None:
+    """The signal's default action would end it before the configured one could."""
+    node = start(cfg={"rank_termination_signal": SIGTERM})
+    rank = node.armed("initial=0.1, dump=False")
+
+    assert rank.exit_code() == -SIGTERM
+    assert node.expect("evidence")["why_not"] == "the rank registered no signal for stack dumps"
+    record, text = node.incident()
+    assert record["stacks"] is None
+    assert "No stacks: the rank registered no signal for stack dumps." in text
+
+
+def test_a_rank_that_lost_its_handler_is_not_sent_the_signal(start: Callable[..., Node]) -> None:
+    """It said it had one, but the kernel knows better (it may have exec'd something else)."""
+    node = start(cfg={"rank_termination_signal": SIGTERM})
+    rank = node.rank()
+    rank.join()
+    rank.do("words.__setitem__(page.DUMP_SIGNAL, float(signal.SIGRTMIN + 9))")
+    rank.do("arm(dump=False, initial=0.1)")
+
+    assert rank.exit_code() == -SIGTERM
+    assert "has no handler" in node.expect("evidence")["why_not"]
+
+
+def test_a_rank_that_ignores_the_signal_is_killed_after_its_grace(
+    start: Callable[..., Node],
+) -> None:
+    """Polite, then forced, each once."""
+    node = start(cfg={"rank_termination_signal": SIGTERM}, grace_s=0.3)
+    rank = node.rank()
+    rank.join()
+    rank.do("signal.signal(signal.SIGTERM, lambda *_: None)")
+    rank.do("arm(initial=0.1)")
+
+    assert rank.exit_code() == -SIGKILL
+    node.expect("bye")
+    sent = [(m["signal"], m["why"]) for m in node.seen if m["op"] == "signalled"]
+    assert sent == [(SIGTERM, "hung"), (SIGKILL, "grace over")]
+    assert "SIGKILL follows in 0.3 s" in node.log("is hung")
+    record, _ = node.incident()
+    assert record["actions"][:3] == [
+        "SIGCONT sent",
+        "SIGTERM sent",
+        "SIGKILL sent, 0.3 s after SIGTERM",
+    ]
+
+
+def test_a_rank_that_disarms_in_its_grace_is_let_go(start: Callable[..., Node]) -> None:
+    """A handler of the configured signal may restart the training in the same process."""
+    node = start(cfg={"rank_termination_signal": int(signal.SIGUSR1)}, grace_s=3600.0)
+    rank = node.rank()
+    rank.join()
+    rank.do("signal.signal(signal.SIGUSR1, lambda *_: words.__setitem__(page.ARMED_AT, 0.0))")
+    rank.do("arm(initial=0.1)")
+    node.expect("signalled")
+    wait_until(lambda: rank.do("words[page.ARMED_AT]") == 0.0)
+    assert rank.do("call(op='bye')['op']") == "ok"
+
+    assert "it is let go" in node.log("let go")
+    rank.do("arm(initial=3600.0)")
+    assert rank.process.poll() is None
+
+
+def test_none_is_no_limit(start: Callable[..., Node]) -> None:
+    """Nothing trips, and the monitor has nothing to wake up for."""
+    node = start()
+    rank = node.armed("sections={'step': INF}")
+    rank.do("words.__setitem__(page.slot(0), now() - 1e5)")
+    node.expect("hello")
+    sleeps = settled_sleeps(node)
+
+    burn(0.5)
+
+    assert rank.do("1") == 1
+    assert node.status("voluntary_ctxt_switches") == sleeps
+
+
+def burn(seconds: float) -> None:
+    """Let time pass under load: the condition is that nothing happens in it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def settled_sleeps(node: Node) -> int:
+    """How often the monitor went to sleep, once it has nothing left to do."""
+    before = -1
+    while before != (now := node.status("voluntary_ctxt_switches")):
+        before = now
+        burn(0.1)
+    return now
+
+
+def test_a_healthy_monitor_does_not_wake(start: Callable[..., Node]) -> None:
+    """Tickless: a limit of a minute means a wake-up a minute, whatever the rank does."""
+    node = start()
+    rank = node.armed("initial=60.0, subsequent=60.0, sections={'step': 60.0}")
+    sleeps = settled_sleeps(node)
+
+    rank.do("exec('for _ in range(10000): words[page.HEARTBEAT_AT] = now()')")
+    burn(0.5)
+
+    assert node.status("voluntary_ctxt_switches") == sleeps
+
+
+def test_a_successor_takes_over_where_a_killed_monitor_was(start: Callable[..., Node]) -> None:
+    """It adopts the armed page; the rank need not even notice."""
+    node = start()
+    rank = node.armed("initial=60.0, sections={'step': 1.0}")
+    os.kill(node.monitor.pid, SIGKILL)
+    node.wait_for_end()
+    rank.do("words.__setitem__(page.slot(0), now())")
+
+    node.start()
+    node.begin_cycle(fresh=False)
+
+    assert "is watched again" in node.log("is watched again")
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["name"] == "step"
+    assert node.expect("evidence")["why_not"] is None
+
+
+def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
+    """A request finds the new monitor; the adopted watch goes on, with the limits of the page."""
+    node = start()
+    rank = node.armed("initial=60.0, sections={'step': 5.0}")
+    os.kill(node.monitor.pid, SIGKILL)
+    node.wait_for_end()
+    node.start()
+    node.begin_cycle(fresh=False)
+    node.log("is watched again")
+
+    assert rank.do(f"connect({rank.path!r}, resume=True)") is None
+    assert rank.do("welcome['cfg']['rank_section_timeouts']") == {"step": 5.0}
+    assert rank.do("store_limits(initial=0.1)") is None
+    assert rank.do("call(op='limits', heartbeat=dict(initial=0.1, subsequent=None))['op']") == "ok"
+    assert rank.exit_code() == -SIGKILL
+
+
+def test_a_page_of_a_recycled_pid_is_not_adopted(start: Callable[..., Node]) -> None:
+    """Same pid, another start time: somebody else."""
+    node = start()
+    rank = node.armed("initial=0.5")
+    rank.do("words.__setitem__(page.START_TICKS, 1.0)")
+    os.kill(node.monitor.pid, SIGKILL)
+    node.wait_for_end()
+    node.start()
+    node.begin_cycle(fresh=False)
+    node.expect("ready")
+    rank.do(f"connect({rank.path!r}, rank=5)")
+
+    assert node.expect("hello")["rank"] == 5
+    assert not [m for m in node.seen if m["op"] == "log"]
+    assert rank.process.poll() is None
+
+
+def test_without_a_launcher_everything_ends(start: Callable[..., Node]) -> None:
+    """K-1: the rank, and its child in a session of its own that ignores SIGTERM."""
+    node = start()
+    rank = node.armed("initial=60.0")
+    child = rank.do(
+        "exec('''if (child := os.fork()) == 0: os.setsid(); "
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()''', globals()) or child"
+    )
+    assert set(proc.find_marked(f"{node.job}.")) == {rank.pid, child}
+
+    node.monitor.control.close()
+
+    assert node.wait_for_end() == 0
+    assert rank.exit_code() == -SIGKILL
+    assert proc.find_marked(f"{node.job}.") == []
+
+
+def test_told_to_stop_it_stops_and_harms_nobody(start: Callable[..., Node]) -> None:
+    """The launcher ends ranks itself."""
+    node = start()
+    rank = node.armed("initial=60.0")
+    node.tell(op="stop")
+
+    assert node.wait_for_end() == 0
+    assert rank.do("1") == 1
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+def test_signals_meant_for_the_job_do_not_end_it(start: Callable[..., Node], name: str) -> None:
+    """Schedulers signal every process; the launcher decides when monitors end."""
+    node = start()
+    os.kill(node.monitor.pid, getattr(signal, name))
+    rank = node.armed("initial=0.1")
+
+    assert rank.exit_code() == -SIGKILL
+
+
+GARBAGE = {
+    "no frame": b"GET / HTTP/1.1\r\n\r\n",
+    "no json": b"\0\0\0\x04oops",
+    "no object": b"\0\0\0\x02[]",
+    "hello without sense": encode({"op": "hello", "rank": None, "pid": "x"}),
+    "armed without hello": encode({"op": "armed"}),
+    "unknown": encode({"op": "rm -rf"}),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_ends_its_own_connection_only(start: Callable[..., Node], garbage: bytes) -> None:
+    """S-1: and the rank beside it stays watched."""
+    node = start()
+    rank = node.armed("initial=1.0")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(BOUND_S)
+        stranger.connect(node.path)
+        stranger.sendall(garbage)
+        while stranger.recv(4096):
+            pass
+
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["pid"] == rank.pid
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "limits", "heartbeat": {"initial": "soon"}},
+        {"op": "limits", "section": {"section": 3, "out_of_section": None}},
+        {"op": "hello", "rank": {}},
+    ],
+)
+def test_a_rank_that_talks_nonsense_is_told_so(
+    start: Callable[..., Node], message: dict[str, Any]
+) -> None:
+    """The monitor lives on, and serves the next one."""
+    node = start()
+    rank = node.armed("initial=60.0")
+
+    assert rank.do(f"call(**{message!r})")["op"] == "error"
+    rank.do(f"connect({rank.path!r})")
+    assert rank.do("welcome['op']") == "welcome"
+
+
+def test_a_flood_does_not_hold_up_a_verdict(start: Callable[..., Node]) -> None:
+    """Somebody writes as fast as the monitor reads, and never reads answers."""
+    node = start()
+    rank = node.armed("initial=0.5")
+    with socket.socket(socket.AF_UNIX) as flood, socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(node.path)
+        flood.connect(node.path)
+        flood.setblocking(False)
+        half_a_frame = (1 << 20).to_bytes(4, "big") + b" " * 60000
+        while rank.process.poll() is None:
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                flood.send(half_a_frame)
+
+    assert node.expect("overdue")["pid"] == rank.pid
+
+
+def test_a_second_rank_waits_until_the_first_has_left(start: Callable[..., Node]) -> None:
+    """One rank at a time; and the second gets a page that the first cannot write to."""
+    node = start()
+    first = node.armed("initial=60.0")
+    second = node.rank()
+    second.begin(f"connect({second.path!r}, rank=4)")
+    node.expect("hello", rank=3)
+    second_is_waiting = node.status("voluntary_ctxt_switches")
+    wait_until(lambda: node.status("voluntary_ctxt_switches") > second_is_waiting)
+    assert "hello" not in node.ops()[node.ops().index("hello") + 1 :]
+
+    first.do("connection.close()")
+
+    assert second.answer() is None
+    node.expect("hello", rank=4)
+    second.do("arm(initial=0.3)")
+    first.do("words.__setitem__(page.HEARTBEAT_AT, now())")
+    assert second.exit_code() == -SIGKILL
+    assert first.do("1") == 1
+
+
+def test_a_dead_rank_is_not_reported_as_hung(start: Callable[..., Node]) -> None:
+    """Its process is the launcher's concern; the monitor makes room for the next."""
+    node = start()
+    rank = node.armed("initial=0.3")
+    rank.process.kill()
+    node.expect("bye", pid=rank.pid)
+    successor = node.armed("initial=0.5")
+
+    assert successor.exit_code() == -SIGKILL
+    node.expect("bye", pid=successor.pid)
+    assert {m["pid"] for m in node.seen if m["op"] == "overdue"} == {successor.pid}
+
+
+def test_a_child_that_holds_the_connection_does_not_keep_the_seat(
+    start: Callable[..., Node],
+) -> None:
+    """The death of the rank counts, not the end of its socket."""
+    node = start()
+    rank = node.armed("initial=60.0")
+    child = rank.do("os.fork() or signal.pause()")
+    rank.process.kill()
+
+    node.armed("initial=60.0")
+    assert proc.process_state(child) is not None
+
+
+def test_a_new_cycle_forgets_the_old_rank(start: Callable[..., Node]) -> None:
+    """Limits that were learned stay in force, and come back with the welcome."""
+    node = start()
+    old = node.armed("initial=60.0, sections={'step': 9.0}")
+    assert old.do(
+        "call(op='limits', section=dict(section={'step': 9.0}, out_of_section=7.0, "
+        "learned=['step'], out_of_section_learned=False))"
+    ) == {"op": "ok", "raised": {"heartbeat": None, "section": {}, "out_of_section": None}}
+    assert "9.0" in node.log("Updated section timeouts")
+
+    node.begin_cycle(1)
+    new = node.rank()
+    new.join("initial=0.3")
+
+    assert new.do("welcome['cycle']") == 1
+    assert new.do("welcome['cfg']['rank_section_timeouts']") == {"step": 9.0}
+    assert new.do("welcome['cfg']['rank_out_of_section_timeout']") == 7.0
+    assert new.do("welcome['learned']") == {
+        "heartbeat": False,
+        "out_of_section": False,
+        "sections": ["step"],
+    }
+    assert new.exit_code() == -SIGKILL
+    assert old.process.poll() is None
+
+
+def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> None:
+    """Here, and where another monitor of the job saw it trip."""
+    node = start()
+    node.tell(op="tripped", clock="section", name="step", limit_s=4.0)
+    rank = node.rank()
+    rank.join()
+
+    assert rank.do(
+        "call(op='limits', heartbeat=dict(initial=1.0, subsequent=2.0, learned=True), "
+        "section=dict(section={'step': 3.0}, out_of_section=None, learned=['step']))['raised']"
+    ) == {"heartbeat": None, "section": {"step": 8.0}, "out_of_section": None}
+
+    rank.do("arm(initial=0.2, learned=1.0)")
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["learned"]
+    assert "at least twice as long" in node.log("is hung")
+    again = node.rank()
+    again.join()
+    raised = again.do(
+        "call(op='limits', heartbeat=dict(initial=0.2, subsequent=2.0, learned=True))['raised']"
+    )
+    assert raised["heartbeat"] == {"initial": 0.4, "subsequent": 2.0}
+
+
+def test_warming_up_is_not_judged_by_the_time_outside(start: Callable[..., Node]) -> None:
+    """Until the iteration at which it ends."""
+    node = start()
+    rank = node.rank()
+    rank.join()
+    rank.do("words.__setitem__(page.WARM_UNTIL, 5.0)")
+    rank.do("words.__setitem__(page.ITERATION, 4.0)")
+    rank.do("arm(outside=0.1)")
+    burn(0.3)
+    assert rank.do("1") == 1
+    rank.do("words.__setitem__(page.ITERATION, 5.0)")
+
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["clock"] == "outside sections"
+
+
+def test_leaving_with_open_sections_is_pointed_out(start: Callable[..., Node]) -> None:
+    """Once per job: by the monitor of rank 0."""
+    node = start()
+    rank = node.rank()
+    rank.do(f"connect({rank.path!r}, rank=0)")
+    rank.do("arm(sections={'step': 60.0})")
+    rank.do("words.__setitem__(page.slot(0), now())")
+    rank.do("call(op='bye')")
+
+    assert "end_all_sections()" in node.log("sections ['step'] are open")
+
+
+def test_nobody_is_kept_alive_by_a_full_disk(start: Callable[..., Node], tmp_path: Path) -> None:
+    """The incident cannot be written; that is said, and the kill goes on."""
+    (tmp_path / "incidents").write_text("a file, not a folder")
+    node = start()
+    rank = node.armed("initial=0.1")
+
+    assert rank.exit_code() == -SIGKILL
+    assert "cannot write the incident" in node.log("cannot write")
+    assert "fake_rank.py" in node.log("Its stacks:")
+
+
+def test_a_launcher_that_does_not_read_holds_up_nothing(start: Callable[..., Node]) -> None:
+    """A stopped launcher does not save a hung rank."""
+    node = start()
+    for number in range(3):
+        rank = node.armed("initial=60.0")
+        name = "x" * 400_000
+        rank.begin(
+            f"call(op='limits', section=dict(section={{{name!r}: 1.0}}, out_of_section=None))"
+        )
+        assert rank.answer()["op"] == "ok", number
+        rank.do("connection.close()")
+
+    rank = node.armed("initial=0.1")
+    assert rank.exit_code() == -SIGKILL
+
+
+def test_a_monitor_is_small_and_its_modules_are_few(start: Callable[..., Node]) -> None:
+    """RSS at most 16 MiB while watching; nothing heavy is imported."""
+    node = start()
+    node.armed("initial=60.0")
+    assert node.status("VmRSS") <= 16 * 1024
+
+    root = Path(endpoint.__file__).parents[2]
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); import holdfast.fault_tolerance.monitor_main;"
+        "print(' '.join(sys.modules))"
+    )
+    modules = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(root)],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    heavy = {"torch", "asyncio", "logging", "dataclasses", "typing", "ctypes", "subprocess"}
+    assert not heavy & set(modules)
+
+
+def test_the_page_stays_the_launchers(start: Callable[..., Node], tmp_path: Path) -> None:
+    """The monitor maps it read-only; the rank is the one writer."""
+    node = start()
+    node.armed("initial=60.0")
+    maps = Path(f"/proc/{node.monitor.pid}/maps").read_text().splitlines()
+
+    (mapping,) = [line for line in maps if line.endswith(".page")]
+    assert mapping.split()[1].startswith("r--")
+    assert map_page(str(tmp_path / "c0_r0.page"), writable=False).words[layout.ARMED_AT] > 0

@@ -1,0 +1,219 @@
+"""A monitor without a launcher, with the real client in ranks that are real processes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer
+from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
+
+BOUND_S = 30.0
+
+RANK = """
+import sys, time
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+print("up", flush=True)
+{}
+"""
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Bounded."""
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def socket_path(tmp_path: Path) -> str:
+    """Where ranks find their monitor."""
+    return str(tmp_path / "rmon.socket")
+
+
+@pytest.fixture
+def start(socket_path: str) -> Iterator[Callable[..., RankMonitorProcess]]:
+    """Start a monitor."""
+    started = []
+
+    def start(*, restarter: bool = False, **fields: object) -> RankMonitorProcess:
+        cfg = FaultToleranceConfig(**fields)
+        process = RankMonitorServer.run_in_subprocess(cfg, socket_path, restarter)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.join(BOUND_S)
+        assert not process.is_alive()
+
+
+def run_rank(socket_path: str, then: str) -> subprocess.CompletedProcess[str]:
+    """A rank's whole life."""
+    return subprocess.run(
+        [sys.executable, "-c", RANK.format(then)],
+        env=os.environ | {"FT_RANK_MONITOR_IPC_SOCKET": socket_path, "RANK": "2"},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+
+
+def test_it_looks_like_a_process(
+    start: Callable[..., RankMonitorProcess], socket_path: str
+) -> None:
+    """What code written for multiprocessing does with it."""
+    process = start()
+
+    assert process.is_alive()
+    assert process.daemon
+    assert process.exitcode is None
+    assert str(process.pid) in process.name
+    assert process.ident == process.pid
+    process.join(timeout=0.0)
+    with pytest.raises(ValueError, match="still runs"):
+        process.close()
+
+    process.terminate()
+    assert select.select([process.sentinel], [], [], BOUND_S)[0]
+    process.join()
+
+    assert process.exitcode == 0
+    assert not process.is_alive()
+    process.close()
+    assert not Path(socket_path).exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"])
+def test_signals_end_it_in_order(
+    start: Callable[..., RankMonitorProcess], socket_path: str, name: str
+) -> None:
+    """Its socket is removed by itself."""
+    process = start()
+    os.kill(process.pid, getattr(signal, name))
+
+    wait_until(lambda: not Path(socket_path).exists())
+    process.join(BOUND_S)
+    assert process.exitcode == 0
+
+
+def test_nothing_is_left_of_a_killed_one(
+    start: Callable[..., RankMonitorProcess], socket_path: str
+) -> None:
+    """Socket, page and dump file."""
+    before = set(Path(tempfile.gettempdir()).glob("holdfast_*"))
+    process = start()
+    process.kill()
+    process.join()
+
+    assert process.exitcode == -signal.SIGKILL
+    assert not Path(socket_path).exists()
+    assert set(Path(tempfile.gettempdir()).glob("holdfast_*")) <= before
+
+
+def test_a_stale_socket_is_replaced(
+    start: Callable[..., RankMonitorProcess], socket_path: str
+) -> None:
+    """And the path serves again."""
+    start().kill()
+    start()
+
+    assert run_rank(socket_path, "client.send_heartbeat()").returncode == 0
+
+
+def test_a_hung_rank_is_ended_and_its_stacks_are_shown(
+    start: Callable[..., RankMonitorProcess],
+    socket_path: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """There is no run directory, so all of it goes to stderr."""
+    start(rank_section_timeouts={"step": 0.2})
+    rank = run_rank(
+        socket_path,
+        "def all_reduce_for_ever():\n    time.sleep(1000)\n"
+        "client.start_section('step')\nall_reduce_for_ever()",
+    )
+
+    assert rank.returncode == -signal.SIGKILL
+    said = capfd.readouterr().err
+    assert "Section 'step' has been open for" in said
+    assert "in all_reduce_for_ever" in said
+
+
+def test_ranks_come_and_go(start: Callable[..., RankMonitorProcess], socket_path: str) -> None:
+    """One monitor outlives them all: finished, failed, and hung ones."""
+    process = start(initial_rank_heartbeat_timeout=0.5, rank_heartbeat_timeout=0.5)
+    stay = "client.send_heartbeat()\ntime.sleep(1000)"
+    leave = "client.shutdown_workload_monitoring()\ntime.sleep(0.7)"
+
+    codes = [run_rank(socket_path, then).returncode for then in (leave, "sys.exit(7)", stay, leave)]
+
+    assert codes == [0, 7, -signal.SIGKILL, 0]
+    assert process.is_alive()
+
+
+def test_layered_restarts_are_told(
+    start: Callable[..., RankMonitorProcess],
+    socket_path: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """In lines that others parse."""
+    process = start(restarter=True)
+    run_rank(socket_path, "client.send_heartbeat()")
+    run_rank(socket_path, "client.send_heartbeat()")
+    process.terminate()
+    process.join(BOUND_S)
+
+    lines = [line for line in capfd.readouterr().err.splitlines() if "[NestedRestarter]" in line]
+    assert [line.split("state=")[1] for line in lines[:3]] == [
+        "initialize",
+        "handling stage=starting",
+        "handling stage=completed",
+    ]
+
+
+def test_it_leaves_with_its_maker(tmp_path: Path) -> None:
+    """Killed or finished, without terminate."""
+    code = (
+        "import os, sys\n"
+        "from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer\n"
+        "p = RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), sys.argv[1])\n"
+        "print(p.pid, flush=True)\n"
+        "if sys.argv[2] == 'killed': os.kill(os.getpid(), 9)\n"
+    )
+    for end, exit_code in (("killed", -signal.SIGKILL), ("finished", 0)):
+        path = tmp_path / end
+        maker = subprocess.run(
+            [sys.executable, "-c", code, str(path), end],
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
+        assert maker.returncode == exit_code, maker.stderr
+        pid = int(maker.stdout)
+        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or _is_zombie(pid))
+        wait_until(lambda path=path: not path.exists())
+
+
+def _is_zombie(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat[stat.rindex(")") + 2] == "Z"
+
+
+def test_a_path_that_cannot_be_listened_on_is_an_error(tmp_path: Path) -> None:
+    """Before any process is started."""
+    with pytest.raises(OSError, match="cannot listen"):
+        RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), str(tmp_path / "no" / "dir"))
