@@ -776,3 +776,19 @@ def test_the_page_stays_the_launchers(start: Callable[..., Node], tmp_path: Path
     (mapping,) = [line for line in maps if line.endswith(".page")]
     assert mapping.split()[1].startswith("r--")
     assert map_page(str(tmp_path / "c0_r0.page"), writable=False).words[layout.ARMED_AT] > 0
+
+
+def test_ranks_that_come_and_go_leave_no_descriptors(start: Callable[..., Node]) -> None:
+    """A monitor outlives hundreds of ranks."""
+    node = start()
+    counts = []
+    for number in range(8):
+        node.begin_cycle(number)
+        rank = node.armed("initial=0.05" if number % 2 else "initial=60.0")
+        if number % 2 == 0:
+            rank.process.kill()
+        rank.process.wait(BOUND_S)
+        node.expect("bye", pid=rank.pid)
+        counts.append(len(list(Path(f"/proc/{node.monitor.pid}/fd").iterdir())))
+
+    assert counts[-1] == counts[1]  # the first verdict opens the events file, for good

@@ -59,7 +59,7 @@ class ProcessState:
 
     __slots__ = ("blocked", "caught", "rss_kib", "state", "threads", "wchan")
 
-    def __init__(  # noqa: PLR0917 - one caller, below
+    def __init__(
         self, state: str, wchan: str, threads: int, rss_kib: int, blocked: int, caught: int
     ) -> None:
         self.state = state

@@ -1,0 +1,172 @@
+"""Stacks of real processes that do not answer."""
+
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import proc, stack_dump
+from holdfast.host.stack_dump import StackDump
+
+SIGNUM = int(signal.SIGRTMIN) + 7
+BOUND_S = 20.0
+VICTIM = """
+import ctypes, faulthandler, signal, sys
+faulthandler.register({signum}, open(sys.argv[1], "a"), all_threads=True)
+def name_in_the_stack():
+    print("up", flush=True)
+    {then}
+name_in_the_stack()
+"""
+SLEEP = "while True: signal.pause()"
+SLEEP_WITH_THE_LOCK = "ctypes.PyDLL(None).sleep(1000)"
+BLOCKED = f"signal.pthread_sigmask(signal.SIG_BLOCK, [{SIGNUM}]); signal.sigwait([1])"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """The dump file."""
+    return str(tmp_path / "stacks.txt")
+
+
+@pytest.fixture
+def victim(path: str) -> Iterator[Callable[[str], proc.Process]]:
+    """Start a process that registered its dump and then does something for ever."""
+    children, held = [], []
+
+    def start(then: str) -> proc.Process:
+        code = VICTIM.format(signum=SIGNUM, then=then)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True
+        )
+        children.append(child)
+        assert child.stdout.readline() == "up\n"
+        deadline = time.monotonic() + BOUND_S
+        while proc.process_state(child.pid).state != "S":
+            assert time.monotonic() < deadline
+        held.append(proc.Process(child.pid))
+        return held[-1]
+
+    yield start
+    for process in held:
+        process.close()
+    for child in children:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def collect(dump: StackDump, bound_s: float = 10.0) -> str:
+    """What the monitor's loop does."""
+    give_up_at = dump.started_at + bound_s
+    while not dump.is_done and (now := time.monotonic()) < give_up_at:
+        watched = [dump] if dump.fileno() >= 0 else []
+        select.select(watched, [], [], max(0.0, dump.next_step_at - now))
+        dump.step(time.monotonic())
+    text = dump.text()
+    dump.close()
+    assert dump.is_done
+    return text
+
+
+@pytest.mark.parametrize("then", [SLEEP, SLEEP_WITH_THE_LOCK], ids=["waits", "holds the lock"])
+def test_stacks_come_whatever_python_is_doing(
+    victim: Callable[[str], proc.Process], path: str, then: str
+) -> None:
+    """Also while the interpreter's lock is held inside C."""
+    dump = StackDump(victim(then), SIGNUM, path, time.monotonic())
+
+    assert "in name_in_the_stack" in collect(dump)
+    assert dump.why_not is None
+    assert not dump.was_stopped
+
+
+def test_only_the_new_part_of_the_file_is_shown(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """The rank may have dumped before."""
+    process = victim(SLEEP)
+    collect(StackDump(process, SIGNUM, path, time.monotonic()))
+    text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
+
+    assert text.count("in name_in_the_stack") == 1
+    assert Path(path).read_text().count("in name_in_the_stack") == 2
+
+
+def test_without_inotify_it_looks_by_itself(
+    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts run out of watches."""
+
+    def none_left(path: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stack_dump, "WriteWatch", none_left)
+    dump = StackDump(victim(SLEEP), SIGNUM, path, time.monotonic())
+
+    assert dump.fileno() == -1
+    assert "in name_in_the_stack" in collect(dump)
+
+
+def test_a_stopped_process_is_continued_first(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """And the report says that it was stopped."""
+    process = victim(SLEEP)
+    process.send(signal.SIGSTOP)
+    deadline = time.monotonic() + BOUND_S
+    while not proc.process_state(process.pid).is_stopped:
+        assert time.monotonic() < deadline
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
+
+    assert "in name_in_the_stack" in collect(dump)
+    assert dump.was_stopped
+    assert dump.state.state == "T"
+
+
+def test_no_answer_is_asked_for_again_and_then_stated(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """K-2: the caller's bound ends it, with a reason."""
+    dump = StackDump(victim(BLOCKED), SIGNUM, path, time.monotonic())
+
+    assert collect(dump, bound_s=0.3) == ""
+    assert dump.why_not == f"no answer to signal {SIGNUM}"
+
+
+@pytest.mark.parametrize(
+    ("signum", "has_path", "why_not"),
+    [
+        (0, True, "the rank registered no signal"),
+        (SIGNUM, False, "no file for stack dumps"),
+        (int(signal.SIGUSR1), True, "has no handler for signal"),
+        (int(signal.SIGKILL), True, "has no handler for signal"),
+    ],
+)
+def test_a_signal_that_could_end_it_is_not_sent(
+    victim: Callable[[str], proc.Process], path: str, signum: int, has_path: bool, why_not: str
+) -> None:
+    """The process lives on."""
+    process = victim(SLEEP)
+    dump = StackDump(process, signum, path if has_path else None, time.monotonic())
+
+    assert dump.is_done
+    assert why_not in dump.why_not
+    assert process.is_alive()
+
+
+def test_a_dump_file_that_is_gone_is_the_reason(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """Somebody cleaned up."""
+    process = victim(SLEEP)
+    Path(path).unlink()
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
+
+    assert "No such file" in dump.why_not
+    assert collect(dump) == ""
