@@ -146,7 +146,7 @@ def test_sweep_ends_the_whole_family_and_nobody_else(
         "import os, signal\n"
         "if os.fork() == 0:\n"
         "    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "print(os.getpid(), flush=True); signal.pause()",
+        "os.write(1, b'%d\\n' % os.getpid()); signal.pause()",
         HOLDFAST_MARKER=f"{job}.0.1",
     )
     pids = {int(family.stdout.readline()) for _ in range(2)}
