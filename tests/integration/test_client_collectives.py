@@ -25,8 +25,9 @@ dist.init_process_group(
 )
 rank = dist.get_rank()
 client.init_workload_monitoring()
-words = client._words
-words_of = lambda name: client._slots[name] + page.LONGEST
+
+def measured(name, longest_s):
+    client._clocks[name].longest_s = longest_s
 
 def done(**result):
     print(json.dumps({"rank": client.rank_info.global_rank, **result}))
@@ -84,17 +85,18 @@ def test_all_ranks_get_the_longest_interval_of_any(run_two) -> None:
     results = run_two(
         """
 # Rank 0 has long heartbeat gaps, rank 1 long steps and the only save.
-words[page.LONGEST_INITIAL], words[page.LONGEST_GAP] = (8.0, 4.0) if rank == 0 else (1.0, 2.0)
-words[words_of("step")] = 1.0 if rank == 0 else 5.0
+client._words[page.LONGEST_INITIAL] = 8.0 if rank == 0 else 1.0
+client._longest_gap = 4.0 if rank == 0 else 2.0
+measured("step", 1.0 if rank == 0 else 5.0)
 if rank == 1:
-    words[words_of("save")] = 0.5
+    measured("save", 0.5)
+client._longest_outside = 3.0
 client.start_section("step")  # or the open stretch outside would count
-words[page.LONGEST_OUTSIDE] = 3.0
 assert client.calculate_and_set_hb_timeouts()
 assert client.calculate_and_set_section_timeouts()
 first = client.state_dict()
-words[page.LONGEST_GAP] = 6.0
-words[words_of("save")] = 1.0
+client._longest_gap = 6.0
+measured("save", 1.0)
 assert client.calculate_and_set_hb_timeouts()
 assert client.calculate_and_set_section_timeouts(["save"], calc_out_of_section=False)
 second = json.loads(json.dumps(client.state_dict()))

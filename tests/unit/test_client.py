@@ -598,7 +598,7 @@ def test_heartbeat_limits_follow_from_the_intervals(make_monitor, one_rank) -> N
         "heartbeat": {"initial": 2.0 * initial, "subsequent": 2.0 * gap, "learned": True},
     }
 
-    client._words[layout.LONGEST_GAP] = 3.0 * gap
+    client._longest_gap = 3.0 * gap
     client.calculate_and_set_hb_timeouts()
     assert client.hb_timeouts.subsequent == pytest.approx(4.0 * gap)
     client.shutdown_workload_monitoring()

@@ -93,7 +93,7 @@ class Section:
 
     def __enter__(self) -> Section:  # noqa: PYI034 - Self is in typing from Python 3.11
         client = self._client
-        if self._depth and self._owner == _thread_id() and self.name in client._opened:  # noqa: SLF001
+        if self._depth and self._owner == _thread_id() and client._is_open(self.name):  # noqa: SLF001
             self._depth += 1
             return self
         client.start_section(self.name)
@@ -101,12 +101,23 @@ class Section:
         self._depth = 1
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._owner != _thread_id() or not self._depth:
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if self._owner != _thread_id():
             return
-        self._depth -= 1
-        if not self._depth and self.name in self._client._opened:  # noqa: SLF001
+        depth = self._depth = self._depth - 1
+        if not depth and self._client._is_open(self.name):  # noqa: SLF001
             self._client.end_section(self.name)
+
+
+class _Clock:
+    """One section: where it is in the page, since when it is open (0.0: it is not)."""
+
+    __slots__ = ("longest_s", "opened_at", "slot")
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.opened_at = 0.0
+        self.longest_s = NEVER
 
 
 _thread_id = threading.get_ident
@@ -125,6 +136,23 @@ class RankMonitorClient:
 
     CURRENT_TIMEOUTS_STATE_KEY = "current_timeouts"
 
+    # What the hot paths read is found by position; the rest, and what callers add, by name.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_acquire",
+        "_clocks",
+        "_last_heartbeat",
+        "_lock",
+        "_longest_gap",
+        "_longest_outside",
+        "_n_open",
+        "_outside_since",
+        "_release",
+        "_report_iteration",
+        "_words",
+    )
+
     def __init__(self) -> None:
         """Make a client. It connects to nothing before ``init_workload_monitoring``."""
         self.logger = logging.getLogger(__name__)
@@ -141,15 +169,16 @@ class RankMonitorClient:
                 FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
             )
         # What hot paths use. The page is never unmapped by hand: another thread may be storing.
-        self._lock = threading.RLock()
+        self._make_locks()
         self._words: memoryview[float] | None = None  # None: not initialised
-        self._slots: dict[str, int] = {}
-        self._opened: dict[str, float] = {}
+        self._clocks: dict[str, _Clock] = {}
+        self._n_open = 0
+        self._outside_since = 0.0
+        self._longest_outside = NEVER
         self._last_heartbeat = 0.0
         self._longest_gap = NEVER
         self._report_iteration: Callable[[], None] | None = None
 
-        self._control_lock = threading.RLock()
         self._connection: Connection | None = None
         self._monitor_path = ""
         self._page: Page | None = None
@@ -159,6 +188,12 @@ class RankMonitorClient:
         self._sections: dict[str, Section] = {}
         self._warned: set[str] = set()
         _clients.add(self)
+
+    def _make_locks(self) -> None:
+        self._control_lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
 
     # ------------------------------------------------------------------ life
 
@@ -230,7 +265,7 @@ class RankMonitorClient:
         except PageError as error:
             raise RankMonitorClientError(f"rank {info.global_rank}: {error}") from error
         words = page.words
-        self._slots = {name: layout.slot(i) for i, name in enumerate(sections.section)}
+        self._clocks = {name: _Clock(layout.slot(i)) for i, name in enumerate(sections.section)}
         words[layout.PID] = float(info.pid)
         words[layout.START_TICKS] = float(start_ticks(info.pid) or 0)
         words[layout.GLOBAL_RANK] = float(info.global_rank)
@@ -250,25 +285,24 @@ class RankMonitorClient:
         self.is_initialized = True
 
     def _start_clocks(self, words: memoryview[float]) -> None:
-        """Everything that was measured before is forgotten; the last store arms the page."""
-        self._opened.clear()
-        self._last_heartbeat = 0.0
-        self._longest_gap = NEVER
-        for base in self._slots.values():
-            words[base] = 0.0
-            words[base + _LONGEST] = NEVER
+        """Nothing is open, nothing was measured; the last store arms the page."""
+        for clock in self._clocks.values():
+            words[clock.slot] = 0.0
+            words[clock.slot + _LONGEST] = NEVER
         for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE):
             words[word] = NEVER
         words[HEARTBEAT_AT] = 0.0
-        words[OUTSIDE_SINCE] = now = monotonic()
-        words[layout.ARMED_AT] = now
+        self._last_heartbeat = 0.0
+        self._longest_gap = self._longest_outside = NEVER
+        self._n_open = 0
+        words[OUTSIDE_SINCE] = words[layout.ARMED_AT] = self._outside_since = monotonic()
 
     def shutdown_workload_monitoring(self) -> None:
         """Leave the monitor; the rank is not watched any more. Never raises, may be repeated."""
         with self._control_lock:
             if not self.is_initialized:
                 return
-            connection, left_open = self._connection, list(self._opened)
+            connection, left_open = self._connection, self._open_sections()
             info = self.rank_info
             self._connection = None
             self._forget()
@@ -293,7 +327,7 @@ class RankMonitorClient:
             if self._page is not None:
                 self._page.words[layout.ARMED_AT] = 0.0
             self._words = self._page = None
-            self._opened.clear()
+            self._clocks = {}
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -340,9 +374,10 @@ class RankMonitorClient:
         else:
             words[layout.LONGEST_INITIAL] = now - words[layout.ARMED_AT]
 
-    # Within the lock, nothing is called between the first and the last store: CPython delivers
-    # signals and asynchronous exceptions at calls and loops only, so none can come in between and
-    # leave page and dictionary at odds.
+    # Signals and asynchronous exceptions are delivered at calls and loops only. So none comes
+    # between the first and the last store, where nothing is called, and page and clocks always
+    # agree. It may come right after the lock was taken, hence the bare "except". A "with" would
+    # need no such care, but with an RLock it costs three times as much as the rest of the method.
 
     def start_section(self, section: str) -> None:
         """Open a section; its clock runs until ``end_section``. Sections may nest and overlap.
@@ -354,26 +389,29 @@ class RankMonitorClient:
         Raises:
             RankMonitorClientError: Not initialised, or the section is open already.
         """
-        with self._lock:
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
             words = self._words
-            if words is None:
-                self._refuse_uninitialised("start_section")
-                return
-            opened = self._opened
-            slot = self._slots.get(section)
-            if slot is None or section in opened:
-                self._refuse_to_open(section, slot)
-                return
-            if self._report_iteration is not None:
-                self._report_iteration()
-            now = monotonic()
-            words[slot] = now
-            if not opened:
-                outside_s = now - words[OUTSIDE_SINCE]
-                words[OUTSIDE_SINCE] = 0.0
-                if outside_s > words[LONGEST_OUTSIDE]:  # noqa: PLR1730 - max() is a call
-                    words[LONGEST_OUTSIDE] = outside_s
-            opened[section] = now
+            clock = self._clocks.get(section)
+            if words is None or clock is None or clock.opened_at:
+                self._refuse_to_open(section)
+            else:
+                report = self._report_iteration
+                if report is not None:
+                    report()
+                now = monotonic()
+                words[clock.slot] = clock.opened_at = now
+                if not self._n_open:
+                    words[OUTSIDE_SINCE] = 0.0
+                    outside_s = now - self._outside_since
+                    if outside_s > self._longest_outside:
+                        words[LONGEST_OUTSIDE] = self._longest_outside = outside_s
+                self._n_open += 1
+        except BaseException:
+            self._let_go()
+            raise
+        release()
 
     def end_section(self, section: str) -> None:
         """Close a section.
@@ -381,24 +419,31 @@ class RankMonitorClient:
         Raises:
             RankMonitorClientError: Not initialised, or the section is not open.
         """
-        with self._lock:
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
             words = self._words
-            if words is None:
-                self._refuse_uninitialised("end_section")
-                return
-            opened = self._opened
-            since = opened.get(section)
-            if since is None:
+            clock = self._clocks.get(section)
+            if words is None or clock is None or not clock.opened_at:
                 self._refuse_to_close(section)
-                return
-            now = monotonic()
-            slot = self._slots[section]
-            del opened[section]
-            if not opened:
-                words[OUTSIDE_SINCE] = now
-            words[slot] = 0.0
-            if now - since > words[slot + _LONGEST]:  # noqa: PLR1730
-                words[slot + _LONGEST] = now - since
+            else:
+                now = monotonic()
+                took_s = now - clock.opened_at
+                self._n_open -= 1
+                if not self._n_open:
+                    words[OUTSIDE_SINCE] = self._outside_since = now
+                words[clock.slot] = clock.opened_at = 0.0
+                if took_s > clock.longest_s:
+                    words[clock.slot + _LONGEST] = clock.longest_s = took_s
+        except BaseException:
+            self._let_go()
+            raise
+        release()
+
+    def _let_go(self) -> None:
+        """Release the lock after an exception, unless that came before it was acquired."""
+        if self._lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as threading does
+            self._release()
 
     def end_all_sections(self) -> None:
         """Close every open section; nothing happens where none is.
@@ -410,7 +455,7 @@ class RankMonitorClient:
             if self._words is None:
                 self._refuse_uninitialised("end_all_sections")
                 return
-            for section in list(self._opened):
+            for section in self._open_sections():
                 self.end_section(section)
 
     def section(self, name: str) -> Section:
@@ -425,25 +470,34 @@ class RankMonitorClient:
         except KeyError:
             return self._sections.setdefault(name, Section(self, name))
 
-    def _refuse_to_open(self, section: str, slot: int | None) -> None:
-        if slot is None:
+    def _is_open(self, section: str) -> bool:
+        clock = self._clocks.get(section)
+        return clock is not None and clock.opened_at > 0.0
+
+    def _open_sections(self) -> list[str]:
+        return sorted(name for name, clock in self._clocks.items() if clock.opened_at)
+
+    def _refuse_to_open(self, section: str) -> None:
+        if self._words is None:
+            self._refuse_uninitialised("start_section")
+        elif section not in self._clocks:
             self._warn_unknown(section)
         else:
+            age_s = monotonic() - self._clocks[section].opened_at
             self._refuse(
-                f"section {section!r} is open already, since {self._age_s(section):.3f} s; end it "
+                f"section {section!r} is open already, since {age_s:.3f} s; end it "
                 "before starting it again (it goes on being timed from its first start)"
             )
 
     def _refuse_to_close(self, section: str) -> None:
-        if section not in self._slots:
+        if self._words is None:
+            self._refuse_uninitialised("end_section")
+        elif section not in self._clocks:
             self._warn_unknown(section)
         else:
             self._refuse(
-                f"section {section!r} is not open; open are {sorted(self._opened) or 'none'}"
+                f"section {section!r} is not open; open are {self._open_sections() or 'none'}"
             )
-
-    def _age_s(self, section: str) -> float:
-        return monotonic() - self._opened[section]
 
     def _warn_unknown(self, section: str) -> None:
         if section in self._warned:
@@ -453,7 +507,7 @@ class RankMonitorClient:
             "section %r is not configured, so it is not monitored; configured are %s. To monitor "
             "it, add it to rank_section_timeouts (--ft-rank-section-timeouts=%s:SECONDS,...)",
             section,
-            sorted(self._slots) or "none",
+            sorted(self._clocks) or "none",
             section,
         )
 
@@ -547,14 +601,14 @@ class RankMonitorClient:
         assert words is not None
         assert cfg is not None
         with self._lock:
-            if not self._opened:
-                outside_s = monotonic() - words[OUTSIDE_SINCE]
-                words[LONGEST_OUTSIDE] = max(words[LONGEST_OUTSIDE], outside_s)
+            outside_s = self._longest_outside
+            if not self._n_open:
+                outside_s = max(outside_s, monotonic() - self._outside_since)
             return TimeoutsCalc(
                 initial_max=words[layout.LONGEST_INITIAL],
-                subsequent_max=words[LONGEST_GAP],
-                section_max={name: words[slot + _LONGEST] for name, slot in self._slots.items()},
-                out_of_section_max=words[LONGEST_OUTSIDE],
+                subsequent_max=self._longest_gap,
+                section_max={name: clock.longest_s for name, clock in self._clocks.items()},
+                out_of_section_max=outside_s,
                 safety_factor=cfg.safety_factor,
                 floor_s=cfg.learned_timeout_floor,
             )
@@ -604,9 +658,9 @@ class RankMonitorClient:
         words[layout.LEARNED_HEARTBEAT] = float(before.is_heartbeat_learned(heartbeats))
         words[layout.LEARNED_OUTSIDE] = float(before.is_outside_learned(sections))
         learned = before.learned_sections(sections)
-        for name, slot in self._slots.items():
-            words[slot + layout.LIMIT] = _word(sections.section.get(name))
-            words[slot + layout.LEARNED] = float(name in learned)
+        for name, clock in self._clocks.items():
+            words[clock.slot + layout.LIMIT] = _word(sections.section.get(name))
+            words[clock.slot + layout.LEARNED] = float(name in learned)
         words[layout.LIMITS_VERSION] = float(version + 1)
 
     # ------------------------------------------------------------------ persisted state
@@ -803,8 +857,7 @@ class RankMonitorClient:
 
     def _disarm_in_child(self) -> None:
         """This process is a fork of the rank, and not the rank: what it does must not show."""
-        self._lock = threading.RLock()  # the thread that held it has stayed in the parent
-        self._control_lock = threading.RLock()
+        self._make_locks()  # a thread that held one has stayed in the parent
         if self._connection is None and self._words is None:
             return
         self._disarmed = True
