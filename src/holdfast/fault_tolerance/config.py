@@ -139,7 +139,7 @@ class FaultToleranceConfig:
     )
     safety_factor: float = _setting(
         5.0,
-        Number("factor", least=1),
+        Number("factor", counted=False, least=1),
         "Calculated limits are this many times the longest interval measured",
         "steps vary by less, and a hang is still found soon",
     )
@@ -310,7 +310,7 @@ class FaultToleranceConfig:
     )
     attrsvc_port: int | None = _setting(
         None,
-        Number("port", least=1, most=65535, whole=True, null="none"),
+        Number("port", counted=False, least=1, most=65535, whole=True, null="none"),
         "Port of that service",
         "nobody runs one by default",
         later=True,
@@ -455,7 +455,7 @@ def resolve(args: object) -> Resolved:
         if isinstance(value, str):
             value = parse(option_of(name), value, setting.kind)
         setattr(config, name, check(option_of(name), value, setting.kind))
-        origins[name] = "command line"
+        origins[name] = getattr(args, "origins", {}).get(f"ft_{name}", "command line")
     return Resolved(config, origins, warnings)
 
 

@@ -55,6 +55,7 @@ class Number:
         self,
         unit: str,
         *,
+        counted: bool = True,
         above: float | None = None,
         least: float | None = None,
         most: float | None = None,
@@ -64,7 +65,8 @@ class Number:
         """Make a kind of number.
 
         Args:
-            unit: What it counts, plural ("seconds").
+            unit: What it counts, plural ("seconds"); with ``counted=False`` what it is ("port").
+            counted: There is one more or one less of the unit.
             above: Values must be greater than this.
             least: Values must be at least this.
             most: Values must be at most this.
@@ -80,10 +82,10 @@ class Number:
             for sign, bound in ((">", above), (">=", least), ("<=", most))
             if bound is not None
         ]
-        self.accepts = (
-            f"a {'whole ' if whole else ''}number ({unit}{', ' if bounds else ''}"
-            f"{' and '.join(bounds)})"
-        )
+        number = "whole number" if whole else "number"
+        self.accepts = " ".join(
+            [f"a {number} of {unit}" if counted else f"a {number}", " and ".join(bounds)]
+        ).rstrip()
         if null is not None:
             self.accepts += f", or null for {null}"
 
@@ -222,6 +224,9 @@ class SignalName:
         return self.check(text)
 
 
+LEVEL_NAMES = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
+
+
 class LogLevel:
     """A level of the logging package, 10 to 50, or its name in any case."""
 
@@ -247,7 +252,7 @@ class Sections:
     """Limits per section name."""
 
     unit = "NAME:SECONDS,..."
-    accepts = "names of sections, each with a number (seconds, > 0) or null for no limit"
+    accepts = "names of sections, each with a number of seconds > 0, or null for no limit"
 
     def __init__(self) -> None:
         self._limit = Number("seconds", above=0, null="no limit")

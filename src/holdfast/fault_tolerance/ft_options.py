@@ -1,0 +1,247 @@
+"""The ``--ft-`` options: one for each field of the configuration, and those beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.fault_tolerance.config import SETTINGS, option_of
+from holdfast.fault_tolerance.forms import Shaped, read_uds
+from holdfast.fault_tolerance.option import Option, dest_of, pet
+from holdfast.fault_tolerance.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
+
+ANY_FAILED = "any-failed"
+
+
+def _ours(
+    group: str, name: str, kind: Kind | None, default: Any, help_: str, why: str = "", **more: Any
+) -> Option:
+    """A ``--ft-`` option outside the configuration whose work comes later, unless it says so."""
+    return Option(name, dest_of(name), group, kind, default, help_, why, **{"later": True, **more})
+
+
+def _fields(group: str, *names: str) -> list[Option]:
+    """The options of some fields of the configuration."""
+    options = []
+    for name in names:
+        setting = SETTINGS[name]
+        twin = f"--ft-{name.replace('_', '-')}"
+        option = option_of(name)
+        options.append(
+            Option(
+                option,
+                f"ft_{name}",
+                group,
+                setting.kind,
+                None,
+                setting.help,
+                setting.why,
+                field=name,
+                later=setting.later,
+                twins=() if twin == option else (twin,),
+            )
+        )
+    return options
+
+
+FT_OPTIONS = [
+    # A switch, whose default is None and not False: not given, it leaves a file's word in force.
+    *[option._replace(kind=None) for option in _fields("What to run", "numa_bind_strict")],
+    *_fields("Membership", "use_infra_group_rank", "segment"),
+    _ours(
+        "Membership",
+        "--ft-rdzv-impl",
+        Choice(["barrier", "legacy"]),
+        "barrier",
+        "Which of nvidia-resiliency-ext's ways to meet",
+    ),
+    _ours(
+        "Restarting",
+        "--ft-restart-policy",
+        Choice([ANY_FAILED, "min-healthy"]),
+        ANY_FAILED,
+        "Restart when any rank has failed, or only when too few nodes are healthy",
+        "a failed rank usually stops all others",
+    ),
+    *_fields(
+        "Restarting",
+        "max_no_progress_cycles",
+        "min_progress_iterations",
+        "checkpoint_iteration_file",
+    ),
+    _ours(
+        "Restarting",
+        "--ft-no-restart-exit-code",
+        Number("code", counted=False, least=1, most=255, whole=True),
+        93,
+        "Exit code of the launcher that tells a scheduler not to restart the job",
+        "nvidia-resiliency-ext's",
+    ),
+    *_fields("Stopping", "check_remaining_processes"),
+    _ours(
+        "Detecting hangs",
+        "--ft-cfg-path",
+        Text("FILE", null=False),
+        None,
+        "YAML file with a map named fault_tolerance, at any depth; options override it",
+        env=(pet("--ft-cfg-path"),),
+        later=False,
+    ),
+    _ours(
+        "Detecting hangs",
+        "--ft-ignore-missing-cfg",
+        None,
+        False,
+        "Go on with defaults if that file does not exist",
+        "a file that was named is meant to be used",
+        later=False,
+    ),
+    *_fields(
+        "Detecting hangs",
+        "initial_rank_heartbeat_timeout",
+        "rank_heartbeat_timeout",
+        "rank_section_timeouts",
+        "rank_out_of_section_timeout",
+        "num_warmup_iterations",
+        "safety_factor",
+        "learned_timeout_floor",
+        "rank_termination_signal",
+        "install_exception_hook",
+    ),
+    *_fields("Output", "log_level"),
+    _ours(
+        "Output",
+        "--ft-per-cycle-applog-prefix",
+        AbsolutePaths(many=False),
+        None,
+        "One file per cycle with the output of all ranks, named after this path",
+        env=(pet("--ft-per-cycle-applog-prefix"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-nvrx-logfile",
+        AbsolutePaths(many=False),
+        None,
+        "File for the launcher's own words",
+        env=(pet("--ft-nvrx-logfile"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-enable-log-server",
+        Flag(),
+        False,
+        "Collect the output of all nodes through one service",
+        env=(pet("--ft-enable-log-server"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-server-port",
+        Number("port", counted=False, least=0, most=65535, whole=True),
+        50051,
+        "Port of that service",
+        env=(pet("--ft-log-server-port"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-server-log",
+        Text("PATH", null=False),
+        None,
+        "File for that service's own words",
+        env=(pet("--ft-log-server-log"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-server-log-prefix",
+        Text("PATH", null=False),
+        None,
+        "Prefix of the files for that service's own words",
+        env=(pet("--ft-log-server-log-prefix"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-server-graceful-shutdown-timeout",
+        Number("seconds", least=0),
+        60.0,
+        "How long that service may take to end",
+        env=(pet("--ft-log-server-graceful-shutdown-timeout"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-aggregator-count",
+        Number("processes", least=0, whole=True),
+        None,
+        "How many processes collect output between nodes and that service",
+        env=(pet("--ft-log-aggregator-count"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-log-leaf-max-queue-chunks",
+        Number("chunks", least=0, whole=True),
+        None,
+        "How much output a node keeps while that service is busy",
+        env=(pet("--ft-log-leaf-max-queue-chunks"),),
+    ),
+    _ours(
+        "Output",
+        "--ft-cycle-info-dir",
+        Text("FOLDER", null=False),
+        None,
+        "Folder for one JSON file per cycle about its nodes and ranks",
+    ),
+    _ours(
+        "Output",
+        "--ft-cycle-info-job-id",
+        Text("NAME", null=False),
+        None,
+        "Name of the job in those files",
+    ),
+    *_fields(
+        "Health",
+        "node_health_check_interval",
+        "enable_nic_monitor",
+        "enable_nic_healthcheck",
+        "pci_topo_file",
+        "link_down_path_template",
+        "link_state_path_template",
+        "enable_dist_storage_healthcheck",
+        "storage_healthcheck_path",
+        "gpu_memory_reclaim_timeout",
+        "gpu_memory_tolerance_mb",
+        "gpu_memory_poll_interval",
+    ),
+    _ours(
+        "Health",
+        "--ft-node-health-check-endpoint",
+        Shaped("SOCKET", "the path of a Unix socket (/path, ./path or unix:///path)", read_uds),
+        None,
+        "Unix socket of a service that knows whether this node is healthy",
+    ),
+    *_fields("Explaining failures", "attrsvc_host", "attrsvc_port"),
+    *(
+        _ours("Explaining failures", f"--ft-attribution-{name}", kind, None, help_)
+        for name, kind, help_ in (
+            (
+                "endpoint",
+                Text("ADDRESS", null=False),
+                "Address of a service that explains failures",
+            ),
+            ("analysis-backend", Text("NAME", null=False), "How that service works"),
+            ("export-url", Text("URL", null=False), "Where its findings are sent"),
+            (
+                "llm-api-key-file",
+                Text("PATH", null=False),
+                "File with the key to its language model",
+            ),
+            ("llm-base-url", Text("URL", null=False), "Address of its language model"),
+            ("llm-model", Text("NAME", null=False), "Name of its language model"),
+            ("log-level", Text("LEVEL", null=False), "How much it says"),
+            ("startup-timeout", Number("seconds", least=0), "How long it may take to start"),
+            ("stop-action", Text("NAME", null=False), "What happens when it advises to stop"),
+        )
+    ),
+    *_fields(
+        "Compatibility",
+        "workload_check_interval",
+        "restart_check_interval",
+        "skip_section_response",
+    ),
+]

@@ -1,0 +1,294 @@
+"""The options that torchrun has, with its names and types, and the launcher's own of that kind.
+
+Defaults are torchrun's except where the reason says why not. All can be set as ``PET_<DEST>`` in
+the environment, as torchrun's can. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.fault_tolerance.forms import (
+    CommaList,
+    Shaped,
+    read_nnodes,
+    read_nproc,
+    read_ranks,
+    read_rdzv_conf,
+    read_signals,
+    read_streams,
+)
+from holdfast.fault_tolerance.option import Option, dest_of, pet
+from holdfast.fault_tolerance.values import Choice, Kind, Number, Text
+
+DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+_TEXT = Text(null=False)
+_STREAMS = Shaped(
+    "STREAMS",
+    "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such numbers by local rank, as in 0:3,11:1",
+    read_streams,
+)
+
+
+def _torch(
+    group: str, name: str, kind: Kind | None, default: Any, help_: str, why: str = "", **more: Any
+) -> Option:
+    """An option that is read from the environment, too, unless it says otherwise."""
+    more = {"env": (pet(name),), **more}
+    return Option(name, dest_of(name), group, kind, default, help_, why, **more)
+
+
+LAUNCH_OPTIONS = [
+    _torch(
+        "Job size",
+        "--nnodes",
+        Shaped("N|MIN:MAX", "a number of nodes, or MIN:MAX with 0 < MIN <= MAX", read_nnodes),
+        "1:1",
+        "Number of nodes, or the least and the greatest",
+    ),
+    _torch(
+        "Job size",
+        "--nproc-per-node",
+        Shaped("N|auto|cpu|gpu", "a number of ranks, auto, cpu or gpu", read_nproc),
+        "1",
+        "Ranks on this node: a number, one per GPU, one per CPU, or auto for GPUs where there are "
+        "any",
+    ),
+    _torch(
+        "Job size",
+        "--node-rank",
+        Number("node", counted=False, least=0, whole=True),
+        0,
+        "Number of this node, where nothing else orders them",
+    ),
+    _torch(
+        "Job size",
+        "--standalone",
+        None,
+        False,
+        "This node is the whole job; no other options of membership are needed or used",
+    ),
+    _torch(
+        "What to run",
+        "--module",
+        None,
+        False,
+        "The script is the name of a module, as for python -m",
+        short="-m",
+    ),
+    _torch(
+        "What to run",
+        "--no-python",
+        None,
+        False,
+        "The script is a program of its own, not to be started with python",
+    ),
+    _torch(
+        "What to run",
+        "--run-path",
+        None,
+        False,
+        "Start the script through runpy.run_path; takes precedence over --no-python",
+    ),
+    _torch("What to run", "--role", _TEXT, "default", "Name of the ranks' role in output"),
+    _torch(
+        "What to run",
+        "--virtual-local-rank",
+        None,
+        False,
+        "Show each rank one GPU only, as device 0, and LOCAL_RANK 0",
+    ),
+    _torch(
+        "What to run",
+        "--numa-binding",
+        Choice(["node", "socket", "exclusive", "core-complex"]),
+        None,
+        "Bind each rank to CPUs near its GPU",
+        "the scheduler may have done so",
+        env=(),
+        later=True,
+    ),
+    _torch(
+        "Membership",
+        "--rdzv-backend",
+        Choice(["c10d"]),
+        "c10d",
+        "How launchers meet: a TCP store of torch",
+        "the only one; it needs no other service",
+    ),
+    _torch(
+        "Membership",
+        "--rdzv-endpoint",
+        _TEXT,
+        "",
+        "HOST:PORT of the store where launchers meet",
+        "one node needs none",
+    ),
+    _torch(
+        "Membership",
+        "--rdzv-id",
+        _TEXT,
+        "none",
+        "Name of the job, the same on all nodes",
+        "one node makes up a random name",
+    ),
+    _torch(
+        "Membership",
+        "--rdzv-conf",
+        Shaped("KEY=VALUE,...", "KEY=VALUE pairs separated by commas", read_rdzv_conf),
+        "",
+        "Details of the meeting, such as is_host=1 or timeout=900",
+    ),
+    _torch(
+        "Membership",
+        "--master-addr",
+        _TEXT,
+        "127.0.0.1",
+        "Address at which rank 0 listens for the other ranks",
+    ),
+    _torch(
+        "Membership",
+        "--master-port",
+        Number("port", counted=False, least=0, most=65535, whole=True),
+        None,
+        "Port at which rank 0 listens",
+        "a fresh free port for each cycle, so that nothing of an earlier one is in the way",
+    ),
+    _torch(
+        "Membership",
+        "--local-addr",
+        _TEXT,
+        None,
+        "Address of this node for the others",
+        "looked up",
+    ),
+    _torch(
+        "Restarting",
+        "--max-restarts",
+        Number("restarts", least=0, whole=True),
+        0,
+        "How many times ranks are restarted before the job has failed",
+        "torchrun's",
+    ),
+    _torch(
+        "Stopping",
+        "--workers-stop-timeout",
+        Number("seconds", least=0),
+        15.0,
+        "After SIGTERM for a restart or after a failure, seconds until SIGKILL",
+        "nothing is to be saved when a rank has failed",
+    ),
+    _torch(
+        "Stopping",
+        "--term-timeout",
+        Number("seconds", least=0),
+        1800.0,
+        "After the launcher was signalled and has passed the signal on, seconds until SIGKILL",
+        "ranks may be writing their last checkpoint",
+    ),
+    _torch(
+        "Stopping",
+        "--shutdown-timeout",
+        Number("seconds", least=0, whole=True),
+        None,
+        "torchrun's name for --term-timeout, used where that is not given; also "
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+        env=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+    ),
+    _torch(
+        "Stopping",
+        "--signals-to-handle",
+        Shaped("SIGNAL,...", "names of signals separated by commas", read_signals),
+        DEFAULT_SIGNALS,
+        "Signals that the launcher passes on to its ranks before it ends",
+        "those that schedulers and terminals send; add SIGUSR1,SIGUSR2 under Slurm",
+        env=("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"),
+    ),
+    _torch(
+        "Output",
+        "--log-dir",
+        Text("FOLDER", null=False),
+        None,
+        "Folder under which each run gets a folder of its own",
+        "a temporary folder, removed after a run in which nothing happened",
+    ),
+    _torch(
+        "Output",
+        "--redirects",
+        _STREAMS,
+        "0",
+        "Streams of ranks that go to files instead of the console (1 stdout, 2 stderr, 3 both), "
+        "for all ranks or by local rank, as in 0:3,11:1",
+        short="-r",
+    ),
+    _torch(
+        "Output",
+        "--tee",
+        _STREAMS,
+        "0",
+        "Streams of ranks that go to files and to the console, as for --redirects",
+        short="-t",
+    ),
+    _torch(
+        "Output",
+        "--local-ranks-filter",
+        Shaped("RANK,...", "local ranks separated by commas, as in 0,1,2", read_ranks),
+        "",
+        "Local ranks whose output is shown on the console",
+        "all",
+    ),
+    _torch(
+        "Output",
+        "--duplicate-stdout-filters",
+        CommaList(),
+        [],
+        "Copy lines of stdout that hold one of these texts to filtered_stdout.log",
+    ),
+    _torch(
+        "Output",
+        "--duplicate-stderr-filters",
+        CommaList(),
+        [],
+        "Copy lines of stderr that hold one of these texts to filtered_stderr.log",
+    ),
+    _torch(
+        "Output",
+        "--logs-specs",
+        Text("NAME", null=False),
+        None,
+        "Entry point of a class that says where output goes",
+        env=(),
+        later=True,
+    ),
+    _torch(
+        "Output",
+        "--event-log-handler",
+        Text("NAME", null=False),
+        "null",
+        "torch's handler of launcher events",
+        "events are always written to the run's folder",
+        later=True,
+    ),
+    _torch(
+        "Compatibility",
+        "--start-method",
+        Choice(["spawn", "fork", "forkserver"]),
+        "spawn",
+        "How torchrun starts functions; ranks are always programs here",
+    ),
+    _torch(
+        "Compatibility",
+        "--monitor-interval",
+        Number("seconds", least=0),
+        0.3,
+        "Period of torchrun's checks of its ranks; here the end of a rank wakes the launcher",
+    ),
+    Option(
+        "--print-config",
+        "print_config",
+        "Help",
+        None,
+        False,
+        "Print what this command line would use and where each value comes from, and exit",
+    ),
+]

@@ -1,0 +1,76 @@
+"""What one option of ``ft_launcher`` is, and under which titles ``--help`` shows them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from holdfast.fault_tolerance.values import Kind
+
+
+class Option(NamedTuple):
+    """One option.
+
+    Attributes:
+        name: Its spelling with dashes only.
+        dest: Attribute of the parsed command line.
+        group: Title of its group in help.
+        kind: What it takes; ``None``: it is a switch and takes nothing.
+        default: Its value when not given.
+        help: One sentence without full stop.
+        why: The reason for the default.
+        short: Its one-letter spelling.
+        env: Variables of the environment that it is also read from; the first one set counts.
+        field: The field of the configuration that it sets. Its value stays text until then.
+        later: Accepted, but nothing acts on it yet.
+        twins: Further spellings, as good as its name.
+    """
+
+    name: str
+    dest: str
+    group: str
+    kind: Kind | None
+    default: Any
+    help: str
+    why: str = ""
+    short: str | None = None
+    env: tuple[str, ...] = ()
+    field: str | None = None
+    later: bool = False
+    twins: tuple[str, ...] = ()
+
+    def read(self, text: str) -> Any:
+        """The value that text stands for.
+
+        Raises:
+            Unacceptable: None.
+        """
+        assert self.kind is not None
+        value = self.kind.parse(text)
+        return text if self.field is not None else value
+
+
+GROUPS = {
+    "Job size": "How many ranks, and on how many nodes.",
+    "What to run": "The script and how each rank starts it.",
+    "Membership": "How the launchers of several nodes find each other and order their ranks.",
+    "Restarting": "What happens after a rank has failed or hung.",
+    "Stopping": "How ranks are asked to end, and how long they may take.",
+    "Detecting hangs": "When a rank that is still alive counts as hung; ranks report through "
+    "RankMonitorClient.",
+    "Output": "Where the words of ranks and launcher go.",
+    "Health": "What is checked on a node before ranks start and while they run.",
+    "Explaining failures": "Services outside that explain failures from logs.",
+    "Compatibility": "Accepted because scripts have them; nothing here needs them.",
+    "Help": "Look before you leap.",
+}
+"""Titles in the order of help, each with one sentence."""
+
+
+def dest_of(name: str) -> str:
+    """Where the value of an option of this name goes, by argparse's rule."""
+    return name.removeprefix("--").replace("-", "_")
+
+
+def pet(name: str) -> str:
+    """The variable in which torchrun looks for an option of this name."""
+    return f"PET_{dest_of(name).upper()}"

@@ -1,0 +1,291 @@
+"""What one launcher is going to do: a command line and an environment, resolved.
+
+    argv, PET_* --parse_args--> Arguments --make_plan--> LaunchPlan --agent--> ranks
+                                   |                         ^
+                                   +--> YAML file -----------+
+
+Everything that can be found wrong before a process is started is found here. Reads its arguments,
+the configuration file, and through :class:`Machine` a few facts about the node; no clock, and
+nothing is changed. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.fault_tolerance.arguments import UsageError, is_set, refusal
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
+from holdfast.fault_tolerance.forms import (
+    read_nnodes,
+    read_nproc,
+    read_ranks,
+    read_signals,
+    read_streams,
+)
+from holdfast.fault_tolerance.ft_options import ANY_FAILED
+from holdfast.fault_tolerance.options import BY_DEST, OPTIONS
+from holdfast.fault_tolerance.values import Unacceptable
+from holdfast.host import facts
+
+LOCAL_RANK_MACRO = "${local_rank}"
+"""Where this stands in a rank's command, its local rank is put, as torchrun does."""
+DEFAULT_PREFIX = "[${role_name}${local_rank}]:"
+_RUN_PATH = """\
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Machine(Protocol):
+    """What is asked of the node; :mod:`holdfast.host.facts` answers."""
+
+    def cpu_count(self) -> int:
+        """CPUs that this process may run on."""
+
+    def gpu_count(self, environ: Mapping[str, str], /) -> int | None:
+        """GPUs that a rank would see; ``None``: some, but nobody knows how many."""
+
+    def path_exists(self, path: str, /) -> bool:
+        """There is a file or folder."""
+
+    def program_exists(self, name: str, environ: Mapping[str, str], /) -> bool:
+        """A program of this name or path can be executed."""
+
+    def module_exists(self, name: str, /) -> bool:
+        """The top package of a module can be found."""
+
+    def random_id(self) -> str:
+        """A name that nobody else has."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One node's part of a job.
+
+    Attributes:
+        command: What a rank is; its local rank stands in it as ``${local_rank}``.
+        nproc_per_node: Ranks on this node, at least 1.
+        ft: How ranks are watched.
+        name: The script, module or program as the user calls it.
+        entrypoint_kind: ``script``, ``module``, ``program`` or ``run-path``.
+        signal_groups: Signals go to whole process groups and not to the rank's process alone: a
+            program that is not python may be a shell, which passes nothing on to its children.
+        min_nodes: Least number of nodes.
+        max_nodes: Greatest number of nodes.
+        node_rank: Number of this node, where nothing else orders them.
+        run_id: Name of the job.
+        role: Name of the ranks' role.
+        max_restarts: Restarts until the job has failed.
+        restart_policy: ``any-failed`` or ``min-healthy``.
+        master_addr: Where rank 0 listens.
+        master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
+        workers_stop_timeout_s: From SIGTERM to SIGKILL when the launcher stops ranks.
+        term_timeout_s: From a signal passed on to SIGKILL when the launcher was signalled.
+        signals_to_handle: Numbers of the signals that are passed on.
+        log_dir: Where this run's folder goes; ``None``: to a temporary folder.
+        log_level: How much the launcher says; a level of the logging package.
+        redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
+        tee: By local rank, bits of the streams that go to files and to the console.
+        local_ranks_filter: Local ranks shown on the console; ``None``: all.
+        duplicate_stdout_filters: Texts; lines of stdout that hold one are copied.
+        duplicate_stderr_filters: Texts; lines of stderr that hold one are copied.
+        log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
+        virtual_local_rank: Each rank sees one GPU only, as device 0.
+        monitors_enabled: Ranks are watched.
+        later: Options in use that have no effect yet.
+        warnings: What to tell the user, once, before the start.
+    """
+
+    command: tuple[str, ...]
+    nproc_per_node: int = 1
+    ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
+    name: str = ""
+    entrypoint_kind: str = "program"
+    signal_groups: bool = False
+    min_nodes: int = 1
+    max_nodes: int = 1
+    node_rank: int = 0
+    run_id: str = "none"
+    role: str = "default"
+    max_restarts: int = 0
+    restart_policy: str = ANY_FAILED
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    workers_stop_timeout_s: float = 15.0
+    term_timeout_s: float = 1800.0
+    signals_to_handle: tuple[int, ...] = ()
+    log_dir: str | None = None
+    log_level: int = 20
+    redirects: Mapping[int, int] = field(default_factory=dict)
+    tee: Mapping[int, int] = field(default_factory=dict)
+    local_ranks_filter: frozenset[int] | None = None
+    duplicate_stdout_filters: tuple[str, ...] = ()
+    duplicate_stderr_filters: tuple[str, ...] = ()
+    log_line_prefix_template: str = DEFAULT_PREFIX
+    virtual_local_rank: bool = False
+    monitors_enabled: bool = True
+    later: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def command_for(self, local_rank: int) -> list[str]:
+        """What one rank is started with."""
+        return [word.replace(LOCAL_RANK_MACRO, str(local_rank)) for word in self.command]
+
+
+def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -> LaunchPlan:
+    """Resolve a command line.
+
+    Args:
+        args: What :func:`.parse_args` or the parser of :func:`.get_args_parser` gave.
+        environ: The launcher's environment.
+        machine: Answers questions about this node.
+
+    Raises:
+        UsageError: Something on the command line or in the environment cannot be used.
+        ConfigError: The configuration file cannot be used.
+    """
+    min_nodes, max_nodes = _read("nnodes", args.nnodes, read_nnodes)
+    if min_nodes > 1:
+        raise UsageError(
+            f"--nnodes: {args.nnodes!r} cannot be used; so far one launcher runs jobs of one node"
+        )
+    nproc = _nproc(args.nproc_per_node, environ, machine)
+    entry = _entrypoint(args, environ, machine)
+    resolved = resolve(args)
+    config = resolved.config
+    later = _later(args, config, environ)
+    warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
+    if later:
+        warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
+    if nproc > 1 and "OMP_NUM_THREADS" not in environ:
+        warnings.append(
+            f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
+        )
+    return LaunchPlan(
+        command=entry.command,
+        nproc_per_node=nproc,
+        ft=config,
+        name=args.training_script,
+        entrypoint_kind=entry.kind,
+        signal_groups=entry.kind == "program",
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
+        node_rank=args.node_rank,
+        run_id=_run_id(args, max_nodes, machine),
+        role=args.role,
+        max_restarts=args.max_restarts,
+        restart_policy=args.ft_restart_policy,
+        master_addr=args.master_addr,
+        master_port=args.master_port or None,
+        workers_stop_timeout_s=args.workers_stop_timeout,
+        term_timeout_s=args.term_timeout,
+        signals_to_handle=_read("signals_to_handle", args.signals_to_handle, read_signals),
+        log_dir=args.log_dir or None,
+        log_level=config.log_level,
+        redirects=_streams("redirects", args.redirects, nproc),
+        tee=_streams("tee", args.tee, nproc),
+        local_ranks_filter=_read("local_ranks_filter", args.local_ranks_filter, read_ranks),
+        duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
+        duplicate_stderr_filters=tuple(filter(None, args.duplicate_stderr_filters)),
+        log_line_prefix_template=environ.get(
+            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
+        ),
+        virtual_local_rank=args.virtual_local_rank,
+        monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
+        later=tuple(later),
+        warnings=tuple(warnings),
+    )
+
+
+# ------------------------------------------------------------------ parts of the plan
+class _Entrypoint(NamedTuple):
+    kind: str
+    command: tuple[str, ...]
+
+
+def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Entrypoint:
+    script: str = args.training_script
+    words = tuple(args.training_script_args)
+    path = script.replace(LOCAL_RANK_MACRO, "0")
+    if args.no_python and not args.run_path:
+        if not machine.program_exists(path, environ):
+            raise UsageError(f"no such program: {script!r}")
+        return _Entrypoint("program", (script, *words))
+    python = sys.executable if args.run_path else environ.get("PYTHON_EXEC") or sys.executable
+    if python != sys.executable and not machine.program_exists(python, environ):
+        raise UsageError(f"PYTHON_EXEC: no such program: {python!r}")
+    if args.module and not args.run_path:
+        # another interpreter has other packages
+        if python == sys.executable and not machine.module_exists(script):
+            raise UsageError(f"no such module: {script!r}")
+        return _Entrypoint("module", (python, "-u", "-m", script, *words))
+    if not machine.path_exists(path):
+        raise UsageError(
+            f"no such script: {script!r}; give -m before a module, --no-python before a program"
+        )
+    if args.run_path:
+        return _Entrypoint("run-path", (python, "-u", "-c", _RUN_PATH, script, *words))
+    return _Entrypoint("script", (python, "-u", script, *words))
+
+
+def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
+    wanted: int | str = _read("nproc_per_node", text, read_nproc)
+    if isinstance(wanted, int):
+        return wanted
+    gpus = 0 if wanted == "cpu" else machine.gpu_count(environ)
+    if gpus is None:
+        raise UsageError(
+            f"--nproc-per-node: {text!r} cannot be used; GPUs of this kind are not counted, "
+            "give their number"
+        )
+    if gpus == 0 and wanted == "gpu":
+        visible = environ.get("CUDA_VISIBLE_DEVICES")
+        because = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+        raise UsageError(f"--nproc-per-node: 'gpu' cannot be used; this node shows no GPU{because}")
+    return gpus or machine.cpu_count()
+
+
+def _run_id(args: Any, max_nodes: int, machine: Machine) -> str:
+    """Torchrun's rule: a job that nobody else can join needs no name that others know."""
+    alone = max_nodes == 1 and not args.rdzv_endpoint and args.rdzv_id in ("", "none")
+    run_id: str = args.rdzv_id
+    return machine.random_id() if args.standalone or alone else run_id
+
+
+def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
+    streams: int | dict[int, int] = _read(dest, text, read_streams)
+    if isinstance(streams, int):
+        return dict.fromkeys(range(nproc), streams)
+    return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
+
+
+def _later(args: Any, config: FaultToleranceConfig, environ: Mapping[str, str]) -> list[str]:
+    """What asks for something that nothing does yet, wherever it was asked."""
+    usual = FaultToleranceConfig()
+    options = [
+        option.name
+        for option in OPTIONS
+        if option.later
+        and option.field is None
+        and getattr(args, option.dest, option.default) != option.default
+    ]
+    fields = [
+        option_of(name)
+        for name, setting in SETTINGS.items()
+        if setting.later and getattr(config, name) != getattr(usual, name)
+    ]
+    variables = [name for name in ("NVRX_GPUS_PER_NUMA",) if environ.get(name)]
+    return [*options, *fields, *variables]
+
+
+def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:
+    """What text means; a program may have put text into ``args`` that the parser lets not pass."""
+    option = BY_DEST[dest]
+    try:
+        return read(text)
+    except Unacceptable as error:
+        raise refusal(option, option.name, text, error) from None

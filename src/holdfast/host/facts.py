@@ -1,0 +1,81 @@
+"""What the launcher asks its node before it starts anything: CPUs, GPUs, files and programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+_GPU_NODE = re.compile(r"nvidia\d+")
+_AMD_NODE = "/dev/kfd"
+
+
+def cpu_count() -> int:
+    """CPUs that this process may run on; torch counts them the same way."""
+    return len(os.sched_getaffinity(0))
+
+
+def gpu_count(environ: Mapping[str, str]) -> int | None:
+    """NVIDIA GPUs that CUDA would show a process; ``None``: there are GPUs we can't count.
+
+    Counts device nodes, which containers limit to the GPUs they were given, and applies CUDA's
+    rules for ``CUDA_VISIBLE_DEVICES``: the list ends at the first entry that names no device, and
+    only one MIG slice is ever shown. Neither torch nor the driver's library has to be loaded.
+    """
+    try:
+        present = sum(1 for name in os.listdir("/dev") if _GPU_NODE.fullmatch(name))
+    except OSError:
+        present = 0
+    if present == 0:
+        return None if os.path.exists(_AMD_NODE) else 0
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    count = 0
+    for entry in visible.split(","):
+        name = entry.strip()
+        if name.startswith("MIG-"):
+            return 1
+        if not name.startswith("GPU-") and not (name.isdecimal() and int(name) < present):
+            break
+        count += 1
+    return count
+
+
+def path_exists(path: str) -> bool:
+    """There is a file or folder."""
+    return os.path.exists(path)
+
+
+def program_exists(name: str, environ: Mapping[str, str]) -> bool:
+    """``execvp`` would find something that this user may execute."""
+    if "/" in name:
+        return os.path.isfile(name) and os.access(name, os.X_OK)
+    folders = environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = (os.path.join(folder or ".", name) for folder in folders)
+    return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)
+
+
+def module_exists(name: str) -> bool:
+    """``python -m`` of this interpreter would find the top package of a module in this folder.
+
+    Looks no deeper, because that would import the package.
+    """
+    import importlib.util  # noqa: PLC0415 - for --module only
+    from importlib.machinery import PathFinder  # noqa: PLC0415
+
+    top = name.partition(".")[0]
+    if not top:
+        return False
+    if top in sys.modules or PathFinder.find_spec(top, [os.getcwd()]) is not None:
+        return True
+    try:
+        return importlib.util.find_spec(top) is not None
+    except ValueError:
+        return True
+
+
+def random_id() -> str:
+    """32 hexadecimal digits that nobody else has."""
+    return os.urandom(16).hex()
