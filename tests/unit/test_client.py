@@ -395,6 +395,42 @@ def test_threads_leave_a_consistent_page(make_monitor) -> None:
     client.shutdown_workload_monitoring()
 
 
+def test_interruptions_leave_lock_and_page_in_order(client) -> None:
+    """Wherever a signal handler raises: page and client agree, and no lock stays taken."""
+
+    class Tick(Exception):  # noqa: N818
+        pass
+
+    def tick(*_) -> None:
+        raise Tick
+
+    clock, words = client._clocks["step"], client._words
+    caught = 0
+    before = signal.signal(signal.SIGALRM, tick)
+    try:
+        while caught < 300:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 + 1e-7 * caught)
+                while True:
+                    client.start_section("step")
+                    client.end_section("step")
+            except Tick:
+                caught += 1
+            assert words[clock.slot] == clock.opened_at
+            assert words[layout.OUTSIDE_SINCE] == (
+                0.0 if clock.opened_at else client._outside_since
+            )
+            client.end_all_sections()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+    thread = threading.Thread(target=client.start_section, args=("step",))
+    thread.start()
+    thread.join(BOUND_S)
+    assert client._is_open("step")
+
+
 # ---------------------------------------------------------------------- forked children
 
 
