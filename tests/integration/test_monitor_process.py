@@ -667,6 +667,24 @@ def test_a_new_cycle_forgets_the_old_rank(start: Callable[..., Node]) -> None:
     assert old.process.poll() is None
 
 
+def test_cycles_that_are_over_before_the_monitor_runs_are_passed_over(
+    start: Callable[..., Node],
+) -> None:
+    """Ranks can fail faster than a monitor starts; their pages are gone when it looks."""
+    node = start()
+    os.kill(node.monitor.pid, signal.SIGSTOP)
+    os.waitpid(node.monitor.pid, os.WUNTRACED)
+    for cycle in range(1, 4):
+        node.begin_cycle(cycle)
+        (node.folder / f"c{cycle - 1}_r0.page").unlink(missing_ok=True)
+    os.kill(node.monitor.pid, signal.SIGCONT)
+
+    node.armed("")
+
+    node.expect("hello")
+    assert [m for m in node.seen if m["op"] == "log" and m["level"] == "error"] == []
+
+
 def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> None:
     """Here, and where another monitor of the job saw it trip."""
     node = start()

@@ -248,9 +248,7 @@ class LocalElasticAgent:
                     "node": self._node_name,
                 },
             )
-        page_path = os.path.join(  # noqa: PTH118
-            self._runtime_dir, f"c{ranks.cycle}_r{local_rank}.page"
-        )
+        page_path = self._page_path(ranks.cycle, local_rank)
         page.create_page(page_path, ranks.cycle)
         self._monitors.begin_cycle(
             local_rank,
@@ -262,6 +260,11 @@ class LocalElasticAgent:
                 "marker": ranks.marker(local_rank),
             },
         )
+        if ranks.cycle > 0:  # only now: the monitor has been told of the page that replaces it
+            Path(self._page_path(ranks.cycle - 1, local_rank)).unlink(missing_ok=True)
+
+    def _page_path(self, cycle: int, local_rank: int) -> str:
+        return os.path.join(self._runtime_dir, f"c{cycle}_r{local_rank}.page")  # noqa: PTH118
 
     def _rank(self, local_rank: int) -> Rank:
         assert self._ranks is not None

@@ -204,12 +204,17 @@ class Monitor:
 
     # ------------------------------------------------------------ from the launcher
     def _on_control(self) -> None:
-        for message in self._control.receive():
+        messages = self._control.receive()
+        cycles = [message for message in messages if message.get("op") == "cycle"]
+        for message in messages:
             operation = message.get("op")
             if operation == "configure":
                 self._configure(message)
             elif operation == "cycle":
-                self._begin_cycle(message)
+                # Of several, all but the last are over, and their pages are gone: ranks can fail
+                # faster than a monitor starts.
+                if message is cycles[-1]:
+                    self._begin_cycle(message)
             elif operation == "tripped":
                 self._tripped.tripped(message["clock"], message["name"], message["limit_s"])
             elif operation == "stop":
