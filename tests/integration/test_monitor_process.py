@@ -672,6 +672,7 @@ def test_cycles_that_are_over_before_the_monitor_runs_are_passed_over(
 ) -> None:
     """Ranks can fail faster than a monitor starts; their pages are gone when it looks."""
     node = start()
+    node.armed("")
     os.kill(node.monitor.pid, signal.SIGSTOP)
     os.waitpid(node.monitor.pid, os.WUNTRACED)
     for cycle in range(1, 4):
