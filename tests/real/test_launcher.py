@@ -29,7 +29,7 @@ def test_a_job_that_ends_well_leaves_with_0_and_nothing_behind(ft: Launcher) -> 
     """No output of our own that a user would have to read, no folder that nobody asked for."""
     script = ft.script('print("hello from", __import__("os").environ["RANK"])')
 
-    job = ft.start("--nproc-per-node", "2", script)
+    job = ft.start("--nproc-per-node", "2", script, env={"OMP_NUM_THREADS": "1"})
 
     assert job.wait() == 0
     assert sorted(job.stdout.splitlines()) == ["hello from 0", "hello from 1"]
@@ -364,7 +364,9 @@ def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: L
 def monitors_of(launcher_pid: int) -> list[int]:
     """Rank monitors of a launcher."""
     children = Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split()
-    return [int(pid) for pid in children if b"monitor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        int(pid) for pid in children if b"monitor_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 def test_a_shutdown_request_ends_the_job_at_the_next_failure(ft: Launcher) -> None:
@@ -397,7 +399,8 @@ def test_a_hang_is_explained_before_the_kill_and_the_job_goes_on(ft: Launcher) -
 from holdfast.fault_tolerance import RankMonitorClient
 def stuck_in_here():
     import ctypes
-    ctypes.PyDLL(None).sleep(1000)  # holds the interpreter lock
+    while True:  # the dump's signal ends one sleep
+        ctypes.PyDLL(None).sleep(1000)  # holds the interpreter lock
 client = RankMonitorClient()
 client.init_workload_monitoring()
 client.start_section("step")

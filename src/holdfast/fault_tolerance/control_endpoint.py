@@ -73,7 +73,7 @@ class ControlEndpoint:
         rank, name = message.get("rank"), message.get("action")
         if message.get("op") != "control" or not isinstance(rank, int):
             return {"op": "error", "text": "not a workload control request"}
-        if name not in WorkloadAction.__members__:
+        if not isinstance(name, str) or name not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return {"op": "error", "text": f"unknown action {name!r}; there are {known}"}
         description = str(message.get("description", ""))[:DESCRIPTION_CHARS_MAX]

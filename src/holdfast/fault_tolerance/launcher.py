@@ -10,13 +10,14 @@ The command line is torchrun's, and more (``ft_launcher --help``). Exit codes:
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, UnhealthyNodeException
-from holdfast.fault_tolerance.arguments import UsageError, get_args_parser, parse_args
+from holdfast.fault_tolerance.arguments import PROGRAM, UsageError, get_args_parser, parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ __all__ = [
 LaunchConfig = LaunchPlan
 """What a job looks like; the name under which programs import it."""
 
+_FAILED = 1
+_USAGE = 2
+
 
 def __getattr__(name: str) -> object:
     """Load the agent when it is needed: not for ``--help`` or a usage error."""
@@ -49,4 +53,66 @@ def run(plan: LaunchPlan) -> int:
     """Carry out a plan; returns the exit code. Main thread only."""
     from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
 
-    return LocalElasticAgent(plan, os.environ).run()
+    try:
+        return LocalElasticAgent(plan, os.environ).run()
+    except (OSError, ConfigError) as error:
+        _say(f"cannot go on: {error}")
+        return _FAILED
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """The command ``ft_launcher``; returns the exit code.
+
+    Args:
+        args: Words of the command line after the program's name; None: this process's.
+    """
+    try:
+        arguments = parse_args(args)
+        if arguments.print_config:
+            from holdfast.fault_tolerance.help import describe_config  # noqa: PLC0415
+
+            sys.stdout.write(f"{describe_config(arguments)}\n")
+            return 0
+        plan = make_plan(arguments, os.environ)
+    except UsageError as error:
+        _say(f"error: {error}")
+        return _USAGE
+    except ConfigError as error:
+        _say(f"error: {error}")
+        return _FAILED
+    return run(plan)
+
+
+class elastic_launch:  # noqa: N801 - the name is public API
+    """Start a job from a program: ``elastic_launch(config, "train.py")("--lr", "0.1")``.
+
+    Args:
+        config: What the job looks like; its ``command`` is replaced.
+        entrypoint: Path of a Python script. A function cannot be handed to processes that are
+            started by exec; put the call into a script.
+
+    Raises:
+        TypeError: ``entrypoint`` is no path.
+    """
+
+    def __init__(self, config: LaunchPlan, entrypoint: str | os.PathLike[str]) -> None:
+        if not isinstance(entrypoint, (str, os.PathLike)):
+            raise TypeError(
+                f"entrypoint must be the path of a Python script, got {entrypoint!r}: ranks are "
+                "started by exec, which cannot hand over a function; put the call into a script"
+            )
+        self._config = config
+        self._script = os.fspath(entrypoint)
+
+    def __call__(self, *args: object) -> int:
+        """Run the job to its end with these arguments of the script; returns the exit code."""
+        command = (sys.executable, "-u", self._script, *map(str, args))
+        return run(dataclasses.replace(self._config, command=command, name=self._script))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{PROGRAM}: {text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -90,10 +90,10 @@ class Loop:
             timeout_s = -1.0 if deadline is None else max(0.0, deadline - clock.monotonic())
             ready = self.epoll.poll(timeout_s)
             for descriptor, _ in ready:
-                callback = self._callbacks.get(descriptor)
-                if callback is not None and not self._stopped:
+                callback = self._callbacks.get(descriptor)  # None: forgotten by one before it
+                if callback is not None:
                     callback()
-            if deadline is not None and not self._stopped and clock.monotonic() >= deadline:
+            if deadline is not None and clock.monotonic() >= deadline:
                 on_time()
 
     def stop(self) -> None:
