@@ -41,9 +41,7 @@ def default_of(option: Option) -> Any:
 
 
 def spellings(name: str) -> list[str]:
-    """A name with dashes only, with underscores only, and with the dash after ``--ft`` kept."""
-    body = name[2:]
-    result = [name, f"--{body.replace('-', '_')}"]
-    if body.startswith("ft-"):
-        result.append(f"--ft-{body[3:].replace('-', '_')}")
-    return list(dict.fromkeys(result))
+    """A name with dashes only, with underscores only, and with underscores after ``--ft-``."""
+    heads = ["--", *(head for head in ("--ft-", "--ft-param-") if name.startswith(head))]
+    with_underscores = (head + name[len(head) :].replace("-", "_") for head in heads)
+    return list(dict.fromkeys([name, *with_underscores]))

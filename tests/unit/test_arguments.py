@@ -1,0 +1,637 @@
+"""The command line: torchrun's options, ours, older dialects, and answers to mistakes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import HoldfastError
+from holdfast.fault_tolerance.arguments import UsageError, get_args_parser, parse_args
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
+from holdfast.fault_tolerance.help import describe_config, make_parser
+from holdfast.fault_tolerance.option import GROUPS
+from holdfast.fault_tolerance.options import BY_NAME, FORMER, OPTIONS, spellings
+
+
+def parse(line: str, environ: dict[str, str] | None = None):
+    return parse_args(line.split(), environ or {})
+
+
+def refused(line: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        parse(line, environ)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# ------------------------------------------------------------------ torchrun's table
+NOT_TORCHRUNS_DEFAULT = {"rdzv_backend": "c10d", "monitor_interval": 0.3}
+"""Documented differences; everything else is torchrun's."""
+FEWER_CHOICES = {"rdzv_backend"}
+SAMPLES = ["3", "0.5", "x", "a,b,,c", "1:2", "0:3,1:1", ""]
+
+
+def torchrun_actions() -> list[argparse.Action]:
+    from torch.distributed.run import get_args_parser as torchrun_parser
+
+    with mock.patch.dict(os.environ, clear=True):
+        return [
+            action
+            for action in torchrun_parser()._actions
+            if not isinstance(action, argparse._HelpAction)
+        ]
+
+
+def test_every_option_of_torchrun_is_ours_under_its_name_with_its_type_and_default():
+    """Both spellings, destination, type, choices and default, except for documented differences."""
+    with mock.patch.dict(os.environ, clear=True):
+        parser = get_args_parser()
+    ours = {each: action for action in parser._actions for each in action.option_strings}
+    positional = [action.dest for action in parser._actions if not action.option_strings]
+
+    for theirs in torchrun_actions():
+        if not theirs.option_strings:
+            assert theirs.dest in positional
+            continue
+        for spelling in theirs.option_strings:
+            assert spelling in ours, spelling
+            action = ours[spelling]
+            assert action.dest == theirs.dest
+            expected = NOT_TORCHRUNS_DEFAULT.get(theirs.dest, theirs.default)
+            assert action.default == expected, spelling
+            assert (action.nargs == 0) == (theirs.nargs == 0), spelling
+            if theirs.choices and theirs.dest not in FEWER_CHOICES:
+                assert set(BY_NAME[theirs.option_strings[-1].replace("_", "-")].kind.words) == set(
+                    theirs.choices
+                )
+
+
+def test_text_becomes_what_it_becomes_in_torchrun():
+    """For every text that both take."""
+    compared = 0
+    with mock.patch.dict(os.environ, clear=True):
+        parser = get_args_parser()
+    ours = {each: action for action in parser._actions for each in action.option_strings}
+    for theirs in torchrun_actions():
+        if theirs.nargs == 0 or not theirs.option_strings:
+            continue
+        for text in SAMPLES:
+            try:
+                mine = ours[theirs.option_strings[0]].type(text)
+            except argparse.ArgumentTypeError:
+                continue
+            assert mine == theirs.type(text), (theirs.dest, text)
+            compared += 1
+    assert compared > len(SAMPLES)
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if each.env], ids=lambda o: o.name)
+def test_an_option_can_come_from_the_environment(option):
+    """From its variable where the command line does not give it; the command line wins."""
+    name = option.env[0]
+    assert name == f"PET_{option.dest.upper()}"
+    text = {
+        "nnodes": "1",
+        "nproc_per_node": "3",
+        "rdzv_backend": "c10d",
+        "start_method": "fork",
+        "signals_to_handle": "SIGTERM",
+        "rdzv_conf": "a=b",
+        "ft_enable_log_server": "true",
+        "ft_per_cycle_applog_prefix": "/x",
+        "ft_nvrx_logfile": "/x",
+    }.get(option.dest, "1")
+    result = parse("x.py", {name: text})
+
+    expected = True if option.kind is None else option.read(text)
+    assert getattr(result, option.dest) == expected
+    assert result.origins[option.dest] == f"environment, {name}"
+
+
+def test_the_command_line_wins_over_the_environment():
+    """Even over a variable that could not be used."""
+    result = parse("--max-restarts 3 x.py", {"PET_MAX_RESTARTS": "many"})
+
+    assert result.max_restarts == 3
+    assert result.origins["max_restarts"] == "command line"
+
+
+def test_a_switch_in_the_environment_is_a_number():
+    """The rule of torchrun: 0 is off, other numbers are on."""
+    assert parse("x.py", {"PET_STANDALONE": "1"}).standalone is True
+    assert parse("x.py", {"PET_STANDALONE": "0"}).standalone is False
+    assert parse("--standalone x.py", {"PET_STANDALONE": "0"}).standalone is True
+    assert refused("x.py", {"PET_STANDALONE": "yes"}) == (
+        "PET_STANDALONE: 'yes' cannot be used; it takes 0 or 1"
+    )
+
+
+def test_a_bad_variable_is_named():
+    """The variable and not the option that nobody gave."""
+    assert refused("x.py", {"PET_MAX_RESTARTS": "many"}) == (
+        "PET_MAX_RESTARTS: 'many' cannot be used; it takes a whole number of restarts >= 0"
+    )
+
+
+# ------------------------------------------------------------------ spellings
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "--ft-rank-section-timeouts",
+        "--ft-rank_section_timeouts",
+        "--ft_rank_section_timeouts",
+        "--ft-rank_section-timeouts",
+    ],
+)
+@pytest.mark.parametrize("separator", ["=", " "])
+def test_dashes_and_underscores_are_the_same(spelling, separator):
+    """In every mixture, with the value in the same word or the next."""
+    result = parse(f"{spelling}{separator}step:3 x.py")
+
+    assert result.ft_rank_section_timeouts == "step:3"
+    assert result.warnings == []
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if each.kind], ids=lambda o: o.name)
+def test_every_spelling_of_every_option_is_known(option):
+    """Those listed for argparse are understood by the walk over words, too."""
+    for name in (option.name, *option.twins):
+        for spelling in spellings(name):
+            with pytest.raises(UsageError, match="needs a value"):
+                parse_args([spelling], {})
+
+
+@pytest.mark.parametrize("words", ["-r 3", "-r3", "-r=3", "--redirects 3", "--redirects=3"])
+def test_one_letter_options_take_their_value_in_every_way(words):
+    """As argparse has it."""
+    assert parse(f"{words} x.py").redirects == "3"
+
+
+def test_the_last_of_several_counts():
+    """As everywhere."""
+    assert parse("--max-restarts 1 --max_restarts=2 x.py").max_restarts == 2
+
+
+@pytest.mark.parametrize("field", SETTINGS)
+def test_every_field_of_the_configuration_has_an_option(field):
+    """With the dashes of its name, and with the underscores."""
+    option = BY_NAME[f"--ft-{field.replace('_', '-')}"]
+
+    assert option.field == field
+    assert option.dest == f"ft_{field}"
+
+
+# ------------------------------------------------------------------ the script
+word = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+flag_like = st.sampled_from(["--max", "--nnodes", "-m", "--", "--help", "-r3", "--max-restarts=x"])
+
+
+@given(rest=st.lists(word | flag_like))
+def test_what_follows_the_script_comes_back_word_for_word(rest):
+    """Whatever it is, help and our own options included."""
+    result = parse_args(["--max-restarts", "2", "train.py", *rest], {})
+
+    assert result.training_script == "train.py"
+    assert result.training_script_args == rest
+    assert result.max_restarts == 2
+    assert result.nnodes == "1:1"
+
+
+@pytest.mark.parametrize("script", ["--nnodes", "-x", "train.py", ""])
+def test_two_dashes_end_the_options(script):
+    """The next word is the script, whatever it looks like."""
+    result = parse_args(["--max-restarts", "2", "--", script, "--", "x"], {})
+
+    assert (result.training_script, result.training_script_args) == (script, ["--", "x"])
+
+
+def test_modules_and_programs_are_followed_by_their_arguments():
+    """Like scripts."""
+    module = parse("-m pkg.mod --max 3 -m")
+    program = parse("--no-python ./bin --nnodes 9")
+
+    assert (module.module, module.training_script) == (True, "pkg.mod")
+    assert module.training_script_args == ["--max", "3", "-m"]
+    assert (program.no_python, program.training_script) == (True, "./bin")
+    assert program.training_script_args == ["--nnodes", "9"]
+
+
+# ------------------------------------------------------------------ mistakes
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--max-restart 3 x.py", "unknown option --max-restart; did you mean --max-restarts?"),
+        ("--max_restart=3 x.py", "unknown option --max_restart; did you mean --max-restarts?"),
+        ("--nproc 3 x.py", "unknown option --nproc; did you mean --nproc-per-node?"),
+        (
+            "--ft-rank-hartbeat-timeout 3 x.py",
+            "unknown option --ft-rank-hartbeat-timeout; did you mean --ft-rank-heartbeat-timeout?",
+        ),
+        ("--zzzzzzzz x.py", "unknown option --zzzzzzzz"),
+        ("-x x.py", "unknown option -x"),
+        ("-mx x.py", "unknown option -mx"),
+        (
+            "--max-restarts x.py",
+            "--max-restarts: 'x.py' cannot be used; it takes a whole number of restarts >= 0",
+        ),
+        (
+            "--max_restarts=-1 x.py",
+            "--max_restarts: '-1' cannot be used; it takes a whole number of restarts >= 0",
+        ),
+        (
+            "--node-rank -1 x.py",
+            "--node-rank: '-1' cannot be used; it takes a whole number >= 0",
+        ),
+        (
+            "--nnodes 2:1 x.py",
+            (
+                "--nnodes: '2:1' cannot be used; it takes a number of nodes, or MIN:MAX with "
+                "0 < MIN <= MAX"
+            ),
+        ),
+        (
+            "--nproc-per-node many x.py",
+            "--nproc-per-node: 'many' cannot be used; it takes a number of ranks, auto, cpu or gpu",
+        ),
+        ("--rdzv-backend etcd x.py", "--rdzv-backend: 'etcd' cannot be used; it takes c10d"),
+        (
+            "--start-method x x.py",
+            "--start-method: 'x' cannot be used; it takes spawn, fork or forkserver",
+        ),
+        (
+            "--signals-to-handle SIGTERM,TERM x.py",
+            (
+                "--signals-to-handle: 'SIGTERM,TERM' cannot be used ('TERM' is not a signal); "
+                "it takes names of signals separated by commas"
+            ),
+        ),
+        (
+            "--signals-to-handle SIGKILL x.py",
+            (
+                "--signals-to-handle: 'SIGKILL' cannot be used (SIGKILL cannot be handled); "
+                "it takes names of signals separated by commas"
+            ),
+        ),
+        (
+            "--ft-rank_heartbeat_timeout soon x.py",
+            (
+                "--ft-rank_heartbeat_timeout: 'soon' cannot be used; it takes a number of seconds "
+                "> 0, or null for no limit"
+            ),
+        ),
+        (
+            "--ft-storage-health-check-path data x.py",
+            (
+                "--ft-storage-health-check-path: 'data' cannot be used; it takes absolute paths, "
+                "separated by commas"
+            ),
+        ),
+        ("--standalone=1 x.py", "--standalone is a switch and takes no value, got '1'"),
+        (
+            "--log-dir --tee",
+            (
+                "--log-dir needs a value: it takes text; for one that starts with a dash write "
+                "--log-dir=--tee"
+            ),
+        ),
+        ("--log-dir", "--log-dir needs a value: it takes text"),
+        (
+            "--max-restarts 3",
+            "no script to run; usage: ft_launcher [options] script.py [arguments of the script]",
+        ),
+        ("--no-python -m x", "--no-python and --module exclude each other: a module needs python"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(line, text):
+    """What was written, what is wrong with it, and what is accepted."""
+    assert refused(line) == text
+
+
+@pytest.mark.parametrize("text", ["4", "0:4", "0:3,", "0:3,1", "a:1", "0:3;1:1", "٣", "-1", ""])
+@pytest.mark.parametrize("option", ["--tee", "--redirects"])
+def test_streams_that_are_none_are_refused(option, text):
+    """With the two forms there are."""
+    with pytest.raises(UsageError, match=r"or such numbers by local rank, as in 0:3,11:1"):
+        parse_args([f"{option}={text}", "x.py"], {})
+
+
+# ------------------------------------------------------------------ older dialects
+@pytest.mark.parametrize(
+    ("line", "dest", "value", "warning"),
+    [
+        (
+            "--ft-param-rank_heartbeat_timeout 9",
+            "ft_rank_heartbeat_timeout",
+            "9",
+            (
+                "--ft-param-rank_heartbeat_timeout is an old spelling, write "
+                "--ft-rank-heartbeat-timeout"
+            ),
+        ),
+        (
+            "--ft-param-storage-healthcheck-path=/x",
+            "ft_storage_healthcheck_path",
+            "/x",
+            (
+                "--ft-param-storage-healthcheck-path is an old spelling, write "
+                "--ft-storage-health-check-path"
+            ),
+        ),
+        (
+            "--fault-tol-cfg-path=ft.yaml",
+            "ft_cfg_path",
+            "ft.yaml",
+            "--fault-tol-cfg-path is an old spelling, write --ft-cfg-path",
+        ),
+        (
+            "--ignore-missing-fault-tol-cfg",
+            "ft_ignore_missing_cfg",
+            True,
+            "--ignore-missing-fault-tol-cfg is an old spelling, write --ft-ignore-missing-cfg",
+        ),
+        (
+            "--ft-max-no-progress-restarts 4",
+            "ft_max_no_progress_cycles",
+            "4",
+            "--ft-max-no-progress-restarts is an old spelling, write --ft-max-no-progress-cycles",
+        ),
+    ],
+)
+def test_an_old_spelling_works_with_one_warning(line, dest, value, warning):
+    """The warning names the new one; saying it twice does not warn twice."""
+    result = parse(f"{line} {line} x.py")
+
+    assert getattr(result, dest) == value
+    assert result.warnings == [warning]
+
+
+def test_old_variables_work_with_one_warning():
+    """Unless the command line says otherwise, or they are empty."""
+    environ = {"FAULT_TOL_CFG_PATH": "ft.yaml", "FT_LAUNCHER_LOGLEVEL": "DEBUG"}
+    result = parse("x.py", environ)
+
+    assert (result.ft_cfg_path, result.ft_log_level) == ("ft.yaml", "DEBUG")
+    assert result.warnings == [
+        "FAULT_TOL_CFG_PATH is an old name, write --ft-cfg-path",
+        "FT_LAUNCHER_LOGLEVEL is an old name, write --ft-log-level",
+    ]
+    given = parse("--ft-cfg-path a.yaml --ft-log-level info x.py", environ)
+    assert (given.ft_cfg_path, given.ft_log_level, given.warnings) == ("a.yaml", "info", [])
+    assert parse("x.py", {"FAULT_TOL_CFG_PATH": ""}).ft_cfg_path is None
+
+
+def test_the_debug_switch_of_the_environment_is_obeyed():
+    """Unless the command line gives a level."""
+    assert parse("x.py", {"NVRX_LOG_DEBUG": "1"}).ft_log_level == "debug"
+    assert parse("x.py", {"NVRX_LOG_DEBUG": "0"}).ft_log_level is None
+    assert parse("--ft-log-level error x.py", {"NVRX_LOG_DEBUG": "1"}).ft_log_level == "error"
+
+
+def test_torchruns_shutdown_timeout_stands_in_for_ours():
+    """From the option or from torch's variable, unless --term-timeout is given."""
+    assert parse("x.py").term_timeout == 1800.0
+    assert parse("--shutdown-timeout 7 x.py").term_timeout == 7.0
+    assert parse("x.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "8"}).term_timeout == 8.0
+    assert parse("--shutdown-timeout 7 --term-timeout 9 x.py").term_timeout == 9.0
+
+
+# ------------------------------------------------------------------ command lines of clients
+COMMAND_LINES = {
+    "Megatron-LM": (
+        (
+            "--nproc_per_node 8 --nnodes 1 --master_addr 10.0.0.1 --master_port 6000 --node_rank 0 "
+            "--log-dir /logs --tee 0:3,7:3 --redirects 3 --max-restarts=3 pretrain.py --nnodes 4 -m"
+        ),
+        {"nproc_per_node": "8", "master_port": 6000, "tee": "0:3,7:3", "max_restarts": 3},
+        0,
+    ),
+    "Megatron-LM without python": (
+        "--nproc_per_node 8 --max-restarts=3 --no-python nsys profile python pretrain.py",
+        {"no_python": True, "training_script": "nsys"},
+        0,
+    ),
+    "Megatron-LM, fault tolerance": (
+        (
+            "--ft-param-rank_section_timeouts=setup:600,step:180,checkpointing:420 "
+            "--ft-param-rank_out_of_section_timeout=300 pretrain.py"
+        ),
+        {
+            "ft_rank_section_timeouts": "setup:600,step:180,checkpointing:420",
+            "ft_rank_out_of_section_timeout": "300",
+        },
+        2,
+    ),
+    "Megatron-Bridge": (
+        (
+            "--rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:29500 --nnodes=1 --nproc-per-node=2 "
+            "--ft-rank_section_timeouts=setup:600,step:180 --ft-rank_out_of_section_timeout=300 "
+            "--monitor-interval=5 --max-restarts=3 --ft-restart-policy=any-failed -m pytest -o x -v"
+        ),
+        {"rdzv_endpoint": "127.0.0.1:29500", "monitor_interval": 5.0, "module": True},
+        0,
+    ),
+    "NeMo-Run": (
+        (
+            "--ignore-missing-fault-tol-cfg --rdzv-backend c10d --rdzv-endpoint host:29500 "
+            "--rdzv-id 77 --nnodes 1 --nproc-per-node 8 --node-rank 0 --tee 3 --no-python run x"
+        ),
+        {"rdzv_id": "77", "tee": "3", "ft_ignore_missing_cfg": True},
+        1,
+    ),
+    "NeMo-Run with arguments": (
+        (
+            "--ft-workload_check_interval 10 --ft-initial_rank_heartbeat_timeout 1200 "
+            "--ft-rank_heartbeat_timeout 600 --ft-rank_termination_signal SIGUSR1 "
+            "--ft-log_level INFO --max-restarts 2 --rdzv-backend c10d --rdzv-endpoint host:29500 "
+            "--rdzv-id 7 --nnodes 1 --nproc-per-node 8 --node-rank 0 --tee 3 train.py"
+        ),
+        {"ft_rank_termination_signal": "SIGUSR1", "ft_log_level": "INFO", "max_restarts": 2},
+        0,
+    ),
+    "older NeMo-Run": (
+        (
+            "--ft-param-workload_check_interval 10 --ft-param-rank_termination_signal SIGTERM "
+            "--ft-param-log_level DEBUG train.py"
+        ),
+        {"ft_rank_termination_signal": "SIGTERM"},
+        3,
+    ),
+    "NeMo-Framework-Launcher": (
+        (
+            "--fault-tol-cfg-path=/cfg.yaml --ignore-missing-fault-tol-cfg --nnodes 1 "
+            "--nproc_per_node 8 --max-restarts=3 train.py"
+        ),
+        {"ft_cfg_path": "/cfg.yaml", "ft_ignore_missing_cfg": True},
+        2,
+    ),
+    "NeMo-RL": (
+        (
+            "--ft-cfg-path ft_config.yaml --ft-rank-heartbeat-timeout 450 "
+            "--ft-initial-rank-heartbeat-timeout 1200 --max-restarts 5 run.py --config x"
+        ),
+        {"ft_rank_heartbeat_timeout": "450", "ft_cfg_path": "ft_config.yaml"},
+        0,
+    ),
+    "AWS": (
+        (
+            "--nnodes=2:2 --nproc_per_node 8 --max-restarts=20 --rdzv_backend=c10d "
+            "--rdzv_endpoint=h:1 --rdzv-conf=is_host=1 --ft-restart-policy=min-healthy "
+            "--ft-rank-heartbeat-timeout=900 --ft-initial-rank-heartbeat-timeout=1200 "
+            "--monitor-interval=5 train.py"
+        ),
+        {"nnodes": "2:2", "rdzv_conf": "is_host=1", "ft_restart_policy": "min-healthy"},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("client", COMMAND_LINES)
+def test_command_lines_of_existing_clients_are_understood(client):
+    """Word for word as they are generated, with a warning for each old spelling and none else."""
+    line, expected, warnings = COMMAND_LINES[client]
+    result = parse(line)
+
+    for dest, value in expected.items():
+        assert getattr(result, dest) == value, dest
+    assert len(result.warnings) == warnings
+
+
+HEAD = """
+attribution-analysis-backend attribution-endpoint attribution-export-url
+attribution-llm-api-key-file attribution-llm-base-url attribution-llm-model attribution-log-level
+attribution-startup-timeout attribution-stop-action cfg-path check-remaining-processes
+checkpoint-iteration-file cycle-info-dir cycle-info-job-id enable-dist-storage-healthcheck
+enable-log-server enable-nic-healthcheck enable-nic-monitor gpu-memory-poll-interval
+gpu-memory-reclaim-timeout gpu-memory-tolerance-mb ignore-missing-cfg
+initial-rank-heartbeat-timeout install-exception-hook link-down-path-template
+link-state-path-template log-aggregator-count log-leaf-max-queue-chunks log-level
+log-server-graceful-shutdown-timeout log-server-log-prefix log-server-port max-no-progress-cycles
+min-progress-iterations no-restart-exit-code node-health-check-endpoint node-health-check-interval
+numa-bind-strict nvrx-logfile pci-topo-file per-cycle-applog-prefix rank-heartbeat-timeout
+rank-out-of-section-timeout rank-section-timeouts rank-termination-signal rdzv-impl
+restart-check-interval restart-policy safety-factor segment skip-section-response
+storage-health-check-path workload-check-interval log-server-log use-infra-group-rank attrsvc-host
+attrsvc-port max-no-progress-restarts base-logfile
+"""
+
+
+@pytest.mark.parametrize("name", HEAD.split())
+def test_every_ft_option_of_every_generation_is_known(name):
+    """Under its own name or as an old spelling."""
+    assert f"--ft-{name}" in {**BY_NAME, **FORMER}
+
+
+# ------------------------------------------------------------------ argparse's view of the table
+@pytest.mark.parametrize("client", COMMAND_LINES)
+def test_the_argparse_parser_reads_a_line_the_same_way(client):
+    """Programs that extend it see the same values."""
+    words = COMMAND_LINES[client][0].split()
+    with mock.patch.dict(os.environ, {"PET_ROLE": "trainer"}, clear=True):
+        theirs = vars(get_args_parser().parse_args(words))
+        ours = vars(parse_args(words))
+
+    assert theirs == {key: ours[key] for key in theirs}
+    assert theirs["role"] == "trainer"
+
+
+def test_the_argparse_parser_answers_a_mistake_in_one_line(capsys):
+    """Without the usage of a hundred options above it."""
+    with mock.patch.dict(os.environ, clear=True), pytest.raises(SystemExit) as caught:
+        get_args_parser().parse_args(["--max-restarts", "x", "train.py"])
+
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        "ft_launcher: error: argument --max-restarts/--max_restarts: 'x' cannot be used; "
+        "it takes a whole number of restarts >= 0\n"
+    )
+
+
+# ------------------------------------------------------------------ help
+def test_help_fits_its_columns_and_shows_every_option(capsys, monkeypatch):
+    """100 columns however wide the terminal; each option once, in its group."""
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit) as caught:
+        parse_args(["--max-restarts", "3", "--help"], {"PET_MAX_RESTARTS": "bad"})
+
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    for title, sentence in GROUPS.items():
+        assert f"\n{title}:\n  {sentence}\n" in text
+    for option in OPTIONS:
+        shown = f"  {option.short}, {option.name}" if option.short else f"  {option.name}"
+        lines = [line for line in text.splitlines() if f"{line} ".startswith(f"{shown} ")]
+        assert len(lines) == 1, option.name
+
+
+def test_help_gives_unit_default_and_reason():
+    """On the option itself."""
+    text = " ".join(make_parser({}, lambda *_: None).format_help().split())
+
+    assert (
+        "--ft-rank-heartbeat-timeout SECONDS Longest healthy time between two heartbeats of a "
+        "rank. Default: 2700 (longer than any checkpoint that is written between two of them)."
+    ) in text
+    assert "Default: info (failures" in text
+
+
+def test_every_option_is_described():
+    """In one known group, by a sentence without its full stop."""
+    for option in OPTIONS:
+        assert option.group in GROUPS, option.name
+        assert option.help[0].isupper() or option.help.startswith("torch"), option.name
+        assert not option.help.endswith("."), option.name
+
+
+def test_the_effective_configuration_says_where_each_value_is_from(tmp_path):
+    """Default, file, environment or command line."""
+    path = tmp_path / "ft.yaml"
+    path.write_text("fault_tolerance: {safety_factor: 3, rank_heartbeat_timeout: null}")
+    args = parse(
+        f"--print-config --ft-cfg-path {path} --ft-log_level=warn --ft-rank-section-timeouts a:1",
+        {"PET_MAX_RESTARTS": "3", "NVRX_LOG_DEBUG": "1"},
+    )
+    text = " ".join(describe_config(args).split())
+
+    assert args.training_script is None
+    for line in (
+        "--nnodes 1:1 default",
+        "--max-restarts 3 environment, PET_MAX_RESTARTS",
+        f"--ft-safety-factor 3 file {path}",
+        f"--ft-rank-heartbeat-timeout null file {path}",
+        "--ft-rank-section-timeouts a:1 command line",
+        "--ft-log-level warning command line",
+        "--ft-learned-timeout-floor 30 default",
+    ):
+        assert line in text
+
+
+def test_what_is_shown_can_be_given_again():
+    """Values are printed as a command line takes them."""
+    first = describe_config(parse("--print-config --tee 0:3,11:1 --ft-rank-section-timeouts a:1"))
+    words = ["--print-config"]
+    for line in first.splitlines():
+        if line.startswith("  --"):
+            name, value, _ = line.split(maxsplit=2)
+            if BY_NAME[name].kind is not None and value not in ("null", "none"):
+                words.append(f"{name}={value}")
+    again = parse_args(words, {})
+
+    assert FaultToleranceConfig.from_args(again).rank_section_timeouts == {"a": 1.0}
+    assert again.tee == "0:3,11:1"
+    values = [line.split()[1] for line in first.splitlines() if line.startswith("  --")]
+    values_again = [
+        line.split()[1] for line in describe_config(again).splitlines() if line.startswith("  --")
+    ]
+    assert values == values_again
+
+
+def test_a_usage_error_is_one_of_ours():
+    """So that a program can catch everything that is raised on purpose."""
+    assert issubclass(UsageError, HoldfastError)

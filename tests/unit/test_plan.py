@@ -1,0 +1,389 @@
+"""From a command line and an environment to a plan, on machines of every kind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass, field
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.arguments import UsageError, parse_args
+from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.host import facts
+
+
+@dataclass
+class Node:
+    """A machine that a test makes up."""
+
+    cpus: int = 6
+    gpus: int | None = 0
+    paths: set[str] = field(default_factory=lambda: {"train.py"})
+    programs: set[str] = field(default_factory=lambda: {"nsys"})
+    modules: set[str] = field(default_factory=lambda: {"pkg"})
+
+    def cpu_count(self):
+        return self.cpus
+
+    def gpu_count(self, environ):
+        return self.gpus
+
+    def path_exists(self, path):
+        return path in self.paths
+
+    def program_exists(self, name, environ):
+        return name in self.programs
+
+    def module_exists(self, name):
+        return name.partition(".")[0] in self.modules
+
+    def random_id(self):
+        return "random"
+
+
+def plan(line: str = "train.py", environ: dict[str, str] | None = None, **node) -> LaunchPlan:
+    environ = environ or {}
+    return make_plan(parse_args(line.split(), environ), environ, Node(**node))
+
+
+def refused(line: str, environ: dict[str, str] | None = None, **node) -> str:
+    with pytest.raises(UsageError) as caught:
+        plan(line, environ, **node)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------ the command of a rank
+def test_a_script_is_run_by_this_python_unbuffered():
+    """As torchrun does it, so that output is not lost at a kill."""
+    result = plan("train.py --max 3")
+
+    assert result.command_for(0) == [sys.executable, "-u", "train.py", "--max", "3"]
+    assert (result.entrypoint_kind, result.name) == ("script", "train.py")
+    assert result.signal_groups is False
+
+
+def test_a_module_is_run_by_name():
+    """Only its top package is looked for."""
+    result = plan("-m pkg.train --max 3")
+
+    assert result.command_for(0) == [sys.executable, "-u", "-m", "pkg.train", "--max", "3"]
+    assert result.entrypoint_kind == "module"
+
+
+def test_a_program_is_run_as_it_is_and_signalled_with_its_children():
+    """It may be a shell, which passes nothing on."""
+    result = plan("--no-python nsys profile python train.py")
+
+    assert result.command_for(0) == ["nsys", "profile", "python", "train.py"]
+    assert result.entrypoint_kind == "program"
+    assert result.signal_groups is True
+
+
+def test_a_run_path_script_finds_its_own_arguments(tmp_path):
+    """Through runpy, as __main__; it takes precedence over --no-python."""
+    script = tmp_path / "train.py"
+    script.write_text("import sys; print(__name__, sys.argv)")
+    result = plan(f"--run-path --no-python {script} --max 3", paths={str(script)})
+
+    assert result.entrypoint_kind == "run-path"
+    done = subprocess.run(result.command_for(0), capture_output=True, text=True, check=True)
+    assert done.stdout == f"__main__ {[str(script), '--max', '3']}\n"
+
+
+def test_another_python_can_be_asked_for():
+    """Its modules are not looked for, because this one has others."""
+    environ = {"PYTHON_EXEC": "python9"}
+    result = plan("-m nowhere", environ, programs={"python9"})
+
+    assert result.command_for(0) == ["python9", "-u", "-m", "nowhere"]
+    assert refused("train.py", environ) == "PYTHON_EXEC: no such program: 'python9'"
+
+
+def test_the_local_rank_is_put_where_its_name_stands():
+    """Nothing else in a command is touched."""
+    result = plan(
+        "train${local_rank}.py --dev ${local_rank} $local_rank $$ ${rank}", paths={"train0.py"}
+    )
+
+    assert result.command_for(11)[2:] == [
+        "train11.py",
+        "--dev",
+        "11",
+        "$local_rank",
+        "$$",
+        "${rank}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "nowhere.py",
+            "no such script: 'nowhere.py'; give -m before a module, --no-python before a program",
+        ),
+        (
+            "--run-path /nowhere.py",
+            "no such script: '/nowhere.py'; give -m before a module, --no-python before a program",
+        ),
+        ("-m nowhere.train", "no such module: 'nowhere.train'"),
+        ("--no-python ./train.py", "no such program: './train.py'"),
+    ],
+)
+def test_what_cannot_be_started_is_found_before_anything_is(line, text):
+    """One line that says what was looked for."""
+    assert refused(line) == text
+
+
+# ------------------------------------------------------------------ size
+@pytest.mark.parametrize(
+    ("text", "gpus", "expected"),
+    [("3", 0, 3), ("cpu", 4, 6), ("gpu", 4, 4), ("auto", 4, 4), ("auto", 0, 6)],
+)
+def test_ranks_are_counted_as_asked(text, gpus, expected):
+    """A number; CPUs; GPUs; GPUs where there are any, else CPUs."""
+    assert plan(f"--nproc-per-node {text} train.py", gpus=gpus).nproc_per_node == expected
+
+
+def test_gpus_that_are_not_there_are_missed():
+    """With the variable that may have hidden them."""
+    assert refused("--nproc-per-node gpu train.py") == (
+        "--nproc-per-node: 'gpu' cannot be used; this node shows no GPU"
+    )
+    assert refused("--nproc-per-node gpu train.py", {"CUDA_VISIBLE_DEVICES": ""}).endswith(
+        "this node shows no GPU (CUDA_VISIBLE_DEVICES=)"
+    )
+
+
+@pytest.mark.parametrize("text", ["gpu", "auto"])
+def test_gpus_that_cannot_be_counted_are_not_guessed(text):
+    """One rank per CPU would be far from what was meant."""
+    assert "give their number" in refused(f"--nproc-per-node {text} train.py", gpus=None)
+
+
+def test_one_node_is_what_we_can_do_so_far():
+    """More is refused instead of becoming several jobs of one node; a range may start at one."""
+    result = plan("--nnodes 1:4 train.py")
+
+    assert (result.min_nodes, result.max_nodes) == (1, 4)
+    assert refused("--nnodes 2 train.py") == (
+        "--nnodes: '2' cannot be used; so far one launcher runs jobs of one node"
+    )
+
+
+# ------------------------------------------------------------------ the job's name and address
+@pytest.mark.parametrize(
+    ("line", "run_id"),
+    [
+        ("train.py", "random"),
+        ("--rdzv-id 7 train.py", "7"),
+        ("--standalone --rdzv-id 7 train.py", "random"),
+        ("--rdzv-endpoint h:1 train.py", "none"),
+        ("--nnodes 1:2 train.py", "none"),
+    ],
+)
+def test_a_job_that_nobody_can_join_gets_a_name_of_its_own(line, run_id):
+    """Otherwise it has the name that the other nodes know."""
+    assert plan(line).run_id == run_id
+
+
+@pytest.mark.parametrize(("option", "port"), [("", None), ("--master-port 0", None)])
+def test_the_port_is_fresh_unless_it_is_given(option, port):
+    """Port 0 asks for a fresh one, too."""
+    assert plan(f"{option} train.py").master_port is port
+    assert plan("--master_port 6000 --master_addr h train.py").master_port == 6000
+    assert plan("--master_port 6000 --master_addr h train.py").master_addr == "h"
+
+
+# ------------------------------------------------------------------ output
+def test_streams_are_known_for_every_rank():
+    """One number for all, or a number by rank with any number of digits; 0 where none is given."""
+    result = plan("--nproc-per-node 12 --tee 0:3,11:1,40:3 --redirects 2 train.py")
+
+    assert result.tee == {**dict.fromkeys(range(12), 0), 0: 3, 11: 1}
+    assert result.redirects == dict.fromkeys(range(12), 2)
+
+
+def test_output_options_are_carried_over():
+    """Filter of ranks, copies of lines, prefix, folder."""
+    result = plan(
+        "--local-ranks-filter 0,11 --duplicate-stdout-filters a,,b,c --log-dir /logs train.py",
+        {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${rank}|"},
+    )
+
+    assert result.local_ranks_filter == {0, 11}
+    assert result.duplicate_stdout_filters == ("a,b", "c")
+    assert result.duplicate_stderr_filters == ()
+    assert result.log_line_prefix_template == "${rank}|"
+    assert result.log_dir == "/logs"
+    assert plan().local_ranks_filter is None
+    assert plan().log_line_prefix_template == "[${role_name}${local_rank}]:"
+
+
+# ------------------------------------------------------------------ stopping
+def test_signals_are_numbers_in_the_order_given():
+    """From the option, else from torch's variable, else those of torchrun."""
+    usual = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    environ = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGUSR2"}
+
+    assert plan().signals_to_handle == usual
+    assert plan("train.py", environ).signals_to_handle == (signal.SIGUSR2,)
+    assert plan(
+        "--signals-to-handle sigusr1,SIGTERM,SIGUSR1 train.py", environ
+    ).signals_to_handle == (signal.SIGUSR1, signal.SIGTERM)
+    assert plan("--signals-to-handle= train.py").signals_to_handle == ()
+
+
+def test_timeouts_are_carried_over():
+    """For a stop by us, and for a signal to us."""
+    result = plan("--workers-stop-timeout 2 --term-timeout 3 train.py")
+
+    assert (result.workers_stop_timeout_s, result.term_timeout_s) == (2.0, 3.0)
+    assert (plan().workers_stop_timeout_s, plan().term_timeout_s) == (15.0, 1800.0)
+    assert plan("--shutdown-timeout 4 train.py").term_timeout_s == 4.0
+
+
+# ------------------------------------------------------------------ watching
+def test_ranks_are_watched_as_the_file_and_the_options_say(tmp_path):
+    """The level of the launcher's own words is the configuration's."""
+    path = tmp_path / "ft.yaml"
+    path.write_text("fault_tolerance: {safety_factor: 3, log_level: error, zzz: 1}")
+    result = plan(f"--ft-cfg-path {path} --ft-rank-heartbeat-timeout 9 train.py")
+
+    assert (result.ft.safety_factor, result.ft.rank_heartbeat_timeout) == (3.0, 9.0)
+    assert result.log_level == 40
+    assert [text for text in result.warnings if "'zzz'" in text]
+
+
+def test_a_bad_file_is_an_error_of_its_own(tmp_path):
+    """Not one of usage: the command line is fine."""
+    with pytest.raises(ConfigError, match="no such file"):
+        plan(f"--ft-cfg-path {tmp_path}/none train.py")
+
+
+@pytest.mark.parametrize(("value", "enabled"), [("1", False), ("true", False), ("0", True)])
+def test_watching_can_be_switched_off(value, enabled):
+    """By nvidia-resiliency-ext's variable."""
+    assert plan("train.py", {"NVRX_DISABLE_RANK_MONITORS": value}).monitors_enabled is enabled
+    assert plan().monitors_enabled is True
+
+
+# ------------------------------------------------------------------ what the user is told
+def test_options_whose_work_comes_later_are_named_in_one_line(tmp_path):
+    """Wherever they were given, unless they ask for what happens anyway."""
+    path = tmp_path / "ft.yaml"
+    path.write_text("fault_tolerance: {enable_nic_monitor: true, use_infra_group_rank: true}")
+    result = plan(
+        f"--ft-cfg-path {path} --ft-restart-policy min-healthy --ft-segment=2 --numa-binding node "
+        "--ft-rdzv-impl barrier --ft-enable-nic-healthcheck no train.py",
+        {"NVRX_GPUS_PER_NUMA": "4"},
+    )
+
+    assert sorted(result.later) == [
+        "--ft-enable-nic-monitor",
+        "--ft-restart-policy",
+        "--ft-segment",
+        "--numa-binding",
+        "NVRX_GPUS_PER_NUMA",
+    ]
+    [warning] = result.warnings
+    assert warning == f"accepted, but without effect so far: {', '.join(result.later)}"
+
+
+def test_the_number_of_threads_is_said_where_it_is_chosen_for_the_user():
+    """For several ranks without OMP_NUM_THREADS; never for one rank."""
+    assert plan("--nproc-per-node 2 train.py").warnings == (
+        "OMP_NUM_THREADS is not set; each of the 2 ranks gets 1, as with torchrun",
+    )
+    assert plan("--nproc-per-node 2 train.py", {"OMP_NUM_THREADS": "4"}).warnings == ()
+    assert plan().warnings == ()
+
+
+def test_old_spellings_are_told():
+    """Warnings of the command line come first."""
+    assert plan("--ft-param-log_level info train.py").warnings == (
+        "--ft-param-log_level is an old spelling, write --ft-log-level",
+    )
+
+
+def test_a_plan_is_not_changed():
+    """What was said before the start holds until the end."""
+    with pytest.raises(FrozenInstanceError):
+        plan().max_restarts = 3
+
+
+# ------------------------------------------------------------------ facts of this node
+def test_cpus_are_those_we_may_run_on():
+    """As torch counts them."""
+    import torch
+
+    assert facts.cpu_count() == torch._utils.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, 3),
+        ("", 0),
+        ("0,2", 2),
+        (" 1 , 0", 2),
+        ("0,-1,1", 1),
+        ("0,7,1", 1),
+        ("GPU-abc,GPU-def", 2),
+        ("MIG-abc,MIG-def", 1),
+        ("none", 0),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_show(monkeypatch, visible, expected):
+    """The list ends at the first entry that names no device."""
+    monkeypatch.setattr(
+        os, "listdir", lambda _: ["nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-uvm"]
+    )
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+
+    assert facts.gpu_count(environ) == expected
+
+
+def test_a_node_without_device_nodes_has_no_gpus(monkeypatch):
+    """Unless they are of a kind that is not counted."""
+    monkeypatch.setattr(os, "listdir", lambda _: ["null"])
+    assert facts.gpu_count({}) == 0
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    assert facts.gpu_count({}) is None
+
+
+def test_programs_are_found_on_the_path_or_by_their_own(tmp_path):
+    """They must be executable files."""
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    environ = {"PATH": f"/nowhere:{tmp_path}"}
+
+    assert not facts.program_exists("tool", environ)
+    program.chmod(0o755)
+    assert facts.program_exists("tool", environ)
+    assert facts.program_exists(str(program), {})
+    assert not facts.program_exists("tool", {"PATH": "/nowhere"})
+    assert not facts.program_exists(str(tmp_path), {})
+
+
+def test_modules_are_found_in_this_folder_or_among_those_installed(tmp_path, monkeypatch):
+    """Without importing them."""
+    (tmp_path / "of_this_folder.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+
+    assert facts.module_exists("of_this_folder")
+    assert facts.module_exists("json.tool")
+    assert facts.module_exists("sys")
+    assert not facts.module_exists("no_such_module_anywhere.x")
+    assert not facts.module_exists("")
+    assert "of_this_folder" not in sys.modules
+
+
+def test_names_are_not_given_twice():
+    """Two jobs of one second on one node differ."""
+    assert facts.random_id() != facts.random_id()
