@@ -100,7 +100,7 @@ class LaunchPlan:
         warnings: What to tell the user, once, before the start.
     """
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     nproc_per_node: int = 1
     ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
     name: str = ""
@@ -204,7 +204,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
 # ------------------------------------------------------------------ parts of the plan
 class _Entrypoint(NamedTuple):
     kind: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
 
 
 def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Entrypoint:
