@@ -4,6 +4,8 @@ Nothing in this file knows about fault tolerance except one rule that every rest
 needs: *the state of the training is a function of the seed and the number of steps done*. A
 batch is drawn from (seed, step, rank) and a checkpoint holds weights, optimizer and step, so a
 run that was killed and resumed ends with the same weights, to the bit, as one that was not.
+(To the bit on two ranks. On more, DDP lays out its gradient buckets anew after its first step, so
+that the order of summation, and with it the rounding, depends on where a run was resumed.)
 """
 
 import argparse

@@ -15,7 +15,7 @@ may append ``{"kind": "fault", "what", "rank", "step"}`` (injected faults) and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.failure import Hang, describe_exit
@@ -31,7 +31,7 @@ class Recovery:
         cycle: The cycle that failed.
         symptom: What was seen first, in words.
         detected_at: When.
-        evidence_of: Ranks whose stacks were taken before they were ended.
+        stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
         evidence_at: When the last of them was.
         fault: What was injected, in words.
         fault_at: When.
@@ -44,7 +44,7 @@ class Recovery:
     cycle: int
     symptom: str
     detected_at: float
-    evidence_of: tuple[int, ...] = ()
+    stacks: Mapping[int, str] = field(default_factory=dict)
     evidence_at: float | None = None
     fault: str | None = None
     fault_at: float | None = None
@@ -73,9 +73,8 @@ def recoveries(events: Iterable[Event]) -> list[Recovery]:
         by_cycle.setdefault(int(event["cycle"]), []).append(event)
     found = []
     for cycle, here in sorted(by_cycle.items()):
-        symptom = next((event for event in here if _is_symptom(event)), None)
-        if symptom is not None:
-            found.append(_recovery(cycle, here, symptom, by_cycle.get(cycle + 1, ())))
+        if symptoms := [event for event in here if _is_symptom(event)]:
+            found.append(_recovery(cycle, here, symptoms, by_cycle.get(cycle + 1, ())))
     return found
 
 
@@ -86,15 +85,15 @@ def _is_symptom(event: Event) -> bool:
 
 
 def _recovery(
-    cycle: int, here: Sequence[Event], symptom: Event, following: Sequence[Event]
+    cycle: int, here: Sequence[Event], symptoms: Sequence[Event], following: Sequence[Event]
 ) -> Recovery:
     stacks = [event for event in here if event["kind"] == "evidence" and event.get("stacks")]
     started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
     recovery = Recovery(
         cycle=cycle,
-        symptom=_words(symptom),
-        detected_at=float(symptom.get("detected_at", symptom["t"])),
-        evidence_of=tuple(sorted({int(event["rank"]) for event in stacks})),
+        symptom=_words(symptoms),
+        detected_at=min(float(event.get("detected_at", event["t"])) for event in symptoms),
+        stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
         evidence_at=max((float(event["t"]) for event in stacks), default=None),
         restarted_at=max(started, default=None),
     )
@@ -116,17 +115,24 @@ def _first(kind: str, events: Iterable[Event]) -> Event | None:
     return next((event for event in events if event["kind"] == kind), None)
 
 
-def _words(symptom: Event) -> str:
-    rank = f"rank {symptom['rank']}"
-    if symptom["kind"] == "worker_exited":
-        return f"{rank}: {describe_exit(int(symptom['exit_code']))}"
-    hang = Hang(
-        clock=str(symptom["clock"]),
-        name=symptom.get("name"),
-        age_s=float(symptom["age_s"]),
-        limit_s=float(symptom["limit_s"]),
-    )
-    return f"{rank} hung in {hang}" if hang.name is not None else f"{rank} hung: {hang}"
+def _words(symptoms: Sequence[Event]) -> str:
+    first = symptoms[0]
+    if first["kind"] == "worker_exited":
+        return f"rank {first['rank']}: {describe_exit(int(first['exit_code']))}"
+    clock, name = str(first["clock"]), first.get("name")
+    hang = Hang(clock, name, age_s=float(first["age_s"]), limit_s=float(first["limit_s"]))
+    # One hung rank makes the others wait for it, so most hangs are several, found at once.
+    alike = {
+        int(event["rank"])
+        for event in symptoms
+        if (event.get("clock"), event.get("name")) == (first["clock"], name)
+    }
+    return f"{_ranks(alike)} hung ({hang})"
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def lines(found: Iterable[Recovery], start: float) -> list[str]:
@@ -143,8 +149,8 @@ def lines(found: Iterable[Recovery], start: float) -> list[str]:
             rows.append((recovery.fault_at, "fault", recovery.fault or ""))
         rows.append((recovery.detected_at, "detected", recovery.symptom))
         if recovery.evidence_at is not None:
-            ranks = ", ".join(map(str, recovery.evidence_of))
-            rows.append((recovery.evidence_at, "evidence", f"stacks of ranks {ranks} written"))
+            whose = _ranks(recovery.stacks)
+            rows.append((recovery.evidence_at, "evidence", f"stacks of {whose} written"))
         if recovery.restarted_at is not None:
             began = f"all ranks of cycle {recovery.cycle + 1} started"
             rows.append((recovery.restarted_at, "restarted", began))
