@@ -306,11 +306,11 @@ class Node:
         if self.phase is Phase.RUNNING and exit_code != 0:
             self._failed = True
             self._will_restart = self.restarts.take(now)
-            effects.append(FailureSeen(local_rank, self._will_restart))
             self.phase = Phase.STOPPING
             if self.alive:
                 effects.append(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
                 self._kill_at = now + self.stop_grace_s
+            effects.append(FailureSeen(local_rank, self._will_restart))
         if not self.alive:
             self._sweep(now, effects)
 

@@ -273,8 +273,7 @@ class LocalElasticAgent:
     def _on_failure_seen(self, rank: Rank, *, will_restart: bool) -> None:
         budget = self._machine.restarts
         self._event("cycle_stopping", cause_local_rank=rank.place.local_rank, restart=will_restart)
-        end = rank.end(self._pump)
-        LOGGER.error("%s", report.failure_line(end))
+        LOGGER.error("%s", report.failure_line(rank.end()))
         if will_restart:
             LOGGER.info(
                 "Worker group FAILED. %d/%d attempts left; will restart worker group",
@@ -295,7 +294,7 @@ class LocalElasticAgent:
     def _explain(self, cycle: int, *, will_restart: bool) -> None:
         ranks = self._past.get(cycle, self._ranks)
         assert ranks is not None
-        ends = [rank.end(self._pump) for rank in ranks.ranks.values() if rank.exit_code is not None]
+        ends = ranks.ends(self._pump)
         self._event("cycle_stopped", stopped_cycle=cycle, restart=will_restart)
         cause = first_cause(ends)
         if will_restart:

@@ -26,8 +26,8 @@ STDOUT, STDERR = 1, 2
 """Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _TAIL_BYTES = 16 * 1024
-_SETTLE_S = 0.5
-"""How long a report waits for a console that does not take its output."""
+_SETTLE_S = 0.2
+"""How long a report waits, at most, for a console that does not take its output."""
 _MESSAGE_CHARS_MAX = 2000
 
 
@@ -63,7 +63,7 @@ class Rank:
         self.peak_rss_kib = reaped.peak_rss_kib
         self.ended_at = clock.monotonic()
 
-    def end(self, pump: OutputPump) -> RankEnd:
+    def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr."""
         assert self.exit_code is not None
         error, traceback = read_error_file(self.error_file)
@@ -77,14 +77,13 @@ class Rank:
             hang=self.hang,
             error=error,
             traceback=traceback,
-            last_lines=self._last_lines(pump),
+            last_lines=self._last_lines(),
             oom_kills=oom.since(self.oom_before) if self.exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
         )
 
-    def _last_lines(self, pump: OutputPump) -> list[str]:
+    def _last_lines(self) -> list[str]:
         if stream := self.streams.get(STDERR):
-            pump.settle([stream], _SETTLE_S)
             return stream.last_lines()
         with contextlib.suppress(OSError), (self.folder / _FILES[STDERR]).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -167,6 +166,12 @@ class Ranks:
     def with_pid(self, pid: int) -> Rank | None:
         """The living rank whose process this is."""
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
+
+    def ends(self, pump: OutputPump) -> list[RankEnd]:
+        """How and why the ranks ended, those that have; all they wrote has been passed on."""
+        ended = [rank for rank in self.ranks.values() if rank.exit_code is not None]
+        pump.settle([stream for rank in ended for stream in rank.streams.values()], _SETTLE_S)
+        return [rank.end() for rank in ended]
 
     def close(self) -> None:
         """Let go of the port."""
