@@ -11,8 +11,8 @@ whether its launcher is still alive.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import secrets
 import shutil
 import tempfile
 
@@ -25,7 +25,7 @@ _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is made in it
 def new_job() -> str:
     """A name for the job of this process."""
     pid = os.getpid()
-    return f"{pid}-{proc.start_ticks(pid)}-{proc.pid_namespace()}-{secrets.token_hex(4)}"
+    return f"{pid}-{proc.start_ticks(pid)}-{proc.pid_namespace()}-{os.urandom(4).hex()}"
 
 
 def is_orphaned(job: str) -> bool:
@@ -76,12 +76,13 @@ def remove_orphaned_runtime_dirs() -> None:
         except OSError:
             continue
         for entry in entries:
-            if (
-                entry.name.startswith(_PREFIX)
-                and is_orphaned(entry.name.removeprefix(_PREFIX))
-                and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            ):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if not entry.name.startswith(_PREFIX):
+                continue
+            # Another launcher that starts now may be removing it, too.
+            with contextlib.suppress(FileNotFoundError):
+                is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                if is_ours and is_orphaned(entry.name.removeprefix(_PREFIX)):
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def make_run_dir(log_dir: str | None, run_id: str) -> str:
