@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
-from holdfast.fault_tolerance.arguments import UsageError, get_args_parser, parse_args
+from holdfast.fault_tolerance.command_line.arguments import UsageError, get_args_parser, parse_args
+from holdfast.fault_tolerance.command_line.help import describe_config, make_parser
+from holdfast.fault_tolerance.command_line.option import GROUPS
+from holdfast.fault_tolerance.command_line.options import BY_NAME, FORMER, OPTIONS, spellings
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
-from holdfast.fault_tolerance.help import describe_config, make_parser
-from holdfast.fault_tolerance.option import GROUPS
-from holdfast.fault_tolerance.options import BY_NAME, FORMER, OPTIONS, spellings
 
 
 def parse(line: str, environ: dict[str, str] | None = None):

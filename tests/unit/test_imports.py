@@ -16,7 +16,7 @@ HEAVY = ["torch", "numpy", "yaml", "asyncio", "argparse", "difflib", "multiproce
         "holdfast",
         "holdfast.fault_tolerance",
         "holdfast.fault_tolerance.config",
-        "holdfast.fault_tolerance.arguments",
+        "holdfast.fault_tolerance.command_line.arguments",
         "holdfast.fault_tolerance.plan",
     ],
 )

@@ -11,7 +11,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.arguments import UsageError, parse_args
+from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 from holdfast.host import facts
 

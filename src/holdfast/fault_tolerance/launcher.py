@@ -17,7 +17,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, UnhealthyNodeException
-from holdfast.fault_tolerance.arguments import PROGRAM, UsageError, get_args_parser, parse_args
+from holdfast.fault_tolerance.command_line.arguments import (
+    PROGRAM,
+    UsageError,
+    get_args_parser,
+    parse_args,
+)
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         arguments = parse_args(args)
         if arguments.print_config:
-            from holdfast.fault_tolerance.help import describe_config  # noqa: PLC0415
+            from holdfast.fault_tolerance.command_line.help import describe_config  # noqa: PLC0415
 
             sys.stdout.write(f"{describe_config(arguments)}\n")
             return 0

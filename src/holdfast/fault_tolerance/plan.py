@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.fault_tolerance.arguments import UsageError, is_set, refusal
-from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
-from holdfast.fault_tolerance.forms import (
+from holdfast.fault_tolerance.command_line.arguments import UsageError, is_set, refusal
+from holdfast.fault_tolerance.command_line.forms import (
     read_nnodes,
     read_nproc,
     read_ranks,
     read_signals,
     read_streams,
 )
-from holdfast.fault_tolerance.ft_options import ANY_FAILED
-from holdfast.fault_tolerance.options import BY_DEST, OPTIONS
+from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
+from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.fault_tolerance.forms import (
+from holdfast.fault_tolerance.command_line.forms import (
     CommaList,
     Shaped,
     read_nnodes,
@@ -18,7 +18,7 @@ from holdfast.fault_tolerance.forms import (
     read_signals,
     read_streams,
 )
-from holdfast.fault_tolerance.option import Option, dest_of, pet
+from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
 from holdfast.fault_tolerance.values import Choice, Kind, Number, Text
 
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"

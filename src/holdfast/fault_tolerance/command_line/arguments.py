@@ -19,15 +19,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.fault_tolerance.config import nearest
-from holdfast.fault_tolerance.option import Option
-from holdfast.fault_tolerance.options import (
+from holdfast.fault_tolerance.command_line.option import Option
+from holdfast.fault_tolerance.command_line.options import (
     BY_DEST,
     BY_LETTER,
     BY_NAME,
     FORMER,
     OPTIONS,
 )
+from holdfast.fault_tolerance.config import nearest
 from holdfast.fault_tolerance.values import Unacceptable
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     Raises:
         UsageError: A ``PET_`` variable holds what its option does not take.
     """
-    from holdfast.fault_tolerance.help import make_parser  # noqa: PLC0415 - imports argparse
+    from holdfast.fault_tolerance.command_line.help import make_parser  # noqa: PLC0415 - imports argparse
 
     defaults = Arguments(origins={}, warnings=[])
     _from_environment(os.environ, defaults, set())
@@ -248,7 +248,7 @@ def _variable(name: str) -> str:
 
 
 def _print_help() -> None:
-    from holdfast.fault_tolerance.help import make_parser  # noqa: PLC0415 - imports argparse
+    from holdfast.fault_tolerance.command_line.help import make_parser  # noqa: PLC0415 - imports argparse
 
     make_parser({}, _read).print_help()
     raise SystemExit(0)

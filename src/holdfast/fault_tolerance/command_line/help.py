@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from holdfast.errors import HoldfastError
-from holdfast.fault_tolerance.arguments import Arguments
+from holdfast.fault_tolerance.command_line.arguments import Arguments
+from holdfast.fault_tolerance.command_line.option import GROUPS, Option
+from holdfast.fault_tolerance.command_line.options import FORMER, OPTIONS, default_of, spellings
 from holdfast.fault_tolerance.config import resolve
-from holdfast.fault_tolerance.option import GROUPS, Option
-from holdfast.fault_tolerance.options import FORMER, OPTIONS, default_of, spellings
 from holdfast.fault_tolerance.values import LEVEL_NAMES, Kind, LogLevel
 
 _COLUMNS_MAX = 100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.fault_tolerance.command_line.forms import Shaped, read_uds
+from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
 from holdfast.fault_tolerance.config import SETTINGS, option_of
-from holdfast.fault_tolerance.forms import Shaped, read_uds
-from holdfast.fault_tolerance.option import Option, dest_of, pet
 from holdfast.fault_tolerance.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
 
 ANY_FAILED = "any-failed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.fault_tolerance.command_line.ft_options import FT_OPTIONS
+from holdfast.fault_tolerance.command_line.launch_options import LAUNCH_OPTIONS
+from holdfast.fault_tolerance.command_line.option import Option
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.ft_options import FT_OPTIONS
-from holdfast.fault_tolerance.launch_options import LAUNCH_OPTIONS
-from holdfast.fault_tolerance.option import Option
 
 OPTIONS: tuple[Option, ...] = (*LAUNCH_OPTIONS, *FT_OPTIONS)
 BY_NAME: Mapping[str, Option] = {
