@@ -1,0 +1,122 @@
+"""The number that the cluster, or the user, gave to a node: its infra rank.
+
+Pure: an environment in, a number out. The first of these that is there counts::
+
+    what the launcher finds                                  infra rank              meant as
+    NVRX_INFRA_RANK_FROM_NODENAME=1 and SLURMD_NODENAME      digits of the name      order
+    CROSS_SLURM_PROCID                                       itself                  place
+    SLURM_TOPOLOGY_ADDR, its pattern being block.node        block * 10^10 + node    order
+    SLURM_ARRAY_TASK_ID, number of nodes and SLURM_PROCID    task * nodes + procid   place
+    SLURM_PROCID                                             itself                  place
+    GROUP_RANK                                               itself                  place
+
+A *place* is meant as the node's group rank; an *order* only says which node comes first (node
+names don't start at 0). ``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10. A variable that is
+set to nothing is not set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+
+BLOCK_STRIDE = 10**10
+"""Distance of the infra ranks of two blocks: more than any number in a node's name."""
+_FALSE_WORDS = ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class InfraRank:
+    """A node's number from outside.
+
+    Attributes:
+        rank: At least 0.
+        source: The variables it was read from.
+        is_place: It is meant as group rank; False: it only orders nodes.
+    """
+
+    rank: int
+    source: str
+    is_place: bool = True
+
+
+def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
+    """Number of this node; ``None``: nobody numbered it.
+
+    A job of one node has no use for it and should not ask: a shell inside a Slurm allocation
+    (``salloc``) has a job, but no number.
+
+    Raises:
+        ConfigError: A variable has a value that cannot be used, or a Slurm job lacks its number.
+    """
+    if environ.get("NVRX_INFRA_RANK_FROM_NODENAME", "").strip().lower() not in _FALSE_WORDS:
+        return _from_node_name(environ)
+    if (cross := whole_number(environ, "CROSS_SLURM_PROCID")) is not None:
+        return InfraRank(cross, "CROSS_SLURM_PROCID")
+    if (by_topology := _from_topology(environ)) is not None:
+        return by_topology
+    if (procid := whole_number(environ, "SLURM_PROCID")) is not None:
+        return _from_array(environ, procid) or InfraRank(procid, "SLURM_PROCID")
+    if (group_rank := whole_number(environ, "GROUP_RANK")) is not None:
+        return InfraRank(group_rank, "GROUP_RANK")
+    if job := environ.get("SLURM_JOB_ID"):
+        raise ConfigError(
+            f"SLURM_PROCID is not set although this is Slurm job {job}: the launcher was not "
+            "started by srun. Start it with srun --ntasks-per-node=1, or number the nodes with "
+            "GROUP_RANK, or let them be numbered by address: --ft-use-infra-group-rank false"
+        )
+    return None
+
+
+def whole_number(environ: Mapping[str, str], name: str) -> int | None:
+    """Value of a variable; ``None``: it is not set.
+
+    Raises:
+        ConfigError: It is no whole number of at least 0.
+    """
+    text = environ.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{name}: {text!r} cannot be used; it takes a whole number, at least 0")
+    return int(text)
+
+
+def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
+    name = environ.get("SLURMD_NODENAME", "")
+    digits = "".join(re.findall("[0-9]", name))
+    if not digits:
+        what = f"{name!r} has no digits" if name else "it is not set"
+        raise ConfigError(
+            f"SLURMD_NODENAME: {what}; NVRX_INFRA_RANK_FROM_NODENAME asks for a number in it"
+        )
+    return InfraRank(int(digits), "SLURMD_NODENAME", is_place=False)
+
+
+def _from_topology(environ: Mapping[str, str]) -> InfraRank | None:
+    """``None`` also where the names have no numbers: the user did not choose them."""
+    if environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip() != "block.node":
+        return None
+    block, _, node = environ.get("SLURM_TOPOLOGY_ADDR", "").strip().partition(".")
+    numbers = [re.search(r"([0-9]+)[^0-9]*\Z", name) for name in (block, node)]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    stride = whole_number(environ, "SLURM_TOPOLOGY_NODES_PER_BLOCK") or BLOCK_STRIDE
+    rank = int(numbers[0][1]) * stride + int(numbers[1][1])
+    return InfraRank(rank, "SLURM_TOPOLOGY_ADDR", is_place=False)
+
+
+def _from_array(environ: Mapping[str, str], procid: int) -> InfraRank | None:
+    task = whole_number(environ, "SLURM_ARRAY_TASK_ID")
+    if task is None:
+        return None
+    for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"):
+        if (nodes := whole_number(environ, name)) is not None:
+            return InfraRank(task * nodes + procid, f"SLURM_ARRAY_TASK_ID, {name}, SLURM_PROCID")
+    raise ConfigError(
+        f"SLURM_ARRAY_TASK_ID is {task}, but neither SLURM_NNODES nor SLURM_JOB_NUM_NODES says how "
+        "many nodes each task of the array has"
+    )
