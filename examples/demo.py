@@ -22,8 +22,8 @@ from pathlib import Path
 from holdfast.observe.event_log import read_events, read_run
 from holdfast.observe.timeline import Event, lines, recoveries
 
-RANKS, STEPS, EVERY = 2, 300, 25
-FAULTS = ("kill@90:1", "freeze@190:0")  # what@step:rank, see faults.py
+RANKS, STEPS, EVERY = 2, 250, 25
+FAULTS = ("kill@90:1", "freeze@165:0")  # what@step:rank, see faults.py
 LIMITS = "setup:60,step:4,checkpointing:30"  # seconds; a step takes some 0.02
 OUTSIDE = "10"  # seconds that may pass between two sections
 FAILED = 1  # exit code
@@ -113,10 +113,11 @@ def differences(one: Run, other: Run) -> Iterator[str]:
 
 
 def innermost(stacks: Path) -> str:
-    """The last three calls of the main thread, from a file that faulthandler wrote."""
+    """The last calls of the main thread in our own code, from a file that faulthandler wrote."""
     main_thread = stacks.read_text(encoding="utf-8").rpartition("Current thread")[2]
-    frames = re.findall(r'File ".*?([^/]+)", line (\d+) in (\S+)', main_thread)
-    return " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:3])
+    ours = rf'File "{Path(__file__).parent}/(.+)", line (\d+) in (\S+)'
+    frames = re.findall(ours, main_thread)
+    return " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:2])
 
 
 def demonstrate(folder: Path) -> int:
@@ -127,7 +128,7 @@ def demonstrate(folder: Path) -> int:
     _say("1 of 2: undisturbed")
     if code := quiet.go():
         return _failed(f"the undisturbed run ended with exit code {code}")
-    _say("2 of 2: rank 1 is killed at step 90, rank 0 freezes at step 190; limit of a step: 4 s")
+    _say("2 of 2: rank 1 is killed at step 90, rank 0 freezes at step 165; limit of a step: 4 s")
     if code := stormy.go():
         return _failed(f"the run with faults ended with exit code {code}")
 

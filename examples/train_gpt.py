@@ -37,7 +37,7 @@ def main() -> None:
             training.train_step()
 
         if training.step == args.learn_limits_at:
-            client.calculate_and_set_section_timeouts()  # (*) limits from what was measured
+            client.calculate_and_set_section_timeouts(["step", "checkpointing"])  # (*)
 
         if training.step % args.checkpoint_every == 0:
             with section("checkpointing"):  # (*)

@@ -30,12 +30,12 @@ def main() -> None:
     while training.step < args.steps:
         faults.maybe(training.step, training.rank)
         training.train_step()
-        if training.step % args.checkpoint_every == 0:
-            training.save(client.state_dict() if watched else {})
         if watched:
             client.send_heartbeat()  # (*)
         if training.step == args.learn_limits_at:
             client.calculate_and_set_hb_timeouts()  # (*) limits from what was measured
+        if training.step % args.checkpoint_every == 0:
+            training.save(client.state_dict() if watched else {})
 
     training.finish()
     client.shutdown_workload_monitoring()  # (*)
