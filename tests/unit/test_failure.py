@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
-from holdfast.fault_tolerance.report import failure_summary
+from holdfast.fault_tolerance.report import cause_line, failure_summary
 
 GIB_IN_KIB = 1 << 20
 
@@ -112,3 +112,13 @@ def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
     assert "ValueError: x" in text
     assert "    File b" in text
     assert "noise" not in text
+
+
+def test_ranks_that_hung_together_are_named_together() -> None:
+    """One of them keeps the others waiting; the order in which they were found does not say which."""
+    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    ends = [end(0, -9, 10.0, hang=hang), end(1, -9, 10.0, hang=hang), end(2, -15, 10.1, asked=True)]
+
+    assert cause_line(ends).endswith("by its monitor; hung at the same time: rank 1")
+    assert "same time" not in cause_line(ends[:1])
+    assert cause_line(ends[2:]) == "its ranks being stopped"

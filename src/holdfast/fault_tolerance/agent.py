@@ -295,7 +295,6 @@ class LocalElasticAgent:
         ranks = self._past.get(cycle, self._ranks)
         assert ranks is not None
         ends = ranks.ends(self._pump)
-        self._event("cycle_stopped", stopped_cycle=cycle, restart=will_restart)
         cause = first_cause(ends)
         if will_restart:
             LOGGER.info(
@@ -303,7 +302,7 @@ class LocalElasticAgent:
                 self._machine.restarts.spent,
                 self._plan.max_restarts,
                 cycle,
-                report.failure_line(cause) if cause else "its ranks being stopped",
+                report.cause_line(ends),
             )
             return
         verdict = f"{self._machine.restarts.spent} of {self._plan.max_restarts} restarts used"
@@ -337,6 +336,7 @@ class LocalElasticAgent:
             child.send_signal(pid, signal.SIGKILL)
         if not leftovers:
             self._sweeping = False
+            self._event("cycle_stopped")
             self._feed(machine.Swept())
 
     def _end_everything(self) -> None:

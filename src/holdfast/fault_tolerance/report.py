@@ -16,6 +16,21 @@ def failure_line(end: RankEnd) -> str:
     return f"{who(end)}: {explain(end)}"
 
 
+def cause_line(ends: Sequence[RankEnd]) -> str:
+    """The first cause in one line, with the ranks that hung at the same time.
+
+    Which of several hung ranks keeps the others waiting is for their stacks to say.
+    """
+    cause = first_cause(ends)
+    if cause is None:
+        return "its ranks being stopped"
+    hung_too = [end.rank for end in ends if end.hang is not None and end is not cause]
+    if cause.hang is None or not hung_too:
+        return failure_line(cause)
+    ranks = ", ".join(map(str, sorted(hung_too)))
+    return f"{failure_line(cause)}; hung at the same time: rank {ranks}"
+
+
 def who(end: RankEnd) -> str:
     """``rank 9 (local rank 1, pid 4711)``."""
     return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid})"
