@@ -7,16 +7,14 @@ call whoever registered for it
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import signal
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from holdfast.host import clock
-from holdfast.host.channel import Channel
+from holdfast.host.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,13 +24,11 @@ def _noted(_signum: int, _frame: FrameType | None) -> None:
     """The wake-up descriptor has the number already."""
 
 
-class Loop:
+class Loop(Descriptors):
     """Waits for things and calls back. Use as a context manager; main thread only."""
 
     def __init__(self) -> None:
-        self.epoll = select.epoll()
-        """For who registers descriptors himself (``Channel``); see :meth:`call`."""
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        super().__init__()
         self._signals_read, self._signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._old_wakeup = -1
         self._old_handlers: dict[int, object] = {}
@@ -52,26 +48,6 @@ class Loop:
         os.close(self._signals_read)
         os.close(self._signals_write)
 
-    def watch(self, descriptor: int, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever ``descriptor`` can be read or is at its end."""
-        self.epoll.register(descriptor, select.EPOLLIN)
-        self.call(descriptor, callback)
-
-    def call(self, descriptor: int, callback: Callable[[], None]) -> None:
-        """Call ``callback`` for a descriptor that is registered in ``epoll`` already."""
-        self._callbacks[descriptor] = callback
-
-    def forget(self, descriptor: int) -> None:
-        """Watch ``descriptor`` no more; to be called before it is closed."""
-        if self._callbacks.pop(descriptor, None) is not None:
-            with contextlib.suppress(OSError):
-                self.epoll.unregister(descriptor)
-
-    def hang_up(self, channel: Channel) -> None:
-        """Close a channel and watch it no more."""
-        self._callbacks.pop(channel.fileno(), None)
-        channel.close()
-
     def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
         """Call ``callback`` with the number of each of these signals, outside the handler.
 
@@ -87,12 +63,7 @@ class Loop:
         """Until :meth:`stop`: wait and call back; ``on_time`` when the deadline has come."""
         while not self._stopped:
             deadline = next_deadline()
-            timeout_s = -1.0 if deadline is None else max(0.0, deadline - clock.monotonic())
-            ready = self.epoll.poll(timeout_s)
-            for descriptor, _ in ready:
-                callback = self._callbacks.get(descriptor)  # None: forgotten by one before it
-                if callback is not None:
-                    callback()
+            self.wait(None if deadline is None else max(0.0, deadline - clock.monotonic()))
             if deadline is not None and clock.monotonic() >= deadline:
                 on_time()
 
