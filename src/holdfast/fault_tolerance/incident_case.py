@@ -1,0 +1,266 @@
+"""One verdict, from the evidence to the last signal: what was found, and what was done about it.
+
+    opened ── stacks come, bounded ──► concluded ── signals, one after the other ──► closed
+       "overdue"                        "evidence", files       "signalled"
+
+The machine (``core.monitor``) decides when each step is due; a case carries it out and writes it
+down, for the launcher, for the events file, and as an incident: one JSON file and one text. Lean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+from holdfast.core import incident, monitor
+from holdfast.host import clock, proc
+from holdfast.host.stack_dump import StackDump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from holdfast.core.hang import Overdue
+    from holdfast.fault_tolerance.monitor_reports import Reports
+    from holdfast.wire.page_view import PageView
+
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+_ANNOUNCED = ("rank", "local_rank", "pid", "clock", "name", "age_s", "limit_s", "learned")
+
+
+def signal_name(signum: int) -> str:
+    """``SIGKILL``, or ``signal 70``."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
+
+
+class Case:
+    """A verdict on its way. Making one announces it and asks the rank for its stacks.
+
+    Args:
+        overdue: The clock that ran out.
+        process: The rank's.
+        view: Its page.
+        identity: Of the rank: ``rank``, ``local_rank``, ``node``.
+        cycle: The launcher's "cycle": where to find the dump, where incidents go.
+        watch: How the rank is ended: ``signal``, ``grace_s``.
+        reports: Who is told.
+        epoll: Woken when the dump grows; then, and at ``next_step_at``, call :meth:`step`.
+        now: Instant of the verdict.
+    """
+
+    def __init__(
+        self,
+        overdue: Overdue,
+        process: proc.Process,
+        view: PageView,
+        identity: Mapping[str, Any],
+        cycle: Mapping[str, Any],
+        watch: monitor.Watch,
+        reports: Reports,
+        epoll: select.epoll,
+        now: float,
+    ) -> None:
+        snapshot = view.snapshot()
+        sections = snapshot.sections if snapshot is not None else {}
+        self._overdue = overdue
+        self._process = process
+        self._folder: str | None = cycle.get("incidents")
+        self._watch = watch
+        self._reports = reports
+        self._epoll = epoll
+        self._found_at = now
+        self._dump = StackDump(process, view.dump_signal, cycle.get("dump"), now)
+        if self._dump.fileno() >= 0:
+            epoll.register(self._dump.fileno(), select.EPOLLIN)
+        self._stacks = ""
+        self._path: str | None = None
+        self._is_concluded = False
+        self._record: dict[str, Any] = {
+            "rank": identity["rank"],
+            "local_rank": identity["local_rank"],
+            "pid": process.pid,
+            "node": identity["node"],
+            "cycle": cycle["cycle"],
+            "clock": overdue.clock,
+            "name": overdue.name,
+            "age_s": overdue.age_s(now),
+            "limit_s": overdue.limit_s,
+            "learned": (overdue.clock, overdue.name) in view.limits().learned,
+            "at": overdue.deadline,
+            "detected_at": now,
+            "wall": clock.wall(),
+            "time": time.strftime(_TIME_FORMAT, time.localtime(clock.wall())),
+            "open_sections": {name: now - opened_at for name, opened_at in sections.items()},
+            "iteration": view.iteration,
+            "actions": [],
+        }
+        numbers = {key: self._record[key] for key in (*_ANNOUNCED, "at", "detected_at")}
+        reports.tell({"op": "overdue", **numbers})
+        self._event("monitor_verdict", **numbers)
+
+    # ------------------------------------------------------------ evidence
+
+    @property
+    def next_step_at(self) -> float | None:
+        """When to call :meth:`step` at the latest; ``None``: no more evidence comes."""
+        return self._dump.next_step_at
+
+    @property
+    def has_all_evidence(self) -> bool:
+        """No more evidence comes."""
+        return self._dump.is_done
+
+    def step(self, now: float) -> bool:
+        """Look for evidence; whether there is all that will come."""
+        return self._dump.step(now)
+
+    def conclude(self, now: float) -> None:
+        """Write down what is known."""
+        dump = self._dump
+        self._end_dump()
+        self._stacks = dump.text()
+        self._record.update(
+            process=dump.state.to_json() if dump.state is not None else None,
+            was_stopped=dump.was_stopped,
+            stacks=dump.path if self._stacks else None,
+            why_not=None if self._stacks else dump.why_not,
+            took_s=now - self._found_at,
+        )
+        self._is_concluded = True
+        self._write()
+        self._reports.tell(
+            {
+                "op": "evidence",
+                "rank": self._record["rank"],
+                "pid": self._process.pid,
+                "stacks": self._record["stacks"],
+                "incident": self._path,
+                "took_s": self._record["took_s"],
+                "why_not": self._record["why_not"],
+            }
+        )
+
+    def _end_dump(self) -> None:
+        fd = self._dump.fileno()
+        if fd >= 0:
+            self._epoll.unregister(fd)
+        self._dump.close()
+
+    # ------------------------------------------------------------ what is done
+
+    def send(self, effect: monitor.Send) -> None:
+        """Send a signal, and say so."""
+        name = signal_name(effect.signal)
+        if not self._process.send(effect.signal):
+            self._note(f"{name} not sent: the process is gone")
+            return
+        grace = f", {self._watch.grace_s:g} s after {signal_name(self._watch.signal)}"
+        self._note(f"{name} sent{grace if effect.why == monitor.GRACE_OVER else ''}")
+        if effect.signal == monitor.SIGCONT:
+            return
+        self._reports.tell(
+            {
+                "op": "signalled",
+                "rank": self._record["rank"],
+                "pid": self._process.pid,
+                "signal": effect.signal,
+                "why": effect.why,
+            }
+        )
+        self._event("monitor_signal", pid=self._process.pid, signal=effect.signal, why=effect.why)
+        self._reports.log("warning", self._announcement(effect))
+
+    def abandon(self, why: str, now: float) -> None:
+        """Let the rank go; ``why`` completes "the rank ..."."""
+        self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
+        self._reports.log("warning", f"{incident.who(self._record)} {why}; it is let go")
+        self.close(why, now)
+
+    def report_stuck(self) -> None:
+        """Say that SIGKILL did not end the process, and where that is."""
+        state = proc.process_state(self._process.pid)
+        place = f"state {state.state} in {state.wchan or '?'}" if state else "state unknown"
+        self._note(f"still there {monitor.UNKILLABLE_S:g} s after SIGKILL, {place}")
+        self._reports.log(
+            "error",
+            f"{incident.who(self._record)} does not die of SIGKILL: {place}; "
+            "the node needs attention",
+        )
+
+    def close(self, why: str, now: float) -> None:
+        """Nothing more will be done; ``why`` completes "the rank ..."."""
+        self._note(f"over {now - self._found_at:.3f} s after the verdict: the rank {why}")
+        self._end_dump()
+
+    def _announcement(self, effect: monitor.Send) -> str:
+        record = self._record
+        name = signal_name(effect.signal)
+        if effect.why == monitor.GRACE_OVER:
+            return (
+                f"{incident.who(record)} is still there {self._watch.grace_s:g} s after "
+                f"{signal_name(self._watch.signal)}. Sent {name}"
+            )
+        follows = ""
+        if effect.signal != monitor.SIGKILL:
+            follows = f"; SIGKILL follows in {self._watch.grace_s:g} s"
+        evidence = f"Its stacks are in {record['stacks']}"
+        if record["why_not"] is not None:
+            evidence = f"No stacks: {record['why_not']}"
+        elif self._path is None:
+            evidence = f"Its stacks:\n{self._stacks.rstrip()}\n"
+        was_stopped = " It was stopped (SIGSTOP?)." if record["was_stopped"] else ""
+        found = incident.what(self._overdue, record["detected_at"])
+        return (
+            f"{incident.who(record)} is hung: {found}."
+            f"{was_stopped} {evidence}. Sent SIGCONT, {name}{follows}. "
+            f"{incident.advice(self._overdue, learned=record['learned'])}"
+        )
+
+    # ------------------------------------------------------------ writing down
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        whose = {key: self._record[key] for key in ("cycle", "rank")}
+        self._reports.event(kind, {**whose, **fields})
+
+    def _note(self, action: str) -> None:
+        self._record["actions"].append(action)
+        if self._is_concluded:
+            self._write()
+
+    def _write(self) -> None:
+        folder, record = self._folder, self._record
+        if folder is None:
+            return
+        try:
+            if self._path is None:
+                self._path = _fresh_path(folder, record)
+            text = incident.report(record, self._overdue, record["detected_at"], self._stacks)
+            body = json.dumps({**record, "stacks_text": self._stacks}, indent=1)
+            _replace(self._path.removesuffix(".json") + ".txt", text)
+            _replace(self._path, body + "\n")
+        except OSError as error:  # a full disk does not keep a hung rank alive
+            self._reports.log("error", f"cannot write the incident to {folder}: {error.strerror}")
+
+
+def _fresh_path(folder: str, record: Mapping[str, Any]) -> str:
+    os.makedirs(folder, exist_ok=True)
+    stem = f"{folder}/cycle{record['cycle']}_rank{record['rank']}"
+    path, number = f"{stem}.json", 1
+    while os.path.exists(path):
+        number += 1
+        path = f"{stem}_{number}.json"
+    return path
+
+
+def _replace(path: str, text: str) -> None:
+    """Write a file that is complete whenever somebody looks."""
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)

@@ -1,0 +1,116 @@
+"""The limits that a monitor watches for: configured, then set by its ranks, raised if they tripped.
+
+They outlive ranks and cycles: what one rank learned is in the welcome of the next one. Judged is by
+the page, into which a rank has written the same limits. Pure and lean.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import hang, monitor
+from holdfast.core.hang import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from holdfast.core.learned import TrippedLimits
+
+_HEARTBEATS = {(hang.INITIAL_HEARTBEAT, None), (hang.HEARTBEAT, None)}
+_OUTSIDE = {(hang.OUTSIDE_SECTIONS, None)}
+
+
+class LimitsInForce:
+    """Limits, and their form on the wire.
+
+    Args:
+        tripped: Learned limits that tripped; shared with the machine that finds them.
+
+    Attributes:
+        limits: As set last, not raised by what tripped since.
+    """
+
+    __slots__ = ("_tripped", "limits")
+
+    def __init__(self, tripped: TrippedLimits) -> None:
+        self._tripped = tripped
+        self.limits = Limits()
+
+    def configure(self, cfg: Mapping[str, Any]) -> None:
+        """Start from the configured ones."""
+        self.limits = Limits(
+            cfg["initial_rank_heartbeat_timeout"],
+            cfg["rank_heartbeat_timeout"],
+            cfg["rank_out_of_section_timeout"],
+            cfg["rank_section_timeouts"],
+        )
+
+    def update(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Take over the limits a rank has set; return those that must be longer.
+
+        Raises:
+            KeyError: The message makes no sense, like all below; nothing has changed.
+            TypeError: So.
+            ValueError: So.
+            AttributeError: So.
+        """
+        asked = self._asked(message)
+        self.limits = new = monitor.raise_learned(asked, self._tripped)
+        beats_raised = (new.initial, new.subsequent) != (asked.initial, asked.subsequent)
+        return {
+            "heartbeat": (
+                {"initial": new.initial, "subsequent": new.subsequent} if beats_raised else None
+            ),
+            "section": {
+                name: limit for name, limit in new.sections.items() if limit != asked.sections[name]
+            },
+            "out_of_section": (
+                new.out_of_section if new.out_of_section != asked.out_of_section else None
+            ),
+        }
+
+    def _asked(self, message: Mapping[str, Any]) -> Limits:
+        old = self.limits
+        heartbeat = message.get("heartbeat")
+        section = message.get("section")
+        learned = set(old.learned)
+        initial, subsequent = old.initial, old.subsequent
+        outside, sections = old.out_of_section, old.sections
+        if heartbeat is not None:
+            initial = _limit(heartbeat["initial"])
+            subsequent = _limit(heartbeat["subsequent"])
+            learned = {key for key in learned if key not in _HEARTBEATS}
+            learned.update(_HEARTBEATS if heartbeat.get("learned") else ())
+        if section is not None:
+            outside = _limit(section["out_of_section"])
+            sections = {str(name): _limit(value) for name, value in section["section"].items()}
+            learned = {key for key in learned if key in _HEARTBEATS}
+            learned.update((hang.SECTION, str(name)) for name in section.get("learned", ()))
+            learned.update(_OUTSIDE if section.get("out_of_section_learned") else ())
+        return Limits(initial, subsequent, outside, sections, learned)
+
+    def welcome(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
+        """What a welcome says of limits: the configuration with those in force, and their origin.
+
+        Args:
+            cfg: As it came from the launcher.
+        """
+        limits = monitor.raise_learned(self.limits, self._tripped)
+        return {
+            "cfg": {
+                **cfg,
+                "initial_rank_heartbeat_timeout": limits.initial,
+                "rank_heartbeat_timeout": limits.subsequent,
+                "rank_section_timeouts": limits.sections,
+                "rank_out_of_section_timeout": limits.out_of_section,
+            },
+            "learned": {
+                "heartbeat": limits.learned >= _HEARTBEATS,
+                "out_of_section": limits.learned >= _OUTSIDE,
+                "sections": sorted(name for _, name in limits.learned if name is not None),
+            },
+        }
+
+
+def _limit(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,229 @@
+"""Who a rank monitor serves: everybody may call, one has the seat.
+
+    connection ──hello──► waits ──seat free──► seated ──bye, death, end of its cycle──► gone
+         └─ not ours, senseless, too many, too long ──► turned away, and told why
+
+A seat is held for one process, not for a connection: a rank that calls again keeps it, and so does
+one that was adopted from a page and has not called yet. Lean.
+"""
+
+from __future__ import annotations
+
+from holdfast.host import clock, proc
+from holdfast.host.channel import Channel, is_trusted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Protocol
+
+    from holdfast.host.descriptors import Descriptors
+    from holdfast.wire.frames import Message
+
+    class Host(Protocol):
+        """Serves whoever is seated."""
+
+        def catch_up(self) -> None:
+            """Learn what the launcher has said, before anybody is let in.
+
+            A rank is started after "cycle" was sent to us, so it must not be judged by an older
+            one.
+            """
+
+        def is_closing(self) -> bool:
+            """Nobody is let in any more."""
+
+        def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
+            """Welcome ``visitor``, who has the seat now; ``is_new``: for another process."""
+
+        def answer(self, seat: Seat, message: Message) -> Message:
+            """Do what the seated rank asks for."""
+
+        def holds(self, seat: Seat) -> bool:
+            """Whether the seat is kept for a rank that closed its connection."""
+
+        def left(self, seat: Seat, why: str) -> None:
+            """The seat will be free in a moment; ``why`` completes "the rank ..."."""
+
+
+WAIT_FOR_SEAT_S = 180.0
+"""How long a second rank waits until the first one has left."""
+_VISITORS_MAX = 64
+_SENSELESS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+class Visitor:
+    """A connection to the listener: asks for the seat by its hello, has it, or is turned away."""
+
+    __slots__ = ("channel", "give_up_at", "hello", "pid")
+
+    def __init__(self, channel: Channel, pid: int, give_up_at: float) -> None:
+        self.channel = channel
+        self.pid = pid
+        self.give_up_at = give_up_at
+        self.hello: Message | None = None
+
+
+class Seat:
+    """The one rank that is served. ``visitor`` is ``None`` while an adopted rank has not called."""
+
+    __slots__ = ("process", "rank", "visitor")
+
+    def __init__(self, rank: int, process: proc.Process, visitor: Visitor | None) -> None:
+        self.rank = rank
+        self.process = process
+        self.visitor = visitor
+
+
+class Visitors:
+    """Lets in, seats, and turns away.
+
+    Attributes:
+        seat: The one that is taken; ``None``: free.
+    """
+
+    def __init__(self, listener: socket.socket, descriptors: Descriptors, host: Host) -> None:
+        self.seat: Seat | None = None
+        self._listener = listener
+        self._descriptors = descriptors
+        self._host = host
+        self._waiting: list[Visitor] = []
+
+    def open(self) -> None:
+        """Let people in from now on."""
+        self._listener.settimeout(0.0)
+        self._descriptors.watch(self._listener.fileno(), self._on_listener)
+
+    # ------------------------------------------------------------ waiting
+
+    def next_deadline(self) -> float | None:
+        """When the first of those who wait has waited long enough."""
+        return min((visitor.give_up_at for visitor in self._waiting), default=None)
+
+    def dismiss_late(self, now: float) -> None:
+        """Turn away who has waited long enough."""
+        for visitor in [v for v in self._waiting if now >= v.give_up_at]:
+            self.turn_away(visitor, f"no seat within {WAIT_FOR_SEAT_S:g} s")
+
+    def dismiss_all(self, why: str) -> None:
+        """Turn away who waits."""
+        for visitor in list(self._waiting):
+            self.turn_away(visitor, why)
+
+    def turn_away(self, visitor: Visitor, why: str) -> None:
+        """Say why, and close the connection."""
+        visitor.channel.send({"op": "error", "text": why})
+        self._end_visit(visitor)
+
+    # ------------------------------------------------------------ coming
+
+    def _on_listener(self) -> None:
+        self._host.catch_up()
+        try:
+            connected, _ = self._listener.accept()
+        except OSError:  # gone again
+            return
+        if self._host.is_closing():
+            connected.close()
+            return
+        if len(self._waiting) >= _VISITORS_MAX:
+            silent = [visitor for visitor in self._waiting if visitor.hello is None]
+            self.turn_away((silent or self._waiting)[0], "too many connections wait here")
+        channel = Channel(connected, self._descriptors.epoll)
+        pid, uid = channel.peer()
+        visitor = Visitor(channel, pid, clock.monotonic() + WAIT_FOR_SEAT_S)
+        self._waiting.append(visitor)
+        self._descriptors.call(channel.fileno(), lambda: self._on_visitor(visitor))
+        if not is_trusted(uid):
+            self.turn_away(visitor, f"user {uid} may not talk to this monitor")
+
+    def _on_visitor(self, visitor: Visitor) -> None:
+        for message in visitor.channel.receive():
+            try:
+                self._on_message(visitor, message)
+            except _SENSELESS as error:
+                self.turn_away(visitor, f"{message.get('op')!r} makes no sense: {error!r}")
+            if visitor.channel.gone is not None:
+                break
+        if visitor.channel.gone is None:
+            visitor.channel.flush()
+        if visitor.channel.gone is not None:
+            self._end_visit(visitor)
+
+    def _on_message(self, visitor: Visitor, message: Message) -> None:
+        seat = self.seat
+        is_seated = seat is not None and seat.visitor is visitor
+        if message.get("op") == "hello" and (is_seated or visitor.hello is None):
+            int(message["rank"]), int(message["pid"])  # senseless ones are turned away at once
+            visitor.hello = message
+            self._admit(visitor)
+        elif seat is None or not is_seated:
+            self.turn_away(visitor, "say hello first, then wait for the welcome")
+        else:
+            visitor.channel.send(self._host.answer(seat, message))
+
+    def _admit(self, visitor: Visitor) -> None:
+        """Give the seat to a visitor if it is free, or held for the very same process."""
+        hello = visitor.hello
+        if hello is None:
+            return
+        pid = visitor.pid or int(hello["pid"])  # 0: from a pid namespace that we don't see
+        seat = self.seat
+        is_new = seat is None
+        if seat is None:
+            try:
+                process = proc.Process(pid)
+            except (ProcessLookupError, OverflowError):
+                self.turn_away(visitor, f"there is no process {pid}")
+                return
+            seat = Seat(int(hello["rank"]), process, visitor)
+            self.take(seat)
+        elif seat.visitor is None and seat.process.pid == pid:
+            seat.visitor = visitor
+        elif seat.visitor is not visitor:
+            return
+        if visitor in self._waiting:
+            self._waiting.remove(visitor)
+        self._host.greet(visitor, seat, is_new=is_new)
+
+    def take(self, seat: Seat) -> None:
+        """Seat somebody; the seat must be free."""
+        self.seat = seat
+        fd = seat.process.fileno()
+        if fd >= 0:
+            self._descriptors.watch(fd, lambda: self._on_rank_ended(seat))
+
+    # ------------------------------------------------------------ leaving
+
+    def _end_visit(self, visitor: Visitor) -> None:
+        """Close a connection; if it was the rank's, the rank is forgotten."""
+        self._descriptors.hang_up(visitor.channel)
+        if visitor in self._waiting:
+            self._waiting.remove(visitor)
+        seat = self.seat
+        if seat is None or seat.visitor is not visitor:
+            return
+        if self._host.holds(seat):
+            seat.visitor = None
+        else:
+            self.vacate("closed its connection")
+
+    def _on_rank_ended(self, seat: Seat) -> None:
+        if self.seat is seat and not seat.process.is_alive():
+            self.vacate("died")
+
+    def vacate(self, why: str) -> None:
+        """Forget the rank, if there is one, and call the next."""
+        seat = self.seat
+        if seat is None:
+            return
+        self._host.left(seat, why)
+        self.seat = None
+        if seat.process.fileno() >= 0:
+            self._descriptors.forget(seat.process.fileno())
+        seat.process.close()
+        if seat.visitor is not None:
+            self._end_visit(seat.visitor)
+        for visitor in list(self._waiting):
+            if self.seat is None:
+                self._admit(visitor)
