@@ -12,6 +12,8 @@ from holdfast.core.node import (
     UNKILLABLE_AFTER_S,
     Begin,
     ControlRequested,
+    CycleOver,
+    Dismissed,
     Effect,
     End,
     Explain,
@@ -25,8 +27,10 @@ from holdfast.core.node import (
     RankReportedIn,
     SignalArrived,
     SignalRanks,
+    StartAsked,
     StartCycle,
     StartMonitor,
+    StopAsked,
     Sweep,
     Swept,
     TimePassed,
@@ -216,6 +220,67 @@ def test_silence_of_all_ranks_is_mentioned_once() -> None:
     reported = running(report_in_s=3600.0)
     reported.handle(RankReportedIn(1), now=5.0)
     assert reported.next_deadline() is None
+
+
+def one_of_many(**options: object) -> Node:
+    """A node of two ranks in a job of several nodes, that has started cycle 3 at t=0."""
+    node = Node(nproc=2, alone=False, **options)  # type: ignore[arg-type]
+    assert node.handle(Begin(), now=0.0) == []
+    assert node.handle(StartAsked(3), now=0.0) == [StartCycle(3)]
+    return node
+
+
+def test_one_of_many_reports_a_failure_and_waits_for_the_decision() -> None:
+    """Its other ranks run on: the job may want them to (min-healthy)."""
+    node = one_of_many()
+
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(1, will_restart=False)]
+    assert node.handle(StopAsked(), now=1.1) == [SignalRanks((0,), SIGTERM)]
+    assert node.handle(WorkerExited(0, -SIGTERM), now=1.2) == [Sweep(3)]
+    assert node.handle(Swept(), now=1.2) == [CycleOver(3, succeeded=False)]
+    assert node.handle(StartAsked(4), now=1.3) == [StartCycle(4)]
+
+
+def test_one_of_many_whose_ranks_succeed_says_so_and_waits() -> None:
+    """The job ends for all of them, or goes on for all."""
+    node = one_of_many()
+    node.handle(WorkerExited(0, 0), now=1.0)
+    node.handle(WorkerExited(1, 0), now=1.0)
+
+    assert node.handle(Swept(), now=1.0) == [CycleOver(3, succeeded=True)]
+    assert node.handle(Dismissed(End.SUCCEEDED, 0), now=2.0) == [Finish(End.SUCCEEDED, 0)]
+
+
+def test_a_fenced_node_does_not_wait_for_its_ranks() -> None:
+    """Cut off from the others it must be gone before they go on: SIGKILL, whatever the grace."""
+    node = one_of_many(stop_grace_s=60.0)
+
+    assert node.handle(StopAsked(at_once=True), now=1.0) == [
+        SignalRanks((0, 1), SIGTERM),
+        KillRanks((0, 1)),
+    ]
+
+
+def test_a_polite_stop_can_become_a_kill() -> None:
+    """Decided again while the grace runs."""
+    node = one_of_many(stop_grace_s=60.0)
+    node.handle(StopAsked(), now=1.0)
+
+    assert node.handle(StopAsked(at_once=True), now=2.0) == [KillRanks((0, 1))]
+
+
+def test_one_of_many_that_is_told_why_it_leaves_explains_its_own_failure() -> None:
+    """The box with the first cause stands on the node where it is."""
+    node = one_of_many()
+    node.handle(WorkerExited(1, 1), now=1.0)
+    node.handle(StopAsked(), now=1.1)
+    node.handle(WorkerExited(0, -SIGTERM), now=1.2)
+    node.handle(Swept(), now=1.2)
+
+    assert node.handle(Dismissed(End.FAILED, 1), now=2.0) == [
+        Explain(3, will_restart=False),
+        Finish(End.FAILED, 1),
+    ]
 
 
 class NodeLife(RuleBasedStateMachine):

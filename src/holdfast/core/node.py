@@ -16,8 +16,17 @@ STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace
 waits until nothing the ranks started is left. A rank that SIGKILL does not end (uninterruptible
 sleep) ends the node: its place can't be used again.
 
+A node that is *alone* decides all of that itself. In a job of several nodes the decisions are made
+for all of them together (:mod:`holdfast.core.member`): this machine reports failures and the end of
+a cycle, waits in IDLE, and is told to start, to stop and to leave.
+
+                    swept                 StartAsked
+           SWEEPING -------> IDLE(nothing alive) ------> RUNNING (the cycle that was decided)
+                              |  Dismissed
+                              +----------> DONE
+
 Invariants: B-1 restarts never exceed the budget. R-1 a cycle starts only when no rank of the one
-before is alive. K-1 DONE is reached only through SWEEPING.
+before is alive. K-1 DONE is reached only when nothing of a cycle is alive, or cannot be killed.
 """
 
 from __future__ import annotations
@@ -85,6 +94,28 @@ class SignalArrived:
 
 
 @dataclass(frozen=True)
+class StartAsked:
+    """It was decided that this node has ranks in this cycle. Only while nothing is alive."""
+
+    cycle: int
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """It was decided that the ranks of this node are to stop; ``at_once``: without grace."""
+
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
+class Dismissed:
+    """It was decided that this node leaves. Only while nothing is alive."""
+
+    end: End
+    exit_code: int
+
+
+@dataclass(frozen=True)
 class Swept:
     """Nothing that the cycle's ranks started is alive any more."""
 
@@ -101,6 +132,9 @@ Event = (
     | MonitorExited
     | ControlRequested
     | SignalArrived
+    | StartAsked
+    | StopAsked
+    | Dismissed
     | Swept
     | TimePassed
 )
@@ -160,6 +194,14 @@ class Explain:
 
 
 @dataclass(frozen=True)
+class CycleOver:
+    """Nothing of the cycle is alive on this node; what follows is decided elsewhere."""
+
+    cycle: int
+    succeeded: bool
+
+
+@dataclass(frozen=True)
 class Note:
     """Something a person should read."""
 
@@ -194,6 +236,7 @@ Effect = (
     | StartMonitor
     | FailureSeen
     | Explain
+    | CycleOver
     | Note
     | Finish
 )
@@ -202,7 +245,7 @@ Effect = (
 class Phase(enum.Enum):
     """Where a node is in its life; see the picture in the module's docstring."""
 
-    NEW = "new"
+    IDLE = "idle"
     RUNNING = "running"
     STOPPING = "stopping"
     SWEEPING = "sweeping"
@@ -219,6 +262,7 @@ class Node:
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped for a restart.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
+        alone: No other launcher takes part in the job.
     """
 
     nproc: int
@@ -226,8 +270,9 @@ class Node:
     stop_grace_s: float = 15.0
     signal_grace_s: float = 1800.0
     report_in_s: float | None = None
+    alone: bool = True
 
-    phase: Phase = field(default=Phase.NEW, init=False)
+    phase: Phase = field(default=Phase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
     alive: set[int] = field(default_factory=set, init=False)
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
@@ -258,7 +303,18 @@ class Node:
             return effects
         match event:
             case Begin():
-                self._start_cycle(now, effects)
+                if self.alone:
+                    self._start_cycle(self.cycle + 1, now, effects)
+            case StartAsked(cycle):
+                if self.phase is Phase.IDLE:
+                    self._start_cycle(cycle, now, effects)
+            case StopAsked(at_once):
+                self._on_stop_asked(now, effects, at_once=at_once)
+            case Dismissed(end, exit_code):
+                if self.phase is Phase.IDLE:
+                    if self._failed and exit_code:
+                        effects.append(Explain(self.cycle, will_restart=False))
+                    self._finish(end, exit_code, effects)
             case WorkerExited(local_rank, exit_code):
                 self._on_exit(local_rank, exit_code, now, effects)
             case RankReportedIn():
@@ -287,14 +343,15 @@ class Node:
         return effects
 
     # ------------------------------------------------------------ inside
-    def _start_cycle(self, now: float, effects: list[Effect]) -> None:
+    def _start_cycle(self, cycle: int, now: float, effects: list[Effect]) -> None:
+        first = self.cycle < 0
         self.phase = Phase.RUNNING
-        self.cycle += 1
+        self.cycle = cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
         self._failed = False
         self._will_restart = False
-        if self.cycle == 0 and self.report_in_s is not None:
+        if first and self.report_in_s is not None:
             self._report_in_by = now + self.report_in_s
         effects.append(StartCycle(self.cycle))
 
@@ -303,25 +360,35 @@ class Node:
             return
         self.alive.discard(local_rank)
         self._exit_codes[local_rank] = exit_code
-        if self.phase is Phase.RUNNING and exit_code != 0:
+        if self.phase is Phase.RUNNING and exit_code != 0 and not self._failed:
             self._failed = True
-            self._will_restart = self.restarts.take(now)
-            self.phase = Phase.STOPPING
-            if self.alive:
-                effects.append(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
-                self._kill_at = now + self.stop_grace_s
+            if self.alone:
+                self._will_restart = self.restarts.take(now)
+                self._stop(now, effects)
             effects.append(FailureSeen(local_rank, self._will_restart))
         if not self.alive:
             self._sweep(now, effects)
+
+    def _stop(self, now: float, effects: list[Effect]) -> None:
+        self.phase = Phase.STOPPING
+        if self.alive:
+            effects.append(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
+            self._kill_at = now + self.stop_grace_s
+
+    def _on_stop_asked(self, now: float, effects: list[Effect], *, at_once: bool) -> None:
+        if self.phase is Phase.RUNNING:
+            self._stop(now, effects)
+        if at_once and self.phase is Phase.STOPPING and self._give_up_at is None:
+            self._kill_at = now
 
     def _on_signal(self, signum: int, now: float, effects: list[Effect]) -> None:
         self._signalled = True
         self._will_restart = False
         if signum == SIGINT:
             self._interrupts += 1
-        if self.phase is Phase.NEW:
-            self.phase = Phase.SWEEPING
-            self._cycle_over(now, effects)
+        if self.phase is Phase.IDLE:
+            if self.alone:
+                self._finish(End.SIGNALLED, 1, effects)
             return
         if not self.alive:
             return  # sweeping: ends in a moment anyway
@@ -377,7 +444,7 @@ class Node:
                     "look at its storage, network and GPU drivers, and probably a reboot",
                 )
             )
-            self._finish(End.STUCK, effects)
+            self._finish(End.STUCK, 1, effects)
         if self._sweep_until is not None and now >= self._sweep_until:
             effects.append(
                 Note(
@@ -400,7 +467,11 @@ class Node:
     def _cycle_over(self, now: float, effects: list[Effect]) -> None:
         """Nothing of the cycle is alive: requests take effect, then the next cycle or the end."""
         self._sweep_until = None
+        self.phase = Phase.IDLE
         succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
+        if not self.alone:
+            effects.append(CycleOver(self.cycle, succeeded))
+            return
         actions = {request.action for request in self._requests}
         self._requests.clear()
         failed, failed_cycle = self._failed, self.cycle
@@ -416,13 +487,13 @@ class Node:
         elif not self._will_restart:
             end = End.FAILED
         if end is None:  # the ranks first: nothing on the way to their start waits for words
-            self._start_cycle(now, effects)
+            self._start_cycle(self.cycle + 1, now, effects)
         if failed:
             effects.append(Explain(failed_cycle, will_restart=end is None))
         if end is not None:
-            self._finish(end, effects)
+            self._finish(end, 0 if end in (End.SUCCEEDED, End.EXCLUDED) else 1, effects)
 
-    def _finish(self, end: End, effects: list[Effect]) -> None:
+    def _finish(self, end: End, exit_code: int, effects: list[Effect]) -> None:
         self.phase = Phase.DONE
         self._kill_at = self._give_up_at = self._sweep_until = self._report_in_by = None
-        effects.append(Finish(end, 0 if end in (End.SUCCEEDED, End.EXCLUDED) else 1))
+        effects.append(Finish(end, exit_code))
