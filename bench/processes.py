@@ -66,7 +66,7 @@ class Launch:
         self._console = folder / "console"
         known = ("PET_", "TORCHELASTIC_", "FT_", "HOLDFAST_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(known)}
-        command = [*COMMANDS[kind], *arguments, str(script)]
+        command = [*COMMANDS[kind], "--log-dir=logs", *arguments, str(script)]
         with self._console.open("wb") as console:
             self.started_at = time.monotonic()
             self.process = subprocess.Popen(

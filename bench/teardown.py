@@ -14,6 +14,7 @@ import time
 from bench.figures import Bar, Report
 from bench.memory import _monitors_of
 from bench.processes import HOLDFAST, TORCHRUN, Launch, launch
+from holdfast.host import run_dirs
 
 KILLS = 8
 RANKS = 2
@@ -90,6 +91,7 @@ def measure(kills: int = KILLS) -> Report:
             gone_ms, left_over, ours = _kill_launcher(launched, GONE_BOUND_S)
             gone.append(gone_ms)
             left.append(left_over)
+    run_dirs.remove_orphaned_runtime_dirs()  # as the next launcher would
     with launch(TORCHRUN, _SCRIPT, f"--nproc-per-node={RANKS}") as launched:
         _, theirs_left, theirs = _kill_launcher(launched, LEFTOVERS_AFTER_S)
 
