@@ -22,7 +22,7 @@ from holdfast.fault_tolerance import (
     WorkloadAction,
     WorkloadControlRequest,
 )
-from holdfast.fault_tolerance import rank_monitor_client as client_module
+from holdfast.fault_tolerance import monitor_link as link_module
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.host.proc import process_state, start_ticks
 from holdfast.wire import page as layout
@@ -191,7 +191,7 @@ def test_shutdown_disarms_first_and_says_bye(monitor, client) -> None:
 
 def test_shutdown_never_raises(monitor, client, monkeypatch) -> None:
     """Not when the monitor is silent, and not when it is gone."""
-    monkeypatch.setattr(client_module, "_BYE_S", 0.01)
+    monkeypatch.setattr(link_module, "_BYE_S", 0.01)
     monitor.reply["bye"] = "silence"
     client.shutdown_workload_monitoring()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+
+from holdfast.wire import page as layout
 
 _MEGATRON = "megatron.training.global_vars"
 
@@ -28,3 +31,26 @@ def current_iteration() -> tuple[str, int] | None:
         if isinstance(iteration, int):
             return source, iteration
     return None
+
+
+def reporter(words: memoryview[float], num_warmup_iters: int) -> Callable[[], None] | None:
+    """What stores the iteration into a page, to be called now and then; ``None``: nobody counts.
+
+    Args:
+        words: Of the page.
+        num_warmup_iters: For how many iterations from the first the page says "warming up".
+    """
+    words[layout.ITERATION] = -1.0
+    words[layout.WARM_UNTIL] = 0.0
+    first: dict[str, int] = {}
+
+    def report() -> None:
+        current = current_iteration()
+        if current is None:
+            return
+        source, iteration = current
+        first.setdefault(source, iteration)
+        words[layout.WARM_UNTIL] = float(first[source] + num_warmup_iters)
+        words[layout.ITERATION] = float(iteration)
+
+    return report if is_reported() else None

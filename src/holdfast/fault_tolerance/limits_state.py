@@ -1,15 +1,18 @@
-"""Limits as plain data: what is saved with a checkpoint, and what goes to the monitor.
+"""The other forms of limits: saved with a checkpoint, sent to the monitor, written into the page.
 
-Pure: value types in, JSON-able mappings out, and back. ``None`` is "no limit" on both sides.
+Pure: value types in, JSON-able mappings (or words) out, and back. ``None`` is "no limit", and so is
+infinity in a page.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+from holdfast.wire import page as layout
 
 Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
 """What a saved state holds; ``None`` where it says nothing."""
@@ -193,3 +196,40 @@ def apply_raised(
             is_out_of_section_calculated=sections.is_out_of_section_calculated,
         ),
     )
+
+
+# ---------------------------------------------------------------------- into the page
+
+
+def store(
+    words: memoryview[float],
+    slots: Mapping[str, int],
+    heartbeats: HeartbeatTimeouts,
+    sections: SectionTimeouts,
+    before: LearnedBefore,
+) -> None:
+    """Write limits into a page; who reads meanwhile keeps the old ones.
+
+    Args:
+        words: Of the page.
+        slots: First word of each of its sections.
+        heartbeats: Limits.
+        sections: Limits.
+        before: What was learned in an earlier cycle.
+    """
+    version = int(words[layout.LIMITS_VERSION]) | 1
+    words[layout.LIMITS_VERSION] = float(version)
+    words[layout.LIMIT_INITIAL] = _word(heartbeats.initial)
+    words[layout.LIMIT_HEARTBEAT] = _word(heartbeats.subsequent)
+    words[layout.LIMIT_OUTSIDE] = _word(sections.out_of_section)
+    words[layout.LEARNED_HEARTBEAT] = float(before.is_heartbeat_learned(heartbeats))
+    words[layout.LEARNED_OUTSIDE] = float(before.is_outside_learned(sections))
+    learned = before.learned_sections(sections)
+    for name, slot in slots.items():
+        words[slot + layout.LIMIT] = _word(sections.section.get(name))
+        words[slot + layout.LEARNED] = float(name in learned)
+    words[layout.LIMITS_VERSION] = float(version + 1)
+
+
+def _word(limit_s: float | None) -> float:
+    return math.inf if limit_s is None else float(limit_s)

@@ -1,0 +1,41 @@
+"""A rank asks its launcher for something that takes effect at the next restart.
+
+The other end is ``control_endpoint.py``. One connection per request.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import RankMonitorClientError
+from holdfast.fault_tolerance.client_errors import raise_unreachable
+from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
+from holdfast.host import endpoint
+from holdfast.host.endpoint import EndpointError
+
+_ANSWER_S = 60.0
+_DESCRIPTION_CHARS_MAX = 1000
+
+
+def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequest) -> None:
+    """Ask the launcher that listens on ``path``, and wait for its ok.
+
+    Raises:
+        RankMonitorClientError: It refused or did not answer.
+    """
+    message = {
+        "op": "control",
+        "rank": info.global_rank,
+        "action": request.action.name,
+        "description": str(request.description)[:_DESCRIPTION_CHARS_MAX],
+    }
+    try:
+        connection = endpoint.connect(path, _ANSWER_S)
+        try:
+            answer = connection.request(message, _ANSWER_S)
+        finally:
+            connection.close()
+    except EndpointError as error:
+        raise_unreachable(info.global_rank, "launcher", error)
+    if answer.get("op") != "ok":
+        raise RankMonitorClientError(
+            f"rank {info.global_rank}: the launcher refused {request}: {answer.get('text', answer)}"
+        )

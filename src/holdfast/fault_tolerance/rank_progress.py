@@ -1,0 +1,283 @@
+"""What a rank shows of itself: heartbeats and sections, as stores into its page.
+
+Here is every call of a training loop, so here cost counts: a heartbeat is a clock read and a store,
+an opened section two stores. No message is sent, nothing waits, whatever state the monitor is in.
+
+Mistakes (a section opened twice, or closed when it is not open) are found here, at once.
+
+Threads: everything may be called from several threads at once. Section clocks are kept by one
+re-entrant lock, heartbeats take none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from holdfast.core.learned import NEVER
+from holdfast.errors import RankMonitorClientError
+from holdfast.fault_tolerance.data import RankInfo
+from holdfast.fault_tolerance.section import Section
+from holdfast.host.clock import monotonic
+from holdfast.wire import page as layout
+from holdfast.wire.page import (
+    HEARTBEAT_AT,
+    LONGEST,
+    LONGEST_GAP,
+    LONGEST_OUTSIDE,
+    OUTSIDE_SINCE,
+)
+
+
+class _Clock:
+    """One section: where it is in the page, since when it is open (0.0: it is not)."""
+
+    __slots__ = ("longest_s", "opened_at", "slot")
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.opened_at = 0.0
+        self.longest_s = NEVER
+
+
+class RankProgress:
+    """The part of a client that a training loop calls.
+
+    Attributes:
+        logger: Told of sections that are not configured.
+        rank_info: Who this rank is; ``None`` where it has no page.
+    """
+
+    # What the hot paths read is found by position; the rest, and what callers add, by name.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_acquire",
+        "_clocks",
+        "_last_heartbeat",
+        "_lock",
+        "_longest_gap",
+        "_longest_outside",
+        "_n_open",
+        "_outside_since",
+        "_release",
+        "_report_iteration",
+        "_words",
+    )
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.rank_info: RankInfo | None = None
+        self._make_lock()
+        # The page is never unmapped by hand: another thread may be storing.
+        self._words: memoryview[float] | None = None  # None: not initialised
+        self._clocks: dict[str, _Clock] = {}
+        self._n_open = 0
+        self._outside_since = 0.0
+        self._longest_outside = NEVER
+        self._last_heartbeat = 0.0
+        self._longest_gap = NEVER
+        self._report_iteration: Callable[[], None] | None = None
+        self._disarmed = False  # in a forked child, which must not speak for the rank
+        self._sections: dict[str, Section] = {}
+        self._warned: set[str] = set()
+
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
+
+    def _start(self, words: memoryview[float], slots: Mapping[str, int]) -> None:
+        """Nothing is open, nothing was measured; the last store arms the page.
+
+        Args:
+            words: Of the page, complete but for what is stored here.
+            slots: First word of each section.
+        """
+        self._clocks = {name: _Clock(slot) for name, slot in slots.items()}
+        for slot in slots.values():
+            words[slot] = 0.0
+            words[slot + LONGEST] = NEVER
+        for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE):
+            words[word] = NEVER
+        words[HEARTBEAT_AT] = 0.0
+        self._last_heartbeat = 0.0
+        self._longest_gap = self._longest_outside = NEVER
+        self._n_open = 0
+        words[OUTSIDE_SINCE] = words[layout.ARMED_AT] = self._outside_since = monotonic()
+        self._words = words
+
+    # ------------------------------------------------------------------ hot paths
+
+    def send_heartbeat(self) -> None:
+        """This rank is alive, and makes progress. Never blocks (P-1); about 0.1 microseconds.
+
+        Raises:
+            RankMonitorClientError: The client is not initialised.
+        """
+        words = self._words
+        if words is None:
+            self._refuse_uninitialised("send_heartbeat")
+            return
+        # Of two threads, the one that read the clock first may store last: off by microseconds.
+        now = monotonic()
+        words[HEARTBEAT_AT] = now
+        last = self._last_heartbeat
+        self._last_heartbeat = now
+        if now - last > self._longest_gap:
+            self._note_gap(words, last, now)
+
+    def _note_gap(self, words: memoryview[float], last: float, now: float) -> None:
+        if last:
+            self._longest_gap = words[LONGEST_GAP] = now - last
+        else:
+            words[layout.LONGEST_INITIAL] = now - words[layout.ARMED_AT]
+
+    # Signals and asynchronous exceptions are delivered at calls and loops only. So none comes
+    # between the first and the last store, where nothing is called, and page and clocks always
+    # agree. It may come right after the lock was taken, hence the bare "except". A "with" would
+    # need no such care, but with an RLock it costs three times as much as the rest of the method.
+
+    def start_section(self, section: str) -> None:
+        """Open a section; its clock runs until ``end_section``. Sections may nest and overlap.
+
+        Args:
+            section: A configured name (``rank_section_timeouts``); others are ignored, with one
+                warning each.
+
+        Raises:
+            RankMonitorClientError: Not initialised, or the section is open already.
+        """
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
+            words = self._words
+            clock = self._clocks.get(section)
+            if words is None or clock is None or clock.opened_at:
+                self._refuse_to_open(section)
+            else:
+                report = self._report_iteration
+                if report is not None:
+                    report()
+                now = monotonic()
+                words[clock.slot] = clock.opened_at = now
+                if not self._n_open:
+                    words[OUTSIDE_SINCE] = 0.0
+                    outside_s = now - self._outside_since
+                    if outside_s > self._longest_outside:
+                        words[LONGEST_OUTSIDE] = self._longest_outside = outside_s
+                self._n_open += 1
+        except BaseException:
+            self._let_go()
+            raise
+        release()
+
+    def end_section(self, section: str) -> None:
+        """Close a section.
+
+        Raises:
+            RankMonitorClientError: Not initialised, or the section is not open.
+        """
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
+            words = self._words
+            clock = self._clocks.get(section)
+            if words is None or clock is None or not clock.opened_at:
+                self._refuse_to_close(section)
+            else:
+                now = monotonic()
+                took_s = now - clock.opened_at
+                self._n_open -= 1
+                if not self._n_open:
+                    words[OUTSIDE_SINCE] = self._outside_since = now
+                words[clock.slot] = clock.opened_at = 0.0
+                if took_s > clock.longest_s:
+                    words[clock.slot + LONGEST] = clock.longest_s = took_s
+        except BaseException:
+            self._let_go()
+            raise
+        release()
+
+    def _let_go(self) -> None:
+        """Release the lock after an exception, unless that came before it was acquired."""
+        if self._lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as threading does
+            self._release()
+
+    def end_all_sections(self) -> None:
+        """Close every open section; nothing happens where none is.
+
+        Raises:
+            RankMonitorClientError: Not initialised.
+        """
+        with self._lock:
+            if self._words is None:
+                self._refuse_uninitialised("end_all_sections")
+                return
+            for section in self._open_sections():
+                self.end_section(section)
+
+    def section(self, name: str) -> Section:
+        """A section as a context manager, to be made once and used often.
+
+        >>> step = client.section("step")  # doctest: +SKIP
+        >>> with step:  # doctest: +SKIP
+        ...     loss = train_step(batch)
+        """
+        try:
+            return self._sections[name]
+        except KeyError:
+            return self._sections.setdefault(name, Section(self, name))
+
+    def _is_open(self, section: str) -> bool:
+        clock = self._clocks.get(section)
+        return clock is not None and clock.opened_at > 0.0
+
+    def _open_sections(self) -> list[str]:
+        return sorted(name for name, clock in self._clocks.items() if clock.opened_at)
+
+    def _refuse_to_open(self, section: str) -> None:
+        if self._words is None:
+            self._refuse_uninitialised("start_section")
+        elif section not in self._clocks:
+            self._warn_unknown(section)
+        else:
+            age_s = monotonic() - self._clocks[section].opened_at
+            self._refuse(
+                f"section {section!r} is open already, since {age_s:.3f} s; end it "
+                "before starting it again (it goes on being timed from its first start)"
+            )
+
+    def _refuse_to_close(self, section: str) -> None:
+        if self._words is None:
+            self._refuse_uninitialised("end_section")
+        elif section not in self._clocks:
+            self._warn_unknown(section)
+        else:
+            self._refuse(
+                f"section {section!r} is not open; open are {self._open_sections() or 'none'}"
+            )
+
+    def _warn_unknown(self, section: str) -> None:
+        if section in self._warned:
+            return
+        self._warned.add(section)
+        self.logger.warning(
+            "section %r is not configured, so it is not monitored; configured are %s. To monitor "
+            "it, add it to rank_section_timeouts (--ft-rank-section-timeouts=%s:SECONDS,...)",
+            section,
+            sorted(self._clocks) or "none",
+            section,
+        )
+
+    def _refuse_uninitialised(self, method: str) -> None:
+        self._refuse(f"{method}() needs a monitor: call init_workload_monitoring() first")
+
+    def _refuse(self, text: str) -> None:
+        """Raise, unless this is a forked child: nobody there expects to be told anything."""
+        if not self._disarmed:
+            raise RankMonitorClientError(self._who() + text)
+
+    def _who(self) -> str:
+        return f"rank {self.rank_info.global_rank}: " if self.rank_info else ""
