@@ -774,7 +774,7 @@ def test_a_monitor_is_small_and_its_modules_are_few(start: Callable[..., Node]) 
     root = Path(endpoint.__file__).parents[2]
     code = (
         "import sys; sys.path.append(sys.argv[1]); import holdfast.fault_tolerance.monitor_main;"
-        "print(' '.join(sys.modules))"
+        "import holdfast.fault_tolerance.incident_case; print(' '.join(sys.modules))"
     )
     modules = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(root)],
