@@ -1,0 +1,636 @@
+"""Decide for all launchers of a job: who takes part in a cycle, when it is over, when the job is.
+
+Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock.
+
+             enough nodes have joined, nobody is waited for
+    FORMING ------------------------------------------------> RUNNING
+       ^  |                                                      |  |
+       |  | too few in time,         Stop: a node failed, was    |  | all succeeded,
+       |  | shutdown asked           lost, or one more can grow  |  | no restart left
+       |  +-------------+            the job                     |  |
+       +----------------|----------------------------------------+  |
+                        v                                           |
+                     ENDING <---------------------------------------+
+                        |  every living node has acknowledged, or linger_s is over
+                        v
+                     CLOSED
+
+A round is formed at the moment nothing is missing: the most nodes that the job can use, or after a
+failure all survivors. Whoever comes early, late or in surplus waits in one queue, in the order of
+joining; nobody who waits can close a round, and nobody who dies can keep one open for longer than
+``silence_s``. A node that is gone stays gone: what returns is another incarnation.
+
+Duties of the caller:
+
+1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`;
+   else a leader that was asleep would bury those who spoke meanwhile.
+2. Publish decisions in order, each before the next event is handled.
+3. Come back at :meth:`Leader.next_deadline`.
+
+Invariants: R-1 one round per cycle and one owner per group rank; no round while a survivor of the
+last cycle may still have ranks. B-1 restarts never exceed the budget, for the whole job. R-2 after
+a Stop comes exactly one Round or End, in bounded time.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign
+from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.budget import Budget
+from holdfast.core.membership import (
+    SHUTDOWN,
+    Beat,
+    Control,
+    Decision,
+    End,
+    Join,
+    LeaderBeat,
+    Leave,
+    LeaveWhy,
+    Message,
+    NodeState,
+    Outcome,
+    Pace,
+    Place,
+    Refused,
+    Round,
+    State,
+    Stop,
+)
+from holdfast.core.never import assert_never
+
+
+class RestartPolicy(enum.Enum):
+    """What makes everybody restart."""
+
+    ANY_FAILED = "any-failed"
+    """One failed rank anywhere."""
+    MIN_HEALTHY = "min-healthy"
+    """Fewer than MIN nodes that are healthy or have succeeded; lets in-process restart work."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a job asks of its leader. Times in seconds.
+
+    Attributes:
+        nodes: How many nodes have ranks, and which ranks.
+        max_restarts: How often the job may be started again after a failure, all nodes together.
+        restarts_period_s: The budget is per any such period; None: for the whole life of the job.
+        first_last_call_s: Once MIN have joined for the first time, how long to wait for more.
+            torchrun's 30. At MAX nobody is waited for.
+        later_last_call_s: The same after a restart, once all survivors have joined again.
+        grow: Under any-failed, a node that joins while there are fewer than MAX stops the cycle so
+            that the next has it. Costs no restart of the budget: nothing failed. So that a node
+            that comes and goes can't keep the job from working, a cycle lives at least
+            ``grow_cooldown_s`` before it is stopped for growth.
+        backoff_s: Wait before the second of two failures in a row is restarted; doubles up to
+            ``backoff_max_s``. A cycle that lived for ``backoff_max_s`` ends the row. 0: never wait.
+        max_no_progress_cycles: Give up after so many failed cycles in a row that did not advance
+            the checkpoint by ``min_progress_iterations``; 0: never. Needs :class:`IterationRead`.
+        no_restart_exit_code: Tells whatever restarts the launcher that it should not.
+        linger_s: At the end, how long to wait for acknowledgements: long enough to stop ranks.
+    """
+
+    nodes: NodePolicy
+    restart: RestartPolicy = RestartPolicy.ANY_FAILED
+    max_restarts: int = 0
+    restarts_period_s: float | None = None
+    first_last_call_s: float = 30.0
+    later_last_call_s: float = 0.0
+    grow: bool = True
+    grow_cooldown_s: float = 30.0
+    backoff_s: float = 0.0
+    backoff_max_s: float = 300.0
+    max_no_progress_cycles: int = 2
+    min_progress_iterations: int = 1
+    no_restart_exit_code: int = 93
+    linger_s: float = 60.0
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class Begin:
+    """The leader is in charge; the time for the first round starts."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message has come up."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class IterationRead:
+    """The job's last checkpoint is of this iteration; told before a failure is handed over."""
+
+    iteration: int
+
+
+@dataclass(frozen=True)
+class Abdicate:
+    """The launcher that the leader lives in must go: the job ends, as nobody can take over."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Nothing happened but time."""
+
+
+Event = Begin | Arrived | IterationRead | Abdicate | TimePassed
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class Publish:
+    """Append to the log that every launcher reads."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person should read."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """The job is over and nobody needs the store any more; ``missing``: did not acknowledge."""
+
+    missing: tuple[str, ...] = ()
+
+
+Effect = Publish | Note | Close
+
+
+class Phase(enum.Enum):
+    """Where a job is in its life; see the picture in the module's docstring."""
+
+    NEW = "new"
+    FORMING = "forming"
+    RUNNING = "running"
+    ENDING = "ending"
+    CLOSED = "closed"
+
+
+@dataclass
+class Leader:
+    """The one who decides for a job; lives in one of its launchers.
+
+    Args:
+        rules: What the job asks for.
+        pace: How long silence may last.
+    """
+
+    rules: Rules
+    pace: Pace = field(default_factory=Pace)
+
+    phase: Phase = field(default=Phase.NEW, init=False)
+    cycle: int = field(default=-1, init=False)
+    restarts_used: int = field(default=0, init=False)
+    end: End | None = field(default=None, init=False)
+
+    # who is there
+    _alive: dict[str, NodeDesc] = field(default_factory=dict, init=False)
+    _heard: OrderedDict[str, float] = field(default_factory=OrderedDict, init=False)
+    _gone: dict[str, str] = field(default_factory=dict, init=False)
+    _told_gone: set[str] = field(default_factory=set, init=False)
+    _ready: dict[str, None] = field(default_factory=dict, init=False)
+    _ports: dict[str, int] = field(default_factory=dict, init=False)
+    _joined: int = field(default=0, init=False)
+    _joined_at: dict[str, float] = field(default_factory=dict, init=False)
+    _ranks: dict[str, int] = field(default_factory=dict, init=False)
+    # the cycle that forms
+    _awaited: set[str] = field(default_factory=set, init=False)
+    _earliest_at: float = field(default=0.0, init=False)
+    _join_by: float = field(default=0.0, init=False)
+    _last_call_until: float | None = field(default=None, init=False)
+    _form_at: float | None = field(default=None, init=False)
+    _why_not: str = field(default="", init=False)
+    _hopeless: bool = field(default=False, init=False)
+    _unheard: dict[str, float] = field(default_factory=dict, init=False)
+    _said: set[str] = field(default_factory=set, init=False)
+    # the cycle that runs
+    _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
+    _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
+    _started_at: float = field(default=0.0, init=False)
+    _grow_at: float | None = field(default=None, init=False)
+    _newcomer: str = field(default="", init=False)
+    # the job
+    _failures_in_row: int = field(default=0, init=False)
+    _idle_cycles: int = field(default=0, init=False)
+    _iteration: int | None = field(default=None, init=False)
+    _iteration_at_start: int | None = field(default=None, init=False)
+    _close_by: float = field(default=0.0, init=False)
+    _beat_at: float = field(default=0.0, init=False)
+    _effects: list[Effect] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(self.rules.max_restarts, self.rules.restarts_period_s)
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        if self.phase in (Phase.NEW, Phase.CLOSED):
+            return None
+        at = self._beat_at
+        if self._heard:
+            at = min(at, next(iter(self._heard.values())) + self.pace.silence_s)
+        if self.phase is Phase.FORMING:
+            at = min(at, self._join_by)
+            if self._form_at is not None:
+                at = min(at, self._form_at)
+        elif self.phase is Phase.RUNNING and self._grow_at is not None:
+            at = min(at, self._grow_at)
+        elif self.phase is Phase.ENDING:
+            at = min(at, self._close_by)
+        return at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        self._effects = []
+        if self.phase is Phase.CLOSED:
+            return self._effects
+        match event:
+            case Begin():
+                self._begin(now)
+            case Arrived(message):
+                self._on_message(message, now)
+            case IterationRead(iteration):
+                self._iteration = iteration
+            case Abdicate(why):
+                self._end(Outcome.FAILED, 1, f"the launcher that led the job left: {why}", now)
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now)
+        return self._effects
+
+    # ------------------------------------------------------------ who is there
+    def _on_message(self, message: Message, now: float) -> None:
+        node = message.node
+        if node in self._gone:
+            self._on_word_from_the_gone(message)
+            return
+        if node in self._alive:
+            self._heard[node] = now
+            self._heard.move_to_end(node)
+        elif not isinstance(message, Join):
+            return  # overtook its sender's join, or its sender is nobody
+        match message:
+            case Join():
+                self._on_join(message, now)
+            case State():
+                self._on_state(message, now)
+            case Leave(why=why, text=text):
+                self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
+            case Control(action=action, rank=rank, text=text):
+                if action == SHUTDOWN:
+                    cause = f"rank {rank} on {node} asked to shut the workload down: {text}"
+                    self._end(Outcome.SHUT_DOWN, 1, cause, now)
+            case Beat():
+                pass
+            case _:
+                assert_never(message)
+
+    def _on_word_from_the_gone(self, message: Message) -> None:
+        """It lives after all, but its place may be another's by now: tell it, once."""
+        if message.node not in self._told_gone and not isinstance(message, Leave):
+            self._told_gone.add(message.node)
+            self._publish(Refused(message.node, self._gone[message.node]))
+
+    def _on_join(self, join: Join, now: float) -> None:
+        node = join.node
+        known = self._alive.get(node)
+        if known is None:
+            self._joined += 1
+            self._heard[node] = self._joined_at[node] = now
+        self._alive[node] = _node_desc(join, known.joined if known else self._joined)
+        self._ports[node] = join.desc.port
+        if self.phase is Phase.ENDING:
+            if known is None and self.end is not None:
+                self._publish(self.end)  # it may have started to read after the first
+            return
+        if self.phase is Phase.RUNNING and node in self._states:
+            return  # a late copy: whoever is active joins again only after a Stop
+        if node in self._awaited:
+            if join.have_cycle < self.cycle:
+                return  # a late copy of its join for an earlier cycle
+            self._awaited.discard(node)
+        self._ready[node] = None
+        self._hopeless = False
+        if self.phase is Phase.RUNNING and known is None:
+            self._consider_growing(node)
+
+    def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
+        """``node`` is out of the job, by its own word (``told``) or by its silence."""
+        del self._alive[node], self._heard[node], self._joined_at[node], self._ports[node]
+        self._ready.pop(node, None)
+        self._hopeless = False
+        self._awaited.discard(node)
+        self._gone[node] = why
+        if told:
+            self._told_gone.add(node)
+        if not (told and why == LeaveWhy.FINISHED.value):
+            self._note("warning", f"{node} is gone ({why})")
+        if self.phase is Phase.RUNNING and node in self._states:
+            if self._states[node] is NodeState.SUCCEEDED:
+                return  # its work in this cycle is done
+            self._set_state(node, None)
+            self._judge(f"{node} is gone ({why})", node, now)
+
+    # ------------------------------------------------------------ a cycle forms
+    def _begin(self, now: float) -> None:
+        self.phase = Phase.FORMING
+        self._beat_at = now
+        self._open(now)
+
+    def _open(self, earliest_at: float) -> None:
+        self._earliest_at = earliest_at
+        self._join_by = earliest_at + self.pace.join_timeout_s
+        self._last_call_until = None
+        self._why_not = ""
+        self._hopeless = False
+
+    def _try_to_form(self, now: float) -> None:
+        """Form the round if nothing is missing, or say when it can be."""
+        self._form_at = None
+        late = now >= self._join_by
+        if late:
+            for node in sorted(self._awaited):
+                limit = f"{self.pace.join_timeout_s:g} s"
+                self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
+        if self._awaited:
+            return
+        if len(self._ready) < self.rules.nodes.min_nodes:
+            self._last_call_until = None
+        else:
+            if self._last_call_until is None:
+                first = self.cycle < 0
+                self._last_call_until = now + (
+                    self.rules.first_last_call_s if first else self.rules.later_last_call_s
+                )
+            at = self._earliest_at
+            if len(self._ready) < self.rules.nodes.wanted:
+                at = max(at, self._last_call_until)
+            if now < at and not late:
+                self._form_at = at
+                return
+            self._form(now)
+        if late and self.phase is Phase.FORMING:
+            cause = (
+                f"{len(self._ready)} of {self.rules.nodes.min_nodes} nodes joined within "
+                f"{self.pace.join_timeout_s:g} s"
+            )
+            self._end(
+                Outcome.FAILED, 1, f"{cause}: {self._why_not}" if self._why_not else cause, now
+            )
+
+    def _form(self, now: float) -> None:
+        assignment = self._assign(now)
+        if assignment is None:
+            return
+        self.cycle += 1
+        self.phase = Phase.RUNNING
+        places = []
+        for place in assignment.places:
+            del self._ready[place.node]
+            addr = self._alive[place.node].addr
+            places.append(Place(place.node, place.group_rank, place.nproc, place.rank_offset, addr))
+        self._ranks = assignment.group_ranks
+        self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
+        self._tally = Counter({NodeState.HEALTHY: len(places)})
+        self._started_at = now
+        self._grow_at = None
+        self._iteration_at_start = self._iteration
+        self._publish(
+            Round(
+                cycle=self.cycle,
+                places=tuple(places),
+                spares=assignment.spares,
+                world_size=assignment.world_size,
+                master_addr=places[0].addr,
+                master_port=self._ports[places[0].node],
+                restarts_used=self.restarts_used,
+            )
+        )
+        for note in assignment.notes:
+            if note not in self._said:
+                self._said.add(note)
+                self._note("info", note)
+
+    def _assign(self, now: float) -> Assignment | None:
+        """Ranks for those who are ready, less those who can't have any; None: not now."""
+        while not self._hopeless and not self._is_a_word_missing():
+            ready = [self._alive[node] for node in self._ready]
+            try:
+                return assign(ready, self.rules.nodes, self._ranks)
+            except AssignmentError as error:
+                self._why_not = str(error)
+                self._unheard = {}
+                refused = error.nodes
+                if error.problem == "duplicate infra rank":
+                    refused = self._later_claims(error.nodes)
+                for node in refused:
+                    self._refuse(node, str(error), now)
+                self._hopeless = not refused and not self._unheard
+        return None
+
+    def _later_claims(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Of nodes that claim one infra rank, in the order of joining, all but the first.
+
+        Unless the first has not spoken since the later one joined: then it may be what a launcher
+        that was started again has left of itself, and its next beat, or its silence, will tell. (A
+        message may be under way for one ``beat_s``, so that long after is not since.)
+        """
+        owners: dict[int | None, str] = {}
+        later = []
+        for node in nodes:
+            owner = owners.setdefault(self._alive[node].infra_rank, node)
+            if owner == node:
+                continue
+            since = self._joined_at[node] + self.pace.beat_s
+            if self._heard[owner] > since:
+                later.append(node)
+            else:
+                self._unheard[owner] = since
+        return tuple(later)
+
+    def _is_a_word_missing(self) -> bool:
+        """Whether someone must speak, or fall silent, before the round can be formed."""
+        return any(self._heard.get(node, at + 1) <= at for node, at in self._unheard.items())
+
+    def _refuse(self, node: str, why: str, now: float) -> None:
+        self._publish(Refused(node, why))
+        self._lose(node, why, now, told=True)
+
+    # ------------------------------------------------------------ a cycle runs
+    def _on_state(self, message: State, now: float) -> None:
+        node, state = message.node, message.state
+        if self.phase is not Phase.RUNNING or message.cycle != self.cycle:
+            return
+        known = self._states.get(node)
+        if known is None or _SEVERITY[state] <= _SEVERITY[known]:
+            return  # not in this cycle, or overtaken by worse news
+        self._set_state(node, state)
+        self._judge(message.cause, node, now, may_restart=message.may_restart)
+
+    def _set_state(self, node: str, state: NodeState | None) -> None:
+        self._tally[self._states[node]] -= 1
+        self._tally[state] += 1
+        self._states[node] = state
+
+    def _judge(self, cause: str, node: str, now: float, *, may_restart: bool = True) -> None:
+        """One node's state changed: does the cycle go on?"""
+        succeeded = self._tally[NodeState.SUCCEEDED]
+        leaving = self._tally[NodeState.LEAVING]
+        running = self._tally[NodeState.HEALTHY] + leaving
+        if leaving and leaving + self._tally[None] == len(self._states):
+            return  # the whole job was told to end: let those who still save their work finish
+        if self.rules.restart is RestartPolicy.ANY_FAILED:
+            if succeeded == len(self._states):
+                self._end(Outcome.SUCCEEDED, 0, "all ranks succeeded", now)
+            elif succeeded + running < len(self._states):
+                self._restart(cause, node, now, may_restart=may_restart)
+        elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
+            self._end(Outcome.SUCCEEDED, 0, f"{succeeded} nodes succeeded", now)
+        elif running + succeeded < self.rules.nodes.min_nodes:
+            cause = (
+                f"{running + succeeded} nodes healthy or succeeded, at least "
+                f"{self.rules.nodes.min_nodes} needed; last: {cause}"
+            )
+            self._restart(cause, node, now, may_restart=may_restart)
+
+    def _restart(self, cause: str, node: str, now: float, *, may_restart: bool) -> None:
+        rules = self.rules
+        self._count_idle_cycle()
+        if not may_restart:
+            why = f"{cause}; a rank asked for no restart"
+            self._end(Outcome.FAILED, rules.no_restart_exit_code, why, now)
+        elif 0 < rules.max_no_progress_cycles <= self._idle_cycles:
+            why = f"{cause}; no progress in {self._idle_cycles} cycles in a row"
+            self._end(Outcome.FAILED, rules.no_restart_exit_code, why, now)
+        elif not self._budget.take(now):
+            own = rules.restart is RestartPolicy.MIN_HEALTHY
+            why = (
+                f"{cause}; all {rules.max_restarts} restarts are used"
+                if rules.max_restarts
+                else cause
+            )
+            self._end(Outcome.FAILED, None if own else 1, why, now)
+        else:
+            self.restarts_used += 1
+            if now - self._started_at >= rules.backoff_max_s:
+                self._failures_in_row = 0
+            self._failures_in_row += 1
+            wait_s = 0.0
+            if rules.backoff_s and self._failures_in_row > 1:
+                doublings = min(self._failures_in_row - 2, 32)
+                wait_s = min(rules.backoff_s * 2.0**doublings, rules.backoff_max_s)
+            self._stop(cause, node, earliest_at=now + wait_s)
+
+    def _count_idle_cycle(self) -> None:
+        """Has the failed cycle left a newer checkpoint behind than it found?"""
+        if self._iteration is None:
+            return  # nobody tells us: not counted
+        done = self._iteration - (self._iteration_at_start or 0)
+        idle = done < self.rules.min_progress_iterations
+        self._idle_cycles = self._idle_cycles + 1 if idle else 0
+
+    def _stop(self, cause: str, node: str, earliest_at: float) -> None:
+        self.phase = Phase.FORMING
+        self._publish(Stop(self.cycle, cause, node, self._budget.left))
+        self._awaited = {node for node in self._states if node in self._alive}
+        self._open(earliest_at)
+
+    def _consider_growing(self, newcomer: str) -> None:
+        if not self.rules.grow or self.rules.restart is not RestartPolicy.ANY_FAILED:
+            return
+        if len(self._states) < self.rules.nodes.wanted:
+            self._newcomer = newcomer
+            self._grow_at = self._started_at + self.rules.grow_cooldown_s
+
+    def _grow(self, now: float) -> None:
+        """Stop for the newcomers if there will be more ranks with them, and all is well."""
+        self._grow_at = None
+        if self._tally[NodeState.HEALTHY] < len(self._states) or not self._ready:
+            return
+        everyone = [self._alive[node] for node in (*self._states, *self._ready)]
+        try:
+            after = len(assign(everyone, self.rules.nodes, self._ranks).places)
+        except AssignmentError:
+            return  # said when it matters: when the next cycle forms
+        if after > len(self._states):
+            cause = f"{self._newcomer} joined: growing from {len(self._states)} to {after} nodes"
+            self._stop(cause, self._newcomer, earliest_at=now)
+
+    # ------------------------------------------------------------ the end, and time
+    def _end(self, outcome: Outcome, exit_code: int | None, cause: str, now: float) -> None:
+        if self.phase is Phase.ENDING:
+            return
+        self.phase = Phase.ENDING
+        self._close_by = now + self.rules.linger_s
+        self.end = End(outcome, exit_code, cause)
+        self._publish(self.end)
+
+    def _on_time(self, now: float) -> None:
+        while self._heard:
+            node, heard_at = next(iter(self._heard.items()))
+            if now < heard_at + self.pace.silence_s:
+                break
+            self._lose(node, f"silent for {now - heard_at:.1f} s", now, told=False)
+        if self.phase is Phase.RUNNING and self._grow_at is not None and now >= self._grow_at:
+            self._grow(now)
+        if self.phase is Phase.FORMING:
+            self._try_to_form(now)
+        if self.phase is Phase.ENDING and (not self._alive or now >= self._close_by):
+            self.phase = Phase.CLOSED
+            self._effects.append(Close(tuple(self._alive)))
+            return
+        if any(isinstance(effect, Publish) for effect in self._effects):
+            self._beat_at = now + self.pace.beat_s
+        elif self.phase is not Phase.NEW and now >= self._beat_at:
+            self._publish(LeaderBeat())
+            self._beat_at = now + self.pace.beat_s
+
+    def _publish(self, decision: Decision) -> None:
+        self._effects.append(Publish(decision))
+
+    def _note(self, level: str, text: str) -> None:
+        self._effects.append(Note(level, text))
+
+
+_SEVERITY = {
+    NodeState.HEALTHY: 0,
+    NodeState.LEAVING: 1,
+    NodeState.UNHEALTHY: 2,
+    NodeState.FAILED: 3,
+    NodeState.SUCCEEDED: 4,
+}
+"""States of a node only ever get worse within a cycle, except that all may end well."""
+
+
+def _node_desc(join: Join, joined: int) -> NodeDesc:
+    desc = join.desc
+    return NodeDesc(
+        id=join.node,
+        addr=desc.addr,
+        pid=desc.pid,
+        nproc=desc.nproc,
+        joined=joined,
+        hostname=desc.hostname,
+        infra_rank=desc.infra_rank,
+        infra_is_place=desc.infra_is_place,
+        domain=desc.domain,
+    )

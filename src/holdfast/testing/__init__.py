@@ -1,0 +1,42 @@
+"""Test what survives failures without waiting for them: a virtual clock and a seeded simulator.
+
+Public. ``python -m holdfast.testing.simulate --help`` runs the simulator from a shell.
+"""
+
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.scenario import (
+    Ask,
+    Crash,
+    Cut,
+    Fault,
+    Network,
+    Pause,
+    RankFails,
+    Return,
+    Scenario,
+    Sick,
+    Signal,
+    Stuck,
+    random_scenario,
+)
+from holdfast.testing.simulation import Result, Simulation, Violation
+
+__all__ = [
+    "Ask",
+    "Crash",
+    "Cut",
+    "Fault",
+    "Network",
+    "Pause",
+    "RankFails",
+    "Result",
+    "Return",
+    "Scenario",
+    "Sick",
+    "Signal",
+    "Simulation",
+    "Stuck",
+    "Violation",
+    "VirtualClock",
+    "random_scenario",
+]

@@ -1,0 +1,251 @@
+"""What happens to a simulated job: its launchers, its network, and what goes wrong, when.
+
+A scenario is data: it can be written by hand, or drawn from a seed (:func:`random_scenario`), which
+gives the same one every time. Times are seconds of virtual time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.leader import RestartPolicy, Rules
+from holdfast.core.membership import EXCLUDE, SHUTDOWN, Pace
+
+
+@dataclass(frozen=True)
+class Network:
+    """How messages travel between launchers and the store. Nothing is lost, but see Crash.
+
+    Attributes:
+        delay_s: Shortest and longest way; drawn for each message, so that they overtake each other.
+        spike: Probability that a message takes up to ``spike_s`` instead.
+        duplicate: Probability that a launcher sends a message again, up to a minute later, unsure
+            whether it got through.
+    """
+
+    delay_s: tuple[float, float] = (0.0005, 0.01)
+    spike: float = 0.0
+    spike_s: float = 1.0
+    duplicate: float = 0.0
+
+
+# ---------------------------------------------------------------- what goes wrong
+@dataclass(frozen=True)
+class RankFails:
+    """A rank of this host exits, if it runs. ``every``: all of them. ``may_restart``: see State."""
+
+    at: float
+    host: int
+    every: bool = False
+    may_restart: bool = True
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The launcher is gone without a word; its ranks follow in a moment.
+
+    Half of its messages that are still on their way are lost.
+    """
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class Return:
+    """A new launcher is started on this host, if none lives there."""
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Nothing gets from or to this host for a while; what is under way arrives afterwards."""
+
+    at: float
+    host: int
+    for_s: float
+    up: bool = True
+    down: bool = True
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The launcher gets no processor for a while (stopped, swapped out); its ranks do."""
+
+    at: float
+    host: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A rank of this host asks its launcher for ``action``, then fails."""
+
+    at: float
+    host: int
+    action: str
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The launcher is sent SIGTERM; its ranks take ``grace_s`` to end, well or not."""
+
+    at: float
+    host: int
+    grace_s: float
+    well: bool
+
+
+@dataclass(frozen=True)
+class Sick:
+    """The next health check of this host finds a fault."""
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """The ranks that run on this host now cannot be killed."""
+
+    at: float
+    host: int
+
+
+Fault = RankFails | Crash | Return | Cut | Pause | Ask | Signal | Sick | Stuck
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One job and its troubles. The leader lives in the launcher of host 0.
+
+    Attributes:
+        hosts: Launchers, each on a host of its own.
+        starts_at: When each of them starts; missing ones at 0.
+        work_s: How long the ranks of a cycle take to succeed, if nothing happens.
+        cascade: Probability that a rank fails because one of another host has.
+        slow_stop: Probability that ranks take all of their grace to stop.
+        infra_ranks: Hosts are numbered by the infrastructure.
+        codec: Every message travels as JSON.
+    """
+
+    hosts: int
+    rules: Rules
+    pace: Pace = field(default_factory=lambda: Pace(join_timeout_s=120.0))
+    network: Network = field(default_factory=Network)
+    faults: tuple[Fault, ...] = ()
+    starts_at: tuple[float, ...] = ()
+    work_s: float = 20.0
+    cascade: float = 0.0
+    slow_stop: float = 0.0
+    infra_ranks: bool = False
+    codec: bool = False
+
+    @property
+    def troubled_until(self) -> float:
+        """After this instant nothing goes wrong any more."""
+        ends = [
+            fault.at + getattr(fault, "for_s", getattr(fault, "grace_s", 0.0))
+            for fault in self.faults
+        ]
+        return max([*ends, *self.starts_at], default=0.0)
+
+    @property
+    def over_by(self) -> float:
+        """By when the job must be over for all: a generous bound of what can follow each other."""
+        rules, pace = self.rules, self.pace
+        longest_cycle_s = self.work_s * 1.2 + rules.grow_cooldown_s
+        longest_gap_s = (
+            pace.silence_s
+            + 50.0
+            + pace.join_timeout_s
+            + rules.backoff_max_s * bool(rules.backoff_s)
+        )
+        # A restart for each that is left, a growth for each host, and the end.
+        restarts = rules.max_restarts if rules.restarts_period_s is None else 2 * rules.max_restarts
+        cycles = restarts + self.hosts + 2
+        bound_s = min(cycles, 40) * (longest_cycle_s + longest_gap_s) + rules.linger_s
+        return self.troubled_until + bound_s
+
+
+def random_scenario(seed: int, hosts: int = 8) -> Scenario:
+    """A job of ``hosts`` launchers with two or more faults, drawn from ``seed``."""
+    rng = random.Random(seed)  # noqa: S311 - repeatable is the point
+    least = rng.randint(1, hosts)
+    most = rng.randint(least, hosts)
+    numbered = rng.random() < 0.3
+    rules = Rules(
+        nodes=NodePolicy(
+            least, most, use_infra_group_rank=numbered, active=rng.choice(("max", "max", "min"))
+        ),
+        restart=rng.choice((RestartPolicy.ANY_FAILED,) * 3 + (RestartPolicy.MIN_HEALTHY,)),
+        max_restarts=rng.choice((0, 1, 2, 3, 10)),
+        restarts_period_s=rng.choice((None, None, 60.0)),
+        first_last_call_s=rng.choice((0.0, 2.0, 30.0)),
+        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
+        grow=rng.random() < 0.8,
+        grow_cooldown_s=rng.choice((0.0, 5.0, 30.0)),
+        backoff_s=rng.choice((0.0, 0.0, 4.0)),
+        backoff_max_s=20.0,
+    )
+    network = Network(
+        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
+        spike=rng.choice((0.0, 0.02)),
+        duplicate=rng.choice((0.0, 0.05)),
+    )
+    starts_at = tuple(
+        0.0 if rng.random() < 0.6 else rng.choice((rng.uniform(0, 1), rng.uniform(0, 60)))
+        for _host in range(hosts)
+    )
+    work_s = rng.choice((5.0, 20.0, 60.0))
+    faults: list[Fault] = []
+    start = max(starts_at) if rng.random() < 0.3 else 0.0
+    for _fault in range(rng.randint(2, 8)):
+        # Faults like company: the second often comes while the first is being dealt with.
+        close = bool(faults) and rng.random() < 0.6
+        at = faults[-1].at + rng.uniform(0, 0.5) if close else start + rng.uniform(0, work_s)
+        faults += _random_faults(rng, hosts, at)
+    return Scenario(
+        hosts=hosts,
+        rules=rules,
+        network=network,
+        faults=tuple(faults),
+        starts_at=starts_at,
+        work_s=work_s,
+        cascade=rng.choice((0.0, 0.3, 1.0)),
+        slow_stop=rng.choice((0.0, 0.1)),
+        infra_ranks=numbered,
+        codec=rng.random() < 0.1,
+    )
+
+
+def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
+    host = rng.randrange(hosts)
+    if host == 0 and rng.random() < 0.7:
+        host = rng.randrange(hosts)  # without its leader a job is over: have more of the rest
+    kind = rng.randrange(100)
+    if kind < 30:
+        return [RankFails(at, host, every=rng.random() < 0.5, may_restart=rng.random() < 0.95)]
+    if kind < 55:
+        crash = Crash(at, host)
+        comes_back = rng.random() < 0.6
+        return [crash, Return(at + rng.choice((0.1, 5.0, 30.0)), host)] if comes_back else [crash]
+    if kind < 70:
+        both = rng.random() < 0.7
+        up = both or rng.random() < 0.5
+        return [Cut(at, host, rng.choice((0.5, 9.0, 14.0, 40.0)), up=up, down=both or not up)]
+    if kind < 78:
+        return [Pause(at, host, rng.choice((2.0, 12.0, 40.0)))]
+    if kind < 84:
+        return [Ask(at, host, EXCLUDE)]
+    if kind < 87:
+        return [Ask(at, host, SHUTDOWN)]
+    if kind < 93:
+        return [Signal(at, host, rng.choice((0.1, 20.0)), well=rng.random() < 0.5)]
+    if kind < 97:
+        return [Sick(at, host)]
+    return [Stuck(at, host)]

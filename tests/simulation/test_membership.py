@@ -1,0 +1,225 @@
+"""Simulated jobs, checked at every step: fresh seeds each run, and every place to crash."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, product
+
+import pytest
+
+from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.leader import Effect, Event, Leader, RestartPolicy, Rules
+from holdfast.core.membership import Outcome, Pace
+from holdfast.testing import (
+    Crash,
+    Network,
+    Pause,
+    RankFails,
+    Result,
+    Return,
+    Scenario,
+    Simulation,
+    Violation,
+    random_scenario,
+)
+from holdfast.testing.simulate import main, one_restart
+
+FRESH = random.SystemRandom()
+SEEDS = 300
+
+
+def run(scenario: Scenario, seed: int = 0, crash_after: tuple[tuple[int, int], ...] = ()) -> Result:
+    """Run it; when a promise is broken, say so with the history that led there."""
+    try:
+        return Simulation(scenario, seed, crash_after).run()
+    except Violation as violation:
+        again = Simulation(scenario, seed, crash_after, trace=True)
+        with pytest.raises(Violation):
+            again.run()
+        history = "\n".join(again.transcript)
+        pytest.fail(f"{scenario}\ncrash after {crash_after}\n{history}\n{violation}", pytrace=False)
+
+
+def test_no_history_breaks_a_promise() -> None:
+    """R-1, R-2, B-1, K-1 hold in jobs of 8 nodes with several faults at once, whatever the seed."""
+    first = FRESH.randrange(2**31)
+    for seed in range(first, first + SEEDS):
+        try:
+            run(random_scenario(seed), seed)
+        except pytest.fail.Exception as failure:
+            pytest.fail(f"{failure}\nmake sim SEED={seed}", pytrace=False)
+
+
+def test_a_history_can_be_repeated() -> None:
+    """The same seed gives the same steps, words and times."""
+    seed = FRESH.randrange(2**31)
+
+    def history() -> list[str]:
+        simulation = Simulation(random_scenario(seed), seed, trace=True)
+        simulation.run()
+        return simulation.transcript
+
+    assert history() == history(), f"seed {seed}"
+
+
+QUICK = Pace(silence_s=1.5, beat_s=0.3, fence_s=1.0, join_timeout_s=5.0)
+"""Little waiting, so that there are few steps and each of them matters."""
+CALM = Network(delay_s=(0.001, 0.003))
+
+
+def small(restart: RestartPolicy = RestartPolicy.ANY_FAILED, **options: object) -> Scenario:
+    """Two or three active nodes, one spare, one failure."""
+    rules = Rules(
+        NodePolicy(2, 3),
+        restart=restart,
+        max_restarts=3,
+        first_last_call_s=0.0,
+        grow_cooldown_s=0.1,
+        linger_s=3.0,
+    )
+    scenario = Scenario(
+        hosts=4,
+        rules=rules,
+        pace=QUICK,
+        network=CALM,
+        faults=(RankFails(0.2, 1, every=True), RankFails(0.2005, 2)),
+        work_s=0.7,
+    )
+    return replace(scenario, **options)  # type: ignore[arg-type]
+
+
+def steps_of(scenario: Scenario) -> int:
+    return run(scenario).steps
+
+
+@pytest.mark.parametrize("restart", list(RestartPolicy))
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_launcher_can_die_at_any_step(restart: RestartPolicy, comes_back: bool) -> None:
+    """Whichever launcher dies, after whichever step: nobody hangs, the rest goes on or ends."""
+    scenario = small(restart)
+    steps = steps_of(scenario)
+    if comes_back:
+        faults = (*scenario.faults, *(Return(0.5, host) for host in range(4)))
+        scenario = replace(scenario, faults=faults)
+    for step, host in product(range(1, steps + 1), range(4)):
+        result = run(scenario, step, ((step, host),))
+        if host != 0 and not comes_back and restart is RestartPolicy.ANY_FAILED:
+            # Three of four are left and two are enough: the job must not suffer.
+            assert result.end is not None
+            assert result.end.outcome is Outcome.SUCCEEDED
+
+
+def pairs(steps: int, hosts: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    for first, second in combinations_with_replacement(range(1, steps + 1), 2):
+        for one, other in product(range(1, hosts), repeat=2):
+            if one != other:
+                yield (first, one), (second, other)
+
+
+def test_two_launchers_can_die_at_any_two_steps() -> None:
+    """Every pair of launchers, after every pair of steps of a job of three nodes that restarts."""
+    scenario = small(hosts=3, faults=(RankFails(0.05, 1),), work_s=0.1)
+    rules = replace(scenario.rules, nodes=NodePolicy(1, 3))
+    scenario = replace(scenario, rules=rules)
+    for crashes in pairs(steps_of(scenario), 3):
+        result = run(scenario, crashes[0][0], crashes)
+        assert result.end is not None
+        assert result.end.outcome is Outcome.SUCCEEDED
+
+
+def test_a_leader_that_dies_leaves_nobody_behind() -> None:
+    """At any step, in silence or not: every other launcher ends its ranks and exits with 1."""
+    scenario = small()
+    for step in range(1, steps_of(scenario) + 1):
+        result = run(scenario, step, ((step, 0),))
+        if result.end is None:
+            assert set(result.exit_codes.values()) <= {1}
+
+
+def test_a_spare_takes_the_place_of_a_lost_node() -> None:
+    """Four of four wanted, the fifth waits; one dies, and four run again."""
+    rules = Rules(NodePolicy(4, 4), max_restarts=1)
+    scenario = Scenario(5, rules, faults=(Crash(5.0, 2),))
+
+    result = run(scenario)
+
+    assert result.end is not None
+    assert result.end.outcome is Outcome.SUCCEEDED
+    assert (result.cycles, result.restarts_used) == (2, 1)
+
+
+def test_a_leader_that_overslept_buries_nobody() -> None:
+    """A pause of the leader's launcher, one beat shorter than the fence, disturbs nobody."""
+    rules = Rules(NodePolicy(4, 4))
+    scenario = Scenario(4, rules, faults=(Pause(3.5, 0, 6.5),))
+
+    result = run(scenario)
+
+    assert (result.cycles, set(result.exit_codes.values())) == (1, {0})
+
+
+@pytest.mark.parametrize("nodes", [8, 100, 1000])
+def test_the_cost_of_a_restart_does_not_grow_with_the_job(nodes: int) -> None:
+    """A node sends one message and reads two decisions; the one that failed sends one more."""
+    ops = sorted(one_restart(nodes).restart_ops.values())
+
+    assert ops == [4] * nodes
+
+
+# ---------------------------------------------------------------- is it watching?
+@dataclass
+class ForgetsSurvivors(Leader):
+    """Forms the next round without waiting for the ranks of the last to be gone."""
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        self._awaited.clear()
+        return super().handle(event, now)
+
+
+@dataclass
+class CountsWrong(Leader):
+    """Has one restart more than it was given."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._budget.count += 1
+
+
+@dataclass
+class HearsNobody(Leader):
+    """Takes only the first word of a node for a sign of life."""
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        before = dict(self._heard)
+        effects = super().handle(event, now)
+        for node, heard_at in before.items():
+            if node in self._heard:
+                self._heard[node] = heard_at
+        return effects
+
+
+@pytest.mark.parametrize("broken", [ForgetsSurvivors, CountsWrong, HearsNobody])
+def test_the_simulator_finds_planted_bugs(broken: Callable[..., Leader]) -> None:
+    """Within a few dozen seeds."""
+    for seed in range(60):
+        scenario = random_scenario(seed)
+        simulation = Simulation(scenario, seed)
+        simulation.leader = broken(scenario.rules, scenario.pace)
+        try:
+            simulation.run()
+        except Violation:
+            return
+    pytest.fail("60 seeds, and nothing was found")
+
+
+# ---------------------------------------------------------------- the command
+def test_the_command_replays_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--seed`` prints the history, ``--seeds`` only its summary."""
+    assert main(["--seed", "1", "--nodes", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "-> join" in shown
+    assert "0 violations" in shown
+    assert main(["--seeds", "3", "--nodes", "3"]) == 0
+    assert "3 seeds from" in capsys.readouterr().out
