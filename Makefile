@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo test check unit bench soak clean
+.PHONY: help demo test check unit bench soak sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -35,6 +35,9 @@ bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON 
 
 soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
+
+sim: $(VENV)/.ready  ## 1000 simulated jobs with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
+	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs

@@ -1,0 +1,554 @@
+"""What the leader of a job decides, on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.leader import (
+    Abdicate,
+    Arrived,
+    Begin,
+    Close,
+    Effect,
+    Event,
+    IterationRead,
+    Leader,
+    Note,
+    Phase,
+    Publish,
+    RestartPolicy,
+    Rules,
+    TimePassed,
+)
+from holdfast.core.membership import (
+    SHUTDOWN,
+    Beat,
+    Control,
+    Decision,
+    Descriptor,
+    End,
+    Join,
+    LeaderBeat,
+    Leave,
+    LeaveWhy,
+    Message,
+    NodeState,
+    Outcome,
+    Pace,
+    Refused,
+    Round,
+    State,
+    Stop,
+)
+
+H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
+ANY, MIN = RestartPolicy.ANY_FAILED, RestartPolicy.MIN_HEALTHY
+
+
+def desc(node: str, **options: object) -> Descriptor:
+    number = int(node[1:2])
+    base = Descriptor(f"10.0.0.{number}", node, nproc=2, pid=number, port=29500 + number)
+    return replace(base, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class Job:
+    """A leader, and the nodes that it believes in because we speak for them."""
+
+    least: int = 2
+    most: int = 2
+    active: str = "max"
+    infra: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+    now: float = 0.0
+    mute: set[str] = field(default_factory=set)
+    nodes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rules = Rules(
+            NodePolicy(self.least, self.most, active=self.active, use_infra_group_rank=self.infra),  # type: ignore[arg-type]
+            **{"first_last_call_s": 0.0, **self.options},  # type: ignore[arg-type]
+        )
+        self.leader = Leader(rules, Pace())
+        assert self.decided(self.leader.handle(Begin(), self.now)) == []
+
+    def decided(self, effects: list[Effect]) -> list[Decision | Close]:
+        """Decisions without beats; notes are kept aside."""
+        self.notes += [effect.text for effect in effects if isinstance(effect, Note)]
+        found: list[Decision | Close] = []
+        for effect in effects:
+            if isinstance(effect, Publish) and not isinstance(effect.decision, LeaderBeat):
+                found.append(effect.decision)
+            elif isinstance(effect, Close):
+                found.append(effect)
+        return found
+
+    def tell(self, event: Event) -> list[Decision | Close]:
+        return self.decided(self.leader.handle(event, self.now))
+
+    def hear(self, *messages: Message) -> list[Decision | Close]:
+        return [decision for one in messages for decision in self.tell(Arrived(one))]
+
+    def join(self, *nodes: str, have: int = -1, **options: object) -> list[Decision | Close]:
+        self.nodes += [node for node in nodes if node not in self.nodes]
+        return self.hear(*(Join(node, desc(node, **options), have) for node in nodes))
+
+    def state(self, node: str, state: NodeState, **options: object) -> list[Decision | Close]:
+        cycle = self.leader.cycle
+        return self.hear(State(node, cycle, state, f"a rank of {node} failed", **options))  # type: ignore[arg-type]
+
+    def wait(self, seconds: float) -> list[Decision | Close]:
+        """Let time pass; every node that is not mute beats, the machine sleeps in between."""
+        found = []
+        until = self.now + seconds
+        while self.now < until:
+            due = self.leader.next_deadline()
+            self.now = min(until, self.now + 2.0, due if due is not None else until)
+            for node in self.nodes:
+                if node not in self.mute:
+                    found += self.hear(Beat(node))
+            found += self.tell(TimePassed())
+        return found
+
+
+def names(decision: Decision | Close) -> tuple[str, ...]:
+    assert isinstance(decision, Round)
+    return tuple(place.node for place in decision.places)
+
+
+def running(*nodes: str, **options: object) -> Job:
+    """A job whose cycle 0 has just started on these nodes."""
+    fields = {key: options.pop(key) for key in ("least", "most", "active") if key in options}
+    most = fields.get("most", len(nodes))
+    assert isinstance(most, int)
+    options = {"first_last_call_s": 30.0 if most <= len(nodes) else 0.0, **options}
+    job = Job(**{"least": len(nodes), "most": len(nodes), **fields}, options=options)  # type: ignore[arg-type]
+    (formed, *_) = job.join(*nodes)
+    assert names(formed) == nodes[: len(names(formed))]
+    return job
+
+
+# ---------------------------------------------------------------- forming
+def test_a_round_closes_when_the_last_one_that_fits_has_joined() -> None:
+    """Nobody waits for anything once MAX are there."""
+    job = Job(2, 3, options={"first_last_call_s": 30.0})
+    assert job.join("n0", "n1") == []
+
+    (formed,) = job.join("n2")
+
+    assert isinstance(formed, Round)
+    assert (formed.cycle, formed.world_size, formed.restarts_used) == (0, 6, 0)
+    assert [(p.node, p.group_rank, p.rank_offset, p.nproc) for p in formed.places] == [
+        ("n0", 0, 0, 2),
+        ("n1", 1, 2, 2),
+        ("n2", 2, 4, 2),
+    ]
+    assert (formed.master_addr, formed.master_port) == ("10.0.0.0", 29500)
+
+
+def test_the_last_call_starts_when_enough_are_there() -> None:
+    """It is not extended by those who come, and starts anew if one goes."""
+    job = Job(2, 4, options={"first_last_call_s": 30.0})
+    job.join("n0")
+    assert job.wait(100) == []
+    job.join("n1")
+    assert job.wait(29) == []
+    job.join("n2")
+    (formed,) = job.wait(1.0)
+    assert names(formed) == ("n0", "n1", "n2")
+
+    again = Job(2, 4, options={"first_last_call_s": 30.0})
+    again.join("n0", "n1")
+    again.wait(20)
+    again.hear(Leave("n1", LeaveWhy.SIGNALLED))
+    assert again.wait(20) == []
+    again.join("n2")
+    assert again.wait(29) == []
+    assert [names(formed) for formed in again.wait(1.0)] == [("n0", "n2")]
+
+
+def test_too_few_in_time_is_the_end() -> None:
+    """After the join timeout, with the numbers."""
+    job = Job(3, 3)
+    job.join("n0", "n1")
+    assert job.wait(899) == []
+
+    assert job.wait(1) == [End(Outcome.FAILED, 1, "2 of 3 nodes joined within 900 s")]
+
+
+def test_a_surplus_node_waits_and_closes_nothing() -> None:
+    """P1: one node too many is a spare, before the round closes and after."""
+    job = Job(2, 2)
+    job.join("n0")
+    (formed,) = job.join("n1")
+    assert job.join("n2") == []
+    assert job.wait(100) == []
+    assert names(formed) == ("n0", "n1")
+
+
+def test_a_join_that_comes_twice_counts_once() -> None:
+    """Also while the cycle runs, and when a copy from before the stop comes late."""
+    job = Job(2, 2, options={"max_restarts": 1})
+    assert job.join("n0", "n0") == []
+    assert len(job.join("n1")) == 1
+    assert job.join("n0", "n1") == []
+    assert len(job.state("n0", F)) == 1
+    assert job.join("n0", "n1") == []  # have cycle -1: these are old
+    assert job.join("n0", have=0) == []
+    assert len(job.join("n1", have=0)) == 1
+
+
+def test_a_node_that_dies_while_joining_is_not_counted() -> None:
+    """Its silence is noticed, the others wait for somebody else."""
+    job = Job(2, 2)
+    job.join("n0")
+    job.mute.add("n0")
+    assert job.wait(16) == []
+    assert job.join("n1") == []
+    (formed,) = job.join("n2")
+    assert names(formed) == ("n1", "n2")
+
+
+def test_a_node_that_dies_as_the_round_closes_costs_one_silence() -> None:
+    """The others are stopped, and go on with the spare."""
+    job = running("n0", "n1", "n2", least=2, most=2, max_restarts=1)
+    job.mute.add("n1")
+
+    (stop,) = job.wait(15)
+    assert stop == Stop(0, "n1 is gone (silent for 15.0 s)", "n1", 0)
+    (formed,) = job.join("n0", have=0)
+
+    assert names(formed) == ("n0", "n2")
+
+
+def test_what_was_gone_stays_gone() -> None:
+    """A slot belongs to an incarnation: the same launcher is told once, a new one is welcome."""
+    job = running("n0", "n1", "n2", least=2, most=2, max_restarts=1)
+    job.mute.add("n1")
+    job.wait(15)
+    job.join("n0", have=0)
+
+    assert job.hear(Beat("n1")) == [Refused("n1", "silent for 15.0 s")]
+    assert job.hear(Beat("n1"), Join("n1", desc("n1"), 0), State("n1", 1, F)) == []
+
+
+def test_of_two_with_one_infra_rank_the_first_stays() -> None:
+    """If it lives; a launcher that was started again after a crash takes over from its ghost."""
+    job = Job(2, 2, infra=True)
+    job.join("n1", infra_rank=1)
+    job.now = 1.0
+    assert job.join("n2", infra_rank=1) == []  # who of the two is alive?
+    (refused,) = job.wait(5)
+    assert isinstance(refused, Refused)
+    assert refused.node == "n2"
+    assert "infra rank 1 is claimed by 2 nodes" in refused.why
+
+    haunted = Job(2, 2, infra=True)
+    haunted.join("n1", infra_rank=1)
+    haunted.mute.add("n1")
+    haunted.now = 1.0
+    haunted.join("n2", infra_rank=1)
+    assert haunted.wait(15) == []
+    (formed,) = haunted.join("n0", infra_rank=0)
+    assert names(formed) == ("n0", "n2")
+
+
+def test_min_active_nodes_means_that_the_rest_stand_by() -> None:
+    """``--ft-active-nodes min``: a round closes with the first MIN, and others never join it."""
+    job = Job(2, 4, active="min")
+    job.join("n0")
+    (formed,) = job.join("n1")
+    assert names(formed) == ("n0", "n1")
+    assert job.join("n2", "n3") == []
+    assert job.wait(100) == []
+
+
+# ---------------------------------------------------------------- any-failed
+def test_a_failure_is_told_to_all_and_all_come_back() -> None:
+    """R-2, B-1: the next round is formed when the last survivor has joined again."""
+    job = running("n0", "n1", "n2", max_restarts=2)
+
+    assert job.state("n1", U) == [Stop(0, "a rank of n1 failed", "n1", 1)]
+    assert job.state("n2", F) == []
+    assert job.join("n0", "n2", have=0) == []
+    (formed,) = job.join("n1", have=0)
+
+    assert isinstance(formed, Round)
+    assert (formed.cycle, formed.restarts_used) == (1, 1)
+    assert names(formed) == ("n0", "n1", "n2")
+
+
+def test_the_last_failure_is_the_job_s() -> None:
+    """B-1: all restarts used; the end says so, and waits for every acknowledgement."""
+    job = running("n0", "n1", max_restarts=1)
+    job.state("n0", F)
+    job.join("n0", "n1", have=0)
+
+    end = End(Outcome.FAILED, 1, "a rank of n0 failed; all 1 restarts are used")
+    assert job.state("n0", F) == [end]
+    assert job.hear(Leave("n0", LeaveWhy.FINISHED)) == []
+    assert job.hear(Leave("n1", LeaveWhy.FINISHED)) == [Close()]
+    assert job.leader.phase is Phase.CLOSED
+    assert job.leader.next_deadline() is None
+    assert job.tell(TimePassed()) == []
+
+
+def test_a_budget_may_be_for_a_period() -> None:
+    """N restarts in T: those of long ago don't count."""
+    job = running("n0", max_restarts=1, restarts_period_s=50.0)
+    for cycle in range(3):
+        (stop,) = job.state("n0", F)
+        assert isinstance(stop, Stop)
+        job.join("n0", have=cycle)
+        job.wait(50)
+    job.state("n0", F)
+    job.join("n0", have=3)
+    (end,) = job.state("n0", F)
+    assert isinstance(end, End)
+
+
+def test_old_news_changes_nothing() -> None:
+    """A state of an earlier cycle, of a spare, or better than what is known."""
+    job = running("n0", "n1", "n2", least=2, most=2, max_restarts=3)
+    job.state("n0", F)
+    job.join("n0", "n1", have=0)
+    assert job.hear(State("n1", 0, F, "late")) == []
+    assert job.hear(State("n2", 1, F, "a spare has no ranks")) == []
+    assert job.hear(State("n9", 1, F, "nobody")) == []
+
+
+def test_without_a_spare_the_job_goes_on_smaller() -> None:
+    """``--nnodes 2:4``: at once, as nobody else is expected."""
+    job = running("n0", "n1", "n2", "n3", least=2, max_restarts=1)
+    assert len(job.hear(Leave("n3", LeaveWhy.STUCK, "rank 1"))) == 1
+    (formed,) = job.join("n0", "n1", "n2", have=0)
+    assert names(formed) == ("n0", "n1", "n2")
+
+
+def test_below_min_the_job_waits_for_a_node_that_returns() -> None:
+    """As long as a round may take; then it ends."""
+    job = running("n0", "n1", max_restarts=1)
+    job.hear(Leave("n1", LeaveWhy.EXCLUDED))
+    assert job.join("n0", have=0) == []
+    job.nodes.remove("n1")
+    assert job.wait(300) == []
+    (formed,) = job.join("n2")
+    assert names(formed) == ("n0", "n2")
+
+
+def test_a_survivor_that_never_comes_back_is_left_behind() -> None:
+    """It beats, but its ranks do not end: after the join timeout it is refused."""
+    job = running("n0", "n1", least=1, max_restarts=1)
+    job.state("n0", F)
+    assert job.join("n0", have=0) == []
+
+    refused, formed = job.wait(900)
+
+    assert refused == Refused("n1", "not back 900 s after the end of cycle 0")
+    assert names(formed) == ("n0",)
+
+
+def test_growth_costs_no_restart_but_a_pause() -> None:
+    """A newcomer under any-failed: stopped at the cool-down, not before; budget untouched."""
+    job = running("n0", "n1", least=2, most=3, grow_cooldown_s=30.0)
+    job.now = 10.0
+    assert job.join("n2") == []
+    assert job.wait(19) == []
+
+    assert job.wait(1) == [Stop(0, "n2 joined: growing from 2 to 3 nodes", "n2", 0)]
+    (formed,) = job.join("n0", "n1", have=0)
+    assert isinstance(formed, Round)
+    assert formed.restarts_used == 0
+    assert names(formed) == ("n0", "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"grow": False}, "switched off"),
+        ({"restart": MIN}, "no up-scaling under min-healthy"),
+        ({"active": "min"}, "enough are active"),
+    ],
+)
+def test_a_newcomer_waits_where_growth_is_not_wanted(options: dict[str, object], why: str) -> None:
+    job = running("n0", "n1", **{"least": 2, "most": 3, "max_restarts": 1, **options})
+    assert job.join("n2") == [], why
+    assert job.wait(100) == []
+
+
+def test_no_growth_for_a_newcomer_that_has_left_or_when_the_end_is_near() -> None:
+    """Nothing is stopped for nothing."""
+    job = running("n0", "n1", least=2, most=3)
+    job.join("n2")
+    job.hear(Leave("n2", LeaveWhy.SIGNALLED))
+    job.nodes.remove("n2")
+    assert job.wait(60) == []
+
+    ending = running("n0", "n1", least=2, most=3)
+    ending.join("n2")
+    ending.state("n0", S)
+    assert ending.wait(60) == []
+
+
+def test_back_off_doubles_and_forgets() -> None:
+    """The first restart is at once, the next after 4, 8, ... s; a long cycle ends the row."""
+    job = running("n0", max_restarts=9, backoff_s=4.0, backoff_max_s=10.0)
+    waited = []
+    for cycle in range(5):
+        if cycle == 4:
+            job.wait(10.0)
+        job.state("n0", F)
+        began_at = job.now
+        formed = job.join("n0", have=cycle)
+        while not formed:
+            due = job.leader.next_deadline()
+            assert due is not None
+            formed = job.wait(due - job.now)
+        waited.append(job.now - began_at)
+    assert waited == [0.0, 4.0, 8.0, 10.0, 0.0]
+
+
+def test_a_rank_may_ask_for_no_restart() -> None:
+    """Whatever is left of the budget; with an exit code of its own."""
+    job = running("n0", max_restarts=5)
+    (end,) = job.state("n0", F, may_restart=False)
+    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
+
+
+def test_a_job_that_does_not_advance_is_given_up() -> None:
+    """Two failed cycles in a row without a newer checkpoint; one that advances starts anew."""
+    job = running("n0", max_restarts=9, max_no_progress_cycles=2)
+    for cycle, iteration in enumerate([100, 100, 200, 200]):
+        job.tell(IterationRead(iteration))
+        assert isinstance(job.state("n0", F)[0], Stop), cycle
+        job.join("n0", have=cycle)
+    job.tell(IterationRead(200))
+    (end,) = job.state("n0", F)
+    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; no progress in 2 cycles in a row")
+
+
+# ---------------------------------------------------------------- min-healthy
+@pytest.mark.parametrize(
+    ("states", "outcome"),
+    [
+        ([S, S, F], End(Outcome.SUCCEEDED, 0, "2 nodes succeeded")),
+        ([F, S, S], End(Outcome.SUCCEEDED, 0, "2 nodes succeeded")),
+        ([S, S, S], End(Outcome.SUCCEEDED, 0, "3 nodes succeeded")),
+        ([F, H, H], None),
+        ([U, H, S], None),
+        ([U, H, H], None),
+    ],
+)
+def test_min_healthy_goes_on_or_succeeds(states: list[NodeState], outcome: End | None) -> None:
+    """Of three nodes two are needed: H = 0 and S >= MIN succeeds; H + S >= MIN keeps going."""
+    job = running("n0", "n1", "n2", least=2, restart=MIN, max_restarts=1)
+    found = [
+        decision
+        for node, state in zip(("n0", "n1", "n2"), states, strict=True)
+        if state is not H
+        for decision in job.state(node, state)
+    ]
+    assert found == ([] if outcome is None else [outcome])
+
+
+@pytest.mark.parametrize("states", [[F, U, H], [U, U, S], [S, F, F], [F, F, S]])
+def test_min_healthy_restarts_all_below_the_minimum(states: list[NodeState]) -> None:
+    """H + S < MIN: everybody restarts; with none left every launcher's own ranks decide."""
+    for restarts in (1, 0):
+        job = running("n0", "n1", "n2", least=2, restart=MIN, max_restarts=restarts)
+        found = [
+            decision
+            for node, state in zip(("n0", "n1", "n2"), states, strict=True)
+            if state is not H
+            for decision in job.state(node, state)
+        ]
+        assert len(found) == 1
+        if restarts:
+            assert isinstance(found[0], Stop)
+        else:
+            assert isinstance(found[0], End)
+            assert (found[0].outcome, found[0].exit_code) == (Outcome.FAILED, None)
+
+
+def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
+    """One of three is enough to lose, two are not."""
+    job = running("n0", "n1", "n2", least=2, restart=MIN, max_restarts=1)
+    job.mute.add("n0")
+    assert job.wait(20) == []
+    job.mute.add("n1")
+    (stop,) = job.wait(20)
+    assert isinstance(stop, Stop)
+
+
+# ---------------------------------------------------------------- the end
+def test_a_job_succeeds_when_the_last_node_has() -> None:
+    """And a node that is lost after it has succeeded takes nothing with it."""
+    job = running("n0", "n1", max_restarts=1)
+    assert job.state("n0", S) == []
+    job.mute.add("n0")
+    assert job.wait(20) == []
+
+    assert job.state("n1", S) == [End(Outcome.SUCCEEDED, 0, "all ranks succeeded")]
+
+
+def test_a_shutdown_request_ends_the_job_for_all() -> None:
+    """With who asked for it; whoever comes late hears it, too."""
+    job = running("n0", "n1", max_restarts=5)
+    job.state("n0", F)
+    end = End(Outcome.SHUT_DOWN, 1, "rank 3 on n0 asked to shut the workload down: bad data")
+    assert job.hear(Control("n0", "Continue", 1, "")) == []
+    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == [end]
+    assert job.join("n5") == [end]
+    assert job.join("n5") == []
+
+
+def test_the_end_does_not_wait_for_the_silent_for_ever() -> None:
+    """Nor for those who speak and do not leave."""
+    job = running("n0", "n1", linger_s=60.0)
+    job.state("n0", F)
+    job.mute.add("n1")
+    assert job.wait(59) == []
+    assert job.wait(1) == [Close(("n0",))]
+
+
+def test_a_job_that_is_told_to_end_may_save_its_work() -> None:
+    """All nodes have a signal: the first that is done does not cut the others short."""
+    job = running("n0", "n1", max_restarts=5)
+    assert job.state("n0", NodeState.LEAVING) == []
+    assert job.state("n1", NodeState.LEAVING) == []
+    assert job.hear(Leave("n0", LeaveWhy.SIGNALLED)) == []
+    assert job.hear(Leave("n1", LeaveWhy.SIGNALLED)) == [Stop(0, "n1 is gone (signalled)", "n1", 4)]
+
+
+def test_one_node_that_is_told_to_end_does_not_hold_up_the_rest() -> None:
+    """It may take its time while its cycle runs; when that is over, the others go on without it."""
+    job = running("n0", "n1", least=1, max_restarts=5)
+    assert job.state("n0", NodeState.LEAVING) == []
+    (stop,) = job.state("n1", F)
+    assert isinstance(stop, Stop)
+    assert job.join("n1", have=0) == []
+    (formed,) = job.hear(Leave("n0", LeaveWhy.SIGNALLED))
+    assert names(formed) == ("n1",)
+
+
+def test_a_leader_that_must_go_ends_the_job() -> None:
+    job = running("n0", "n1")
+    (end,) = job.tell(Abdicate("SIGTERM"))
+    assert end == End(Outcome.FAILED, 1, "the launcher that led the job left: SIGTERM")
+    assert job.tell(Abdicate("again")) == []
+
+
+def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
+    """At least every ``beat_s``; a decision is as good as a beat."""
+    leader = Leader(Rules(NodePolicy(1, 1)))
+    assert leader.next_deadline() is None
+    assert leader.handle(Begin(), 0.0) == [Publish(LeaderBeat())]
+    assert leader.next_deadline() == 3.0
+    leader.handle(Arrived(Join("n0", desc("n0"))), 1.0)
+    assert leader.next_deadline() == 4.0
+    assert leader.handle(TimePassed(), 3.9) == []
+    assert leader.handle(TimePassed(), 4.0) == [Publish(LeaderBeat())]

@@ -1,0 +1,435 @@
+"""What one launcher does as a member of its job, on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast.core.member import (
+    MAX_CAUSE,
+    Begin,
+    ControlRequested,
+    Effect,
+    Event,
+    Finish,
+    Heard,
+    How,
+    LeaderLost,
+    Member,
+    Note,
+    Phase,
+    RanksFailed,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
+    Send,
+    SignalArrived,
+    Standby,
+    StartRanks,
+    StopRanks,
+    TimePassed,
+    Unhealthy,
+)
+from holdfast.core.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    Beat,
+    Control,
+    Decision,
+    Descriptor,
+    End,
+    Join,
+    LeaderBeat,
+    Leave,
+    LeaveWhy,
+    NodeState,
+    Outcome,
+    Place,
+    Refused,
+    Round,
+    State,
+    Stop,
+)
+
+DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
+PLACE = Place("n1", 1, 2, 2, "10.0.0.1")
+SUCCEEDED = End(Outcome.SUCCEEDED, 0, "all ranks succeeded")
+FAILED = End(Outcome.FAILED, 1, "rank 3 died")
+
+
+def formed(cycle: int, *, spares: tuple[str, ...] = (), us: bool = True) -> Round:
+    other = Place("n0", 0, 2, 0, "10.0.0.0")
+    return Round(cycle, (other, PLACE) if us else (other,), spares, world_size=4)
+
+
+def member() -> Member:
+    """Has just joined, at t=0."""
+    one = Member("n1", DESC)
+    assert one.handle(Begin(), 0.0) == [Send(Join("n1", DESC, -1))]
+    return one
+
+
+def active(cycle: int = 0) -> Member:
+    """Its ranks have just been started, at t=0."""
+    one = member()
+    one.cycle = cycle - 1
+    assert heard(one, formed(cycle)) == [StartRanks(formed(cycle), PLACE)]
+    return one
+
+
+def heard(one: Member, decision: Decision, now: float = 0.0) -> list[Effect]:
+    return tell(one, Heard(decision), now)
+
+
+def tell(one: Member, event: Event, now: float = 0.0) -> list[Effect]:
+    """Effects without notes."""
+    return [effect for effect in one.handle(event, now) if not isinstance(effect, Note)]
+
+
+def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
+    """R-1, R-2: not a moment before, and with the port that is free now."""
+    one = active()
+    stop = Stop(0, "rank 0 died", "n0", 1)
+    assert heard(one, stop) == [StopRanks(0, How.POLITE, "rank 0 died")]
+    assert heard(one, stop) == []
+    assert heard(one, formed(1, us=False)) == []
+    one.desc = replace(DESC, port=29500)
+
+    assert tell(one, RanksStopped(0)) == [Send(Join("n1", one.desc, 0))]
+    assert tell(one, RanksStopped(0)) == []
+    assert heard(one, formed(1)) == [StartRanks(formed(1), PLACE)]
+
+
+def test_decisions_of_other_cycles_mean_nothing() -> None:
+    """A stop of a cycle we are past, a round we have had, a node we are not."""
+    one = active(cycle=3)
+    assert heard(one, Stop(2, "old", None, 0)) == []
+    assert heard(one, formed(3)) == []
+    assert heard(one, Refused("n0", "duplicate")) == []
+    assert heard(one, LeaderBeat()) == []
+    waiting = member()
+    assert heard(waiting, Stop(0, "not ours", None, 0)) == []
+    assert heard(waiting, formed(0, us=False)) == []
+    assert heard(waiting, formed(1, us=False, spares=("n1",))) == [Standby(1)]
+
+
+def test_failures_are_told_once_each_time_they_get_worse() -> None:
+    """Some ranks, then all of them; a cause has an end."""
+    one = active()
+    first = State("n1", 0, NodeState.UNHEALTHY, "x" * MAX_CAUSE, may_restart=False)
+    assert tell(one, RanksFailed(0, "x" * 9999, may_restart=False)) == [Send(first)]
+    assert tell(one, RanksFailed(0, "another")) == []
+    assert tell(one, RanksFailed(0, "the last", every=True)) == [
+        Send(State("n1", 0, NodeState.FAILED, "the last"))
+    ]
+    assert tell(one, RanksFailed(0, "again", every=True)) == []
+    assert tell(one, RanksFailed(7, "of no cycle of ours", every=True)) == []
+
+
+def test_ranks_that_go_unasked_are_a_failure() -> None:
+    """The leader hears of it; when it stops the cycle there is nothing left to wait for."""
+    one = active()
+    assert tell(one, RanksStopped(0)) == [
+        Send(State("n1", 0, NodeState.FAILED, "the ranks are gone"))
+    ]
+    assert heard(one, Stop(0, "n1")) == [Send(Join("n1", DESC, 0))]
+
+
+def test_success_waits_for_the_others() -> None:
+    """The node stays until the job ends; then there is nothing to stop."""
+    one = active()
+    assert tell(one, RanksSucceeded(0)) == [Send(State("n1", 0, NodeState.SUCCEEDED))]
+    assert tell(one, RanksSucceeded(0)) == []
+    assert heard(one, SUCCEEDED) == [
+        Send(Leave("n1", LeaveWhy.FINISHED)),
+        Finish(0, LeaveWhy.FINISHED, "all ranks succeeded", Outcome.SUCCEEDED),
+    ]
+    assert one.phase is Phase.DONE
+    assert one.next_deadline() is None
+    assert heard(one, formed(1)) == []
+
+
+def test_success_of_one_node_does_not_save_it_from_a_restart() -> None:
+    """Another node failed: it runs the next cycle with everybody else."""
+    one = active()
+    tell(one, RanksSucceeded(0))
+    assert heard(one, Stop(0, "rank 0 died")) == [Send(Join("n1", DESC, 0))]
+
+
+@pytest.mark.parametrize(
+    ("own", "end", "exit_code"),
+    [
+        (None, FAILED, 1),
+        (None, SUCCEEDED, 0),
+        (RanksFailed(0, "x", every=True), SUCCEEDED, 0),
+        (None, End(Outcome.FAILED, 93, "no progress"), 93),
+        (None, End(Outcome.FAILED, None, "too few healthy"), 0),
+        (RanksFailed(0, "x"), End(Outcome.FAILED, None, "too few healthy"), 1),
+        (RanksFailed(0, "x", every=True), End(Outcome.FAILED, None, "too few healthy"), 1),
+    ],
+)
+def test_the_end_stops_what_runs_and_says_the_exit_code(
+    own: RanksFailed | None, end: End, exit_code: int
+) -> None:
+    """Specification 7.3, 7.6; without a code of the job, one's own ranks decide."""
+    one = active()
+    if own is not None:
+        tell(one, own)
+    assert heard(one, end) == [StopRanks(0, How.POLITE, end.cause)]
+    assert heard(one, end) == []
+    assert tell(one, RanksStopped(0)) == [
+        Send(Leave("n1", LeaveWhy.FINISHED)),
+        Finish(exit_code, LeaveWhy.FINISHED, end.cause, end.outcome),
+    ]
+
+
+def test_the_end_during_a_stop_asks_for_no_second_one() -> None:
+    one = active()
+    heard(one, Stop(0, "x"))
+    assert heard(one, FAILED) == []
+    assert isinstance(tell(one, RanksStopped(0))[-1], Finish)
+
+
+def test_a_spare_leaves_with_the_job() -> None:
+    one = member()
+    heard(one, formed(0, us=False, spares=("n1",)))
+    assert heard(one, End(Outcome.FAILED, None, "x"))[-1] == Finish(
+        0, LeaveWhy.FINISHED, "x", Outcome.FAILED
+    )
+
+
+# ---------------------------------------------------------------- fencing
+def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
+    """K-1: SIGKILL at fence_s exactly, the exit when they are gone."""
+    one = active()
+    assert one.next_deadline() == 3.0
+    for now in (3.0, 6.0, 9.0):
+        assert tell(one, TimePassed(), now) == [Send(Beat("n1"))]
+    assert one.next_deadline() == 10.0
+    assert tell(one, TimePassed(), 9.99) == []
+    why = "nothing heard of the leader of the job for 10.0 s"
+    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, why)]
+    assert heard(one, Stop(0, "too late"), 10.1) == []
+    assert heard(one, formed(1), 10.1) == []
+
+    assert tell(one, RanksStopped(0), 10.2) == [
+        Send(Leave("n1", LeaveWhy.FENCED, why)),
+        Finish(1, LeaveWhy.FENCED, why),
+    ]
+
+
+def test_whatever_the_leader_says_is_a_sign_of_life() -> None:
+    one = active()
+    heard(one, Refused("n9", "x"), 8.0)
+    assert tell(one, TimePassed(), 17.9) == [Send(Beat("n1"))]
+    assert tell(one, TimePassed(), 18.0) != []
+
+
+def test_a_leader_that_was_never_heard_of_is_not_waited_for() -> None:
+    """A round that comes later than that would be an old one: others may have gone on."""
+    one = member()
+    assert tell(one, TimePassed(), 9.99) == [Send(Beat("n1"))]
+    finish = tell(one, TimePassed(), 10.0)[-1]
+    assert finish == Finish(1, LeaveWhy.FENCED, "no leader of the job was ever heard of")
+
+
+def test_fencing_hurries_a_polite_stop() -> None:
+    """The ranks' grace is no longer ours to give."""
+    one = active()
+    heard(one, Stop(0, "x"))
+    (stop,) = tell(one, LeaderLost("connection reset"))
+    assert stop == StopRanks(0, How.AT_ONCE, "the leader of the job is lost: connection reset")
+
+
+def test_a_refused_node_leaves() -> None:
+    one = active()
+    assert heard(one, Refused("n1", "silent for 15.0 s"))[0] == StopRanks(
+        0, How.AT_ONCE, "refused by the leader: silent for 15.0 s"
+    )
+    waiting = member()
+    assert heard(waiting, Refused("n1", "infra rank 1 twice"))[-1] == Finish(
+        1, LeaveWhy.FENCED, "refused by the leader: infra rank 1 twice"
+    )
+
+
+def test_two_cycles_at_a_time_are_not_believed() -> None:
+    """A round that names us while our ranks run: two leaders, or worse. Out."""
+    one = active()
+    (stop,) = heard(one, formed(1))
+    assert isinstance(stop, StopRanks)
+    assert stop.how is How.AT_ONCE
+
+
+# ---------------------------------------------------------------- requests, health, signals
+def test_requests_take_effect_when_the_cycle_is_over() -> None:
+    """Exclude: leave with 0. Shutdown: tell the leader instead of joining. Continue: nothing."""
+    one = active()
+    assert tell(one, ControlRequested(2, "Continue", "fine")) == []
+    assert tell(one, ControlRequested(2, EXCLUDE, "bad GPU")) == []
+    heard(one, Stop(0, "x"))
+    assert tell(one, RanksStopped(0)) == [
+        Send(Leave("n1", LeaveWhy.EXCLUDED, "rank 2: bad GPU")),
+        Finish(0, LeaveWhy.EXCLUDED, "rank 2: bad GPU"),
+    ]
+
+
+def test_a_shutdown_goes_first() -> None:
+    """Of a shutdown and an exclusion; the end that follows is the same for all."""
+    one = active()
+    tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
+    tell(one, ControlRequested(3, SHUTDOWN, "bad data"))
+    heard(one, Stop(0, "x"))
+    assert tell(one, RanksStopped(0)) == [Send(Control("n1", SHUTDOWN, 3, "bad data"))]
+    end = End(Outcome.SHUT_DOWN, 1, "bad data")
+    assert heard(one, end)[-1] == Finish(1, LeaveWhy.FINISHED, "bad data", Outcome.SHUT_DOWN)
+
+
+def test_a_request_is_written_down() -> None:
+    (note,) = active().handle(ControlRequested(3, EXCLUDE, "bad GPU"), 0.0)
+    assert isinstance(note, Note)
+    assert note.text == (
+        "rank 3 asks for ExcludeThisNode (bad GPU); takes effect when cycle 0 is over"
+    )
+
+
+def test_a_sick_node_leaves_with_0() -> None:
+    """Found before the first join, or between two cycles."""
+    new = Member("n1", DESC)
+    assert tell(new, Unhealthy("no NIC"))[-1] == Finish(0, LeaveWhy.UNHEALTHY, "no NIC")
+    one = active()
+    heard(one, Stop(0, "x"))
+    assert tell(one, Unhealthy("no NIC")) == []
+    assert tell(one, RanksStopped(0)) == [
+        Send(Leave("n1", LeaveWhy.UNHEALTHY, "no NIC")),
+        Finish(0, LeaveWhy.UNHEALTHY, "no NIC"),
+    ]
+
+
+def test_a_node_whose_ranks_cannot_be_killed_leaves_at_once() -> None:
+    one = active()
+    heard(one, Stop(0, "x"))
+    assert tell(one, RanksStuck(0, "rank 1 in D state")) == [
+        Send(Leave("n1", LeaveWhy.STUCK, "rank 1 in D state")),
+        Finish(1, LeaveWhy.STUCK, "rank 1 in D state"),
+    ]
+
+
+@pytest.mark.parametrize(("failed", "exit_code"), [(False, 0), (True, 1)])
+def test_a_signal_gives_the_ranks_their_time(failed: bool, exit_code: int) -> None:
+    """Specification 7.5: 0 if all ranks exit with 0. Neither silence nor the end hurries them."""
+    one = active()
+    assert tell(one, SignalArrived("SIGTERM")) == [
+        Send(State("n1", 0, NodeState.LEAVING, "SIGTERM"))
+    ]
+    assert tell(one, SignalArrived("SIGTERM")) == []
+    assert heard(one, FAILED) == []
+    assert tell(one, LeaderLost("gone")) == []
+    assert tell(one, TimePassed(), 100.0) == [Send(Beat("n1"))]
+    assert tell(one, RanksStopped(0, failed), 101.0) == [
+        Send(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM")),
+        Finish(exit_code, LeaveWhy.SIGNALLED, "SIGTERM"),
+    ]
+
+
+def test_others_that_go_on_need_not_wait_for_our_grace() -> None:
+    """After a signal to this node alone: its ranks have nobody left to talk to."""
+    one = active()
+    tell(one, SignalArrived("SIGTERM"))
+    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, "x")]
+    assert heard(one, Stop(0, "x")) == []
+
+
+def test_ranks_that_succeed_on_a_signal_are_a_success_of_the_launcher() -> None:
+    one = active()
+    tell(one, SignalArrived("SIGTERM"))
+    assert tell(one, RanksSucceeded(0))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGTERM")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_signal_without_ranks_is_obeyed_at_once(begun: bool) -> None:
+    """While waiting for a round, or before: exit code 1. After success: 0."""
+    one = member() if begun else Member("n1", DESC)
+    assert tell(one, SignalArrived("SIGINT"))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGINT")
+    done = active()
+    tell(done, RanksSucceeded(0))
+    assert tell(done, SignalArrived("SIGINT"))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGINT")
+
+
+# ---------------------------------------------------------------- any order of events
+class AnyLife(RuleBasedStateMachine):
+    """Whatever happens in whatever order: the promises of one member hold."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.member = Member("n1", DESC)
+        self.now = 0.0
+        self.ranks: int | None = None
+        self.finished = 0
+        self.next_cycle = 0
+        self.tell(Begin())
+
+    def tell(self, event: Event) -> None:
+        for effect in self.member.handle(event, self.now):
+            assert not self.finished, "nothing after the end"
+            match effect:
+                case StartRanks(round=one):
+                    assert self.ranks is None, "R-1"
+                    self.ranks = one.cycle
+                case StopRanks(cycle=cycle):
+                    assert cycle == self.ranks
+                case Finish():
+                    assert self.ranks is None, "K-1"
+                    self.finished += 1
+                case Send(message=Join()):
+                    assert self.ranks is None, "R-1"
+
+    @rule(us=st.booleans())
+    def round(self, us: bool) -> None:
+        self.tell(Heard(formed(self.next_cycle, us=us)))
+        self.next_cycle += 1
+
+    @rule(back=st.integers(1, 2))
+    def stop(self, back: int) -> None:
+        if self.next_cycle >= back:
+            self.tell(Heard(Stop(self.next_cycle - back, "x")))
+
+    @rule(decision=st.sampled_from([SUCCEEDED, FAILED, LeaderBeat(), Refused("n1", "x")]))
+    def decide(self, decision: Decision) -> None:
+        self.tell(Heard(decision))
+
+    @rule(succeed=st.booleans(), failed=st.booleans())
+    def ranks_end(self, succeed: bool, failed: bool) -> None:
+        if self.ranks is not None:
+            cycle, self.ranks = self.ranks, None
+            self.tell(RanksSucceeded(cycle) if succeed else RanksStopped(cycle, failed))
+
+    @rule(event=st.sampled_from([SignalArrived("TERM"), Unhealthy("x"), LeaderLost("x")]))
+    def leave(self, event: Event) -> None:
+        self.tell(event)
+
+    @rule(every=st.booleans())
+    def fail(self, every: bool) -> None:
+        self.tell(RanksFailed(self.next_cycle - 1, "x", every))
+
+    @rule(action=st.sampled_from([EXCLUDE, SHUTDOWN, "Continue"]))
+    def ask(self, action: str) -> None:
+        self.tell(ControlRequested(0, action))
+
+    @rule(seconds=st.floats(0, 12))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.tell(TimePassed())
+
+    @invariant()
+    def it_sleeps_or_is_done(self) -> None:
+        """No deadline lies in the past, and only the end has none."""
+        due = self.member.next_deadline()
+        assert (due is None) == bool(self.finished)
+        assert due is None or due > self.now
+        assert self.member.ranks_alive == (self.ranks is not None)
+
+
+TestAnyLife = AnyLife.TestCase
