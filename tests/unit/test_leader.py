@@ -236,6 +236,14 @@ def test_what_was_gone_stays_gone() -> None:
     assert job.hear(Beat("n1"), Join("n1", desc("n1"), 0), State("n1", 1, F)) == []
 
 
+def test_a_leave_that_overtakes_its_join_wins() -> None:
+    """Or a node that is gone would be counted."""
+    job = Job(1, 1)
+    job.hear(Leave("n0", LeaveWhy.SIGNALLED))
+    assert job.join("n0") == []
+    assert len(job.join("n1")) == 1
+
+
 def test_of_two_with_one_infra_rank_the_first_stays() -> None:
     """If it lives; a launcher that was started again after a crash takes over from its ghost."""
     job = Job(2, 2, infra=True)

@@ -286,6 +286,10 @@ class Leader:
         if node in self._alive:
             self._heard[node] = now
             self._heard.move_to_end(node)
+        elif isinstance(message, Leave):
+            self._gone[node] = message.why.value  # overtook its join, which must not count then
+            self._told_gone.add(node)
+            return
         elif not isinstance(message, Join):
             return  # overtook its sender's join, or its sender is nobody
         match message:

@@ -185,7 +185,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         restart=rng.choice((RestartPolicy.ANY_FAILED,) * 3 + (RestartPolicy.MIN_HEALTHY,)),
         max_restarts=rng.choice((0, 1, 2, 3, 10)),
         restarts_period_s=rng.choice((None, None, 60.0)),
-        first_last_call_s=rng.choice((0.0, 2.0, 30.0)),
+        first_last_call_s=rng.choice((0.0, 0.0, 2.0, 30.0)),
         later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
         grow=rng.random() < 0.8,
         grow_cooldown_s=rng.choice((0.0, 5.0, 30.0)),
@@ -195,7 +195,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
     network = Network(
         delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
         spike=rng.choice((0.0, 0.02)),
-        duplicate=rng.choice((0.0, 0.05)),
+        duplicate=rng.choice((0.0, 0.05, 0.5)),
     )
     starts_at = tuple(
         0.0 if rng.random() < 0.6 else rng.choice((rng.uniform(0, 1), rng.uniform(0, 60)))
@@ -203,7 +203,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
     )
     work_s = rng.choice((5.0, 20.0, 60.0))
     faults: list[Fault] = []
-    start = max(starts_at) if rng.random() < 0.3 else 0.0
+    start = rng.choice((0.0, max(starts_at), rules.first_last_call_s))
     for _fault in range(rng.randint(2, 8)):
         # Faults like company: the second often comes while the first is being dealt with.
         close = bool(faults) and rng.random() < 0.6
@@ -217,7 +217,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         starts_at=starts_at,
         work_s=work_s,
         cascade=rng.choice((0.0, 0.3, 1.0)),
-        slow_stop=rng.choice((0.0, 0.1)),
+        slow_stop=rng.choice((0.0, 0.1, 0.5)),
         infra_ranks=numbered,
         codec=rng.random() < 0.1,
     )

@@ -453,7 +453,7 @@ class Simulation:
             self.clock.call_in(again_s, partial(self._put, sender, message))
 
     def _put(self, sender: _Launcher, message: Message) -> None:
-        if sender.alive:
+        if sender.is_member:
             doomed = self._rng.random() < 0.5
             at = self._arrives_at(sender.host, self.clock.now, up=True)
             self.clock.call_at(at, partial(self._arrive, sender, message, doomed))
@@ -663,7 +663,7 @@ class Simulation:
                 self._end = decision
             case Refused(node=node):
                 launcher = self._by_node[node]
-                heard = launcher.alive and launcher.audible and launcher.lawful
+                heard = launcher.is_member and launcher.audible and launcher.lawful
                 self._check(not heard, f"{node} is alive and can be heard, but was refused")
 
     def _check_cause(self, stop: Stop) -> None:
