@@ -115,7 +115,7 @@ def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
 
 
 def test_ranks_that_hung_together_are_named_together() -> None:
-    """One of them keeps the others waiting; the order in which they were found does not say which."""
+    """One of them keeps the others waiting; the order of finding does not say which."""
     hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
     ends = [end(0, -9, 10.0, hang=hang), end(1, -9, 10.0, hang=hang), end(2, -15, 10.1, asked=True)]
 

@@ -166,14 +166,30 @@ def test_gpus_that_cannot_be_counted_are_not_guessed(text):
     assert "give their number" in refused(f"--nproc-per-node {text} train.py", gpus=None)
 
 
-def test_one_node_is_what_we_can_do_so_far():
-    """More is refused instead of becoming several jobs of one node; a range may start at one."""
-    result = plan("--nnodes 1:4 train.py")
+def test_jobs_of_several_nodes_know_where_to_meet():
+    """As given, or torchrun's default; a job of one node meets nobody."""
+    assert plan("train.py").meeting is None
+    given = plan("--nnodes 2:4 --rdzv-endpoint gpu-01:4000 --rdzv-conf is_host=1 train.py").meeting
+    default = plan("--nnodes 2 train.py").meeting
 
-    assert (result.min_nodes, result.max_nodes) == (1, 4)
-    assert refused("--nnodes 2 train.py") == (
-        "--nnodes: '2' cannot be used; so far one launcher runs jobs of one node"
-    )
+    assert (given.host, given.port, given.hosts_store) == ("gpu-01", 4000, True)
+    assert (given.rules.nodes.min_nodes, given.rules.nodes.max_nodes) == (2, 4)
+    assert (default.host, default.port, default.hosts_store) == ("127.0.0.1", 29500, None)
+
+
+def test_a_fixed_node_rank_says_who_hosts_the_store():
+    """torchrun's static way: node 0 is the one at the master's address."""
+    first = plan("--nnodes 2 --node-rank 0 --master-addr n0 --master-port 5000 train.py").meeting
+    second = plan("--nnodes 2 --node-rank 1 --master-addr n0 --master-port 5000 train.py").meeting
+
+    assert (first.host, first.port, first.hosts_store, first.infra_rank) == ("n0", 5000, True, 0)
+    assert (second.hosts_store, second.infra_rank) == (False, 1)
+
+
+@pytest.mark.parametrize("conf", ["is_host=maybe", "join_timeout=-1", "keep_alive_timeout=soon"])
+def test_details_of_the_meeting_are_checked(conf):
+    """Named, with what was given."""
+    assert conf.partition("=")[2] in refused(f"--nnodes 2 --rdzv-conf {conf} train.py")
 
 
 # ------------------------------------------------------------------ the job's name and address

@@ -25,13 +25,15 @@ from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.monitors import Monitors, socket_path
 from holdfast.fault_tolerance.plan import LaunchPlan
-from holdfast.fault_tolerance.ranks import Rank, Ranks, write_error_file
+from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, write_error_file
 from holdfast.host import child, clock, page, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
+from holdfast.host.port import ReservedPort
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
+    from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.wire.frames import Message
 
 _STDERR = 2
@@ -64,7 +66,9 @@ class LocalElasticAgent:
             stop_grace_s=plan.workers_stop_timeout_s,
             signal_grace_s=plan.term_timeout_s,
             report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
+            alone=plan.meeting is None,
         )
+        self._others = self._find_others()
         self._pump = OutputPump()
         self._loop = Loop()
         self._monitors = Monitors(self._loop, self._on_monitor_message)
@@ -93,14 +97,16 @@ class LocalElasticAgent:
         try:
             with self._loop as loop:
                 loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
-                loop.on_signals(
-                    plan.signals_to_handle, lambda signum: self._feed(machine.SignalArrived(signum))
-                )
+                loop.on_signals(plan.signals_to_handle, self._on_signal)
                 control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
                 try:
                     self._feed(machine.Begin())
-                    loop.run(self._machine.next_deadline, lambda: self._feed(machine.TimePassed()))
+                    if self._others:
+                        self._others.begin(loop, self._stop_when_closed)
+                    loop.run(self._next_deadline, self._on_time)
                 finally:
+                    if self._others:
+                        self._others.close()
                     control.close()
                     self._monitors.close()
                     self._end_everything()
@@ -109,6 +115,21 @@ class LocalElasticAgent:
             LOGGER.removeHandler(handler)
             self._pump.close(_OUTPUT_DRAIN_S)
         return self._finish.exit_code if self._finish else 1
+
+    def _next_deadline(self) -> float | None:
+        others = self._others.next_deadline() if self._others else None
+        own = self._machine.next_deadline()
+        return min((at for at in (own, others) if at is not None), default=None)
+
+    def _on_time(self) -> None:
+        self._feed(machine.TimePassed())
+        if self._others:
+            self._others.on_time()
+
+    def _on_signal(self, signum: int) -> None:
+        self._feed(machine.SignalArrived(signum))
+        if self._others:
+            self._others.signal_arrived(signum)
 
     # ------------------------------------------------------------ events in
     def _feed(self, event: machine.Event) -> None:
@@ -137,7 +158,10 @@ class LocalElasticAgent:
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
-        self._feed(machine.ControlRequested(rank, action.name, description))
+        if self._others:
+            self._others.control_requested(rank, action.name, description)
+        else:
+            self._feed(machine.ControlRequested(rank, action.name, description))
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:
         rank = self._ranks.ranks.get(local_rank) if self._ranks else None
@@ -189,20 +213,38 @@ class LocalElasticAgent:
                 self._on_failure_seen(self._rank(local_rank), will_restart=will_restart)
             case machine.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
+            case machine.CycleOver(cycle, succeeded):
+                assert self._others is not None
+                self._others.cycle_over(cycle, succeeded=succeeded)
             case machine.Note(level, text):
-                LOGGER.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.Finish():
                 self._on_finish(effect)
             case _:
                 assert_never(effect)
+
+    def _find_others(self) -> NodeOfMany | None:
+        if self._plan.meeting is None:
+            return None
+        from holdfast.fault_tolerance.multi_node import NodeOfMany  # noqa: PLC0415
+
+        return NodeOfMany(self._plan, self._plan.meeting, self._node_name, self._job, self._feed)
+
+    def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
+        plan = self._plan
+        if plan.master_port is not None:
+            return NodePlace(plan.master_addr, plan.master_port), None
+        port = ReservedPort()
+        return NodePlace(plan.master_addr, port.number), port
 
     def _start_cycle(self, cycle: int) -> None:
         plan = self._plan
         if self._ranks:
             self._ranks.close()
             self._past = {self._ranks.cycle: self._ranks}
-        self._ranks = ranks = Ranks(plan, self.run_dir, cycle, self._job)
-        self._event("cycle_started", master_port=ranks.master_port)
+        node, port = self._others.place() if self._others else self._own_place()
+        self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port)
+        self._event("cycle_started", master_port=node.master_port, group_rank=node.group_rank)
         for local_rank in ranks.ranks:
             self._prepare_monitor(ranks, local_rank)
         for local_rank in ranks.ranks:
@@ -214,17 +256,19 @@ class LocalElasticAgent:
                 self._pump,
             )
             self._event("worker_started", local_rank=local_rank, rank=rank.place.rank, pid=rank.pid)
-        if plan.monitors_enabled and cycle == 0:
+        if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
         LOGGER.info(
             "cycle %d: started %d ranks of %s, pids %s; node has joined round %d of the "
-            "rendezvous %r",
+            "rendezvous %r as rank %d of %d",
             cycle,
             plan.nproc_per_node,
             plan.name,
             ", ".join(str(rank.pid) for rank in ranks.ranks.values()),
             cycle,
             plan.run_id,
+            node.group_rank,
+            node.group_world_size,
         )
 
     def _monitor_socket(self, local_rank: int) -> str | None:
@@ -235,7 +279,7 @@ class LocalElasticAgent:
         path = self._monitor_socket(local_rank)
         if path is None:
             return
-        if ranks.cycle == 0:
+        if not self._monitors.has(local_rank):
             self._monitors.open(
                 local_rank,
                 path,
@@ -260,8 +304,8 @@ class LocalElasticAgent:
                 "marker": ranks.marker(local_rank),
             },
         )
-        if ranks.cycle > 0:  # only now: the monitor has been told of the page that replaces it
-            Path(self._page_path(ranks.cycle - 1, local_rank)).unlink(missing_ok=True)
+        for past in self._past:  # only now: its monitor has been told of the page that replaces it
+            Path(self._page_path(past, local_rank)).unlink(missing_ok=True)
 
     def _page_path(self, cycle: int, local_rank: int) -> str:
         return os.path.join(self._runtime_dir, f"c{cycle}_r{local_rank}.page")  # noqa: PTH118
@@ -271,9 +315,17 @@ class LocalElasticAgent:
         return self._ranks.ranks[local_rank]
 
     def _on_failure_seen(self, rank: Rank, *, will_restart: bool) -> None:
+        line = report.failure_line(rank.end())
+        LOGGER.error("%s", line)
+        if self._others:
+            self._others.failure_seen(
+                self._machine.cycle,
+                f"{line} on {self._node_name}",
+                every=not self._machine.alive,
+            )
+            return
         budget = self._machine.restarts
         self._event("cycle_stopping", cause_local_rank=rank.place.local_rank, restart=will_restart)
-        LOGGER.error("%s", report.failure_line(rank.end()))
         if will_restart:
             LOGGER.info(
                 "Worker group FAILED. %d/%d attempts left; will restart worker group",
@@ -305,7 +357,11 @@ class LocalElasticAgent:
                 report.cause_line(ends),
             )
             return
-        verdict = f"{self._machine.restarts.spent} of {self._plan.max_restarts} restarts used"
+        verdict = (
+            "the job is over"
+            if self._others
+            else f"{self._machine.restarts.spent} of {self._plan.max_restarts} restarts used"
+        )
         summary = report.failure_summary(
             self._plan.name, self._node_name, cycle, ends, verdict, str(self.run_dir)
         )
@@ -326,7 +382,14 @@ class LocalElasticAgent:
             self._machine.cycle,
             finish.exit_code,
         )
-        self._loop.stop()
+        if self._others:
+            self._others.finished(finish.end, self._machine.cycle)
+        self._stop_when_closed()
+
+    def _stop_when_closed(self) -> None:
+        """Leave when our part is done, and nobody needs the leader that we host."""
+        if self._finish and (self._others is None or self._others.may_close):
+            self._loop.stop()
 
     # ------------------------------------------------------------ nothing left behind
     def _sweep(self) -> None:

@@ -59,7 +59,7 @@ def run(plan: LaunchPlan) -> int:
     from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
 
     try:
-        return LocalElasticAgent(plan, os.environ).run()
+        return LocalElasticAgent(plan, dict(os.environ)).run()
     except (OSError, ConfigError) as error:
         _say(f"cannot go on: {error}")
         return _FAILED
@@ -85,7 +85,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say(f"error: {error}")
         return _FAILED
-    return run(plan)
+    exit_code = run(plan)
+    if plan.meeting is not None:
+        # Threads of torch's store may wait for ever; the interpreter's end would wait for them.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    return exit_code
 
 
 class elastic_launch:  # noqa: N801 - the name is public API

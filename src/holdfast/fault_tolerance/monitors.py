@@ -47,6 +47,10 @@ class Monitors:
         self._on_message = on_message
         self._places: dict[int, _Place] = {}
 
+    def has(self, local_rank: int) -> bool:
+        """There is a socket for the monitor of ``local_rank``."""
+        return local_rank in self._places
+
     def open(self, local_rank: int, path: str, config: Mapping[str, Any]) -> None:
         """Listen on ``path`` for the monitor of ``local_rank``; see :meth:`start`.
 

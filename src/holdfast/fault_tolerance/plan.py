@@ -14,8 +14,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from holdfast.core.cluster_env import nodes_by_default, read_cluster
+from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, is_set, refusal
 from holdfast.fault_tolerance.command_line.forms import (
     read_nnodes,
@@ -29,6 +31,9 @@ from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 
 LOCAL_RANK_MACRO = "${local_rank}"
 """Where this stands in a rank's command, its local rank is put, as torchrun does."""
@@ -96,6 +101,7 @@ class LaunchPlan:
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         virtual_local_rank: Each rank sees one GPU only, as device 0.
         monitors_enabled: Ranks are watched.
+        meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
     """
@@ -128,6 +134,7 @@ class LaunchPlan:
     log_line_prefix_template: str = DEFAULT_PREFIX
     virtual_local_rank: bool = False
     monitors_enabled: bool = True
+    meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -148,11 +155,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         UsageError: Something on the command line or in the environment cannot be used.
         ConfigError: The configuration file cannot be used.
     """
-    min_nodes, max_nodes = _read("nnodes", args.nnodes, read_nnodes)
-    if min_nodes > 1:
-        raise UsageError(
-            f"--nnodes: {args.nnodes!r} cannot be used; so far one launcher runs jobs of one node"
-        )
+    nodes = min_nodes, max_nodes = _node_count(args, environ)
     nproc = _nproc(args.nproc_per_node, environ, machine)
     entry = _entrypoint(args, environ, machine)
     resolved = resolve(args)
@@ -195,6 +198,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
         ),
         virtual_local_rank=args.virtual_local_rank,
+        meeting=_meeting(args, environ, config, nodes),
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
         warnings=tuple(warnings),
@@ -254,6 +258,30 @@ def _run_id(args: Any, max_nodes: int, machine: Machine) -> str:
     alone = max_nodes == 1 and not args.rdzv_endpoint and args.rdzv_id in ("", "none")
     run_id: str = args.rdzv_id
     return machine.random_id() if args.standalone or alone else run_id
+
+
+def _node_count(args: Any, environ: Mapping[str, str]) -> tuple[int, int]:
+    """MIN and MAX of ``--nnodes``; of the scheduler where the command line says nothing."""
+    if args.standalone:
+        return 1, 1
+    if "nnodes" in getattr(args, "origins", ()):
+        nodes: tuple[int, int] = _read("nnodes", args.nnodes, read_nnodes)
+        return nodes
+    try:
+        by_default = nodes_by_default(read_cluster(environ))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return by_default, by_default
+
+
+def _meeting(
+    args: Any, environ: Mapping[str, str], config: FaultToleranceConfig, nodes: tuple[int, int]
+) -> MeetingPlan | None:
+    if nodes[1] == 1:
+        return None
+    from holdfast.fault_tolerance.meeting_plan import make_meeting_plan  # noqa: PLC0415
+
+    return make_meeting_plan(args, environ, config, nodes)
 
 
 def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:

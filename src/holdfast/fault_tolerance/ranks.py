@@ -91,34 +91,60 @@ class Rank:
         return []
 
 
+@dataclass(frozen=True)
+class NodePlace:
+    """Where this node stands in a cycle; by default it is the only one.
+
+    Attributes:
+        rank_offset: Global rank of its local rank 0.
+        world_size: None: as many ranks as this node has.
+        master_addr, master_port: Where rank 0 listens.
+    """
+
+    master_addr: str
+    master_port: int
+    group_rank: int = 0
+    group_world_size: int = 1
+    rank_offset: int = 0
+    world_size: int | None = None
+
+
 class Ranks:
-    """The ranks of one cycle."""
+    """The ranks of one cycle.
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, cycle: int, job: str) -> None:
-        """Prepare, without starting anything: folders and a port that is kept free.
+    Args:
+        plan: What a rank is.
+        node: Where this node stands.
+        run_dir: Where folders go.
+        cycle: Which cycle.
+        job: Marks every process.
+        port: Kept free for rank 0, where that is on this node.
 
-        Raises:
-            OSError: A folder cannot be made, or no port is free.
-        """
+    Raises:
+        OSError: A folder cannot be made.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        node: NodePlace,
+        run_dir: Path,
+        cycle: int,
+        job: str,
+        port: ReservedPort | None,
+    ) -> None:
         self.cycle = cycle
         self.folder = run_dir / f"attempt_{cycle}"
+        self.node = node
         self._plan = plan
         self._job = job
-        self._port = None if plan.master_port is not None else ReservedPort()
+        self._port = port
         self.ranks = {
             local_rank: Rank(self._place(local_rank), self.folder / str(local_rank))
             for local_rank in range(plan.nproc_per_node)
         }
         for rank in self.ranks.values():
             rank.folder.mkdir(parents=True)
-
-    @property
-    def master_port(self) -> int:
-        """Where rank 0 listens in this cycle."""
-        if self._port is not None:
-            return self._port.number
-        assert self._plan.master_port is not None
-        return self._plan.master_port
 
     def marker(self, local_rank: int) -> str:
         """What every process of this rank carries in its environment."""
@@ -179,17 +205,17 @@ class Ranks:
             self._port.release()
 
     def _place(self, local_rank: int) -> Place:
-        plan = self._plan
+        nproc, node = self._plan.nproc_per_node, self.node
         return Place(
             local_rank=local_rank,
-            rank=local_rank,
-            group_rank=0,
-            local_world_size=plan.nproc_per_node,
-            world_size=plan.nproc_per_node,
-            group_world_size=1,
+            rank=node.rank_offset + local_rank,
+            group_rank=node.group_rank,
+            local_world_size=nproc,
+            world_size=nproc if node.world_size is None else node.world_size,
+            group_world_size=node.group_world_size,
             cycle=self.cycle,
-            master_addr=plan.master_addr,
-            master_port=self.master_port,
+            master_addr=node.master_addr,
+            master_port=node.master_port,
         )
 
     def _output(self, rank: Rank, number: int, stack: contextlib.ExitStack) -> int:

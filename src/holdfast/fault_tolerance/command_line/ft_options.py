@@ -49,6 +49,15 @@ FT_OPTIONS = [
     *_fields("Membership", "use_infra_group_rank", "segment"),
     _ours(
         "Membership",
+        "--ft-active-nodes",
+        Choice(["max", "min"]),
+        "max",
+        "With --nnodes MIN:MAX, the nodes that have ranks: up to MAX, or MIN and the rest stand by",
+        "torchrun's",
+        later=False,
+    ),
+    _ours(
+        "Membership",
         "--ft-rdzv-impl",
         Choice(["barrier", "legacy"]),
         "barrier",

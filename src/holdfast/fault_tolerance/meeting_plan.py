@@ -1,0 +1,142 @@
+"""How a launcher is to meet the others of its job: from command line and environment. Pure.
+
+Imported only for jobs of several nodes: the machines it configures cost milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.assign import AssignmentError
+from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.cluster_env import read_cluster
+from holdfast.core.infra_rank import infra_rank
+from holdfast.core.leader import RestartPolicy, Rules
+from holdfast.core.membership import Pace
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.command_line.arguments import UsageError
+from holdfast.fault_tolerance.command_line.forms import read_rdzv_conf
+from holdfast.fault_tolerance.config import FaultToleranceConfig
+from holdfast.fault_tolerance.values import Unacceptable
+
+DEFAULT_PORT = 29500
+"""Of the store where launchers meet, where none is given; torchrun's."""
+_SILENCE_S = 15.0
+_JOIN_S = 900.0
+_LAST_CALL_S = 30.0
+_READ_S = 60.0
+
+
+@dataclass(frozen=True)
+class MeetingPlan:
+    """Where and how the launchers of a job meet.
+
+    Attributes:
+        host, port: Of the store.
+        hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
+        connect_s: How long to wait until somebody hosts it.
+        local_addr: Our address for the others; None: found out.
+        infra_rank, infra_is_place: Our number from outside; None: we have none.
+        rules: For the launcher that leads.
+        pace: How long silence may last.
+    """
+
+    host: str
+    port: int
+    hosts_store: bool | None
+    connect_s: float
+    local_addr: str | None
+    infra_rank: int | None
+    infra_is_place: bool
+    rules: Rules
+    pace: Pace
+
+
+def make_meeting_plan(
+    args: Any, environ: Mapping[str, str], config: FaultToleranceConfig, nodes: tuple[int, int]
+) -> MeetingPlan:
+    """Resolve everything that concerns other launchers.
+
+    Raises:
+        UsageError: Something on the command line or in the environment cannot be used.
+    """
+    try:
+        conf = read_rdzv_conf(args.rdzv_conf)
+        cluster = read_cluster(environ)
+        number = infra_rank(environ) if config.use_infra_group_rank else None
+        numbered = args.node_rank if "node_rank" in args.origins else None
+        host, port = _endpoint(args, cluster.first_host if cluster else None)
+        join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
+        return MeetingPlan(
+            host=host,
+            port=port,
+            hosts_store=_hosts_store(args, conf, numbered),
+            connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
+            local_addr=args.local_addr,
+            infra_rank=number.rank if number else numbered,
+            infra_is_place=number.is_place if number else True,
+            rules=Rules(
+                nodes=NodePolicy(
+                    min_nodes=nodes[0],
+                    max_nodes=nodes[1],
+                    use_infra_group_rank=config.use_infra_group_rank,
+                    active=args.ft_active_nodes,
+                    segment=config.segment,
+                ),
+                restart=RestartPolicy(args.ft_restart_policy),
+                max_restarts=args.max_restarts,
+                first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
+                no_restart_exit_code=args.ft_no_restart_exit_code,
+            ),
+            pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),
+        )
+    except (ConfigError, AssignmentError) as error:
+        raise UsageError(str(error)) from None
+    except (Unacceptable, ValueError) as error:
+        raise UsageError(f"--rdzv-conf: {args.rdzv_conf!r} cannot be used; {error}") from None
+
+
+def _endpoint(args: Any, first_host: str | None) -> tuple[str, int]:
+    """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
+    text = args.rdzv_endpoint
+    if not text:
+        host = args.master_addr if "master_addr" in args.origins else first_host or args.master_addr
+        return host, args.master_port or DEFAULT_PORT
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, args.master_port or DEFAULT_PORT
+    if not port.isdigit() or not 0 < int(port) <= 65535:
+        raise UsageError(
+            f"--rdzv-endpoint: {text!r} cannot be used; it takes HOST:PORT with a port of 1 to "
+            "65535, the same on all nodes"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _hosts_store(args: Any, conf: Mapping[str, str], node_rank: int | None) -> bool | None:
+    """As said; by torchrun's static rule node 0 is the one at the master's address."""
+    said = _flag(conf, "is_host")
+    if said is None and node_rank is not None and not args.rdzv_endpoint:
+        return node_rank == 0
+    return said
+
+
+def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
+    text = conf.get(key)
+    if text is None:
+        return default
+    seconds = float(text)
+    if seconds < 0:
+        raise ValueError(f"{key}={text} is negative")
+    return seconds
+
+
+def _flag(conf: Mapping[str, str], key: str) -> bool | None:
+    text = conf.get(key)
+    if text is None:
+        return None
+    if text.lower() not in ("0", "1", "true", "false"):
+        raise ValueError(f"{key}={text} is neither 0 nor 1")
+    return text.lower() in ("1", "true")

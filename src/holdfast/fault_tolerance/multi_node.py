@@ -1,0 +1,172 @@
+"""One node of a job of several: between its own machine and the one that speaks for it.
+
+    core.node   ── failure, cycle over ──►   core.member  ── messages ──►  leader
+                ◄── start, stop, leave ──                 ◄─ decisions ──
+
+Carries words from one to the other, and keeps a port for rank 0 in case it will be here.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+from holdfast.core import member as belonging
+from holdfast.core import node as machine
+from holdfast.core.membership import LeaveWhy, Outcome
+from holdfast.core.never import assert_never
+from holdfast.fault_tolerance.console import LOGGER
+from holdfast.fault_tolerance.meeting import Meeting, address_towards, describe_node
+from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+from holdfast.fault_tolerance.plan import LaunchPlan
+from holdfast.fault_tolerance.ranks import NodePlace
+from holdfast.host.loop import Loop
+from holdfast.host.port import ReservedPort
+
+Tell = Callable[[machine.Event], None]
+"""Hands an event to the node's machine, and carries out what it says."""
+
+
+class NodeOfMany:
+    """This launcher's dealings with the others. Main thread only.
+
+    Args:
+        plan: What runs here.
+        meeting: Where and how launchers meet.
+        node_name: Of this host.
+        job: Names this launcher among all that ever run on this host.
+        tell: The way to the node's machine.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, meeting: MeetingPlan, node_name: str, job: str, tell: Tell
+    ) -> None:
+        self._tell = tell
+        self._finished = False
+        self._place: NodePlace | None = None
+        self._port: ReservedPort | None = ReservedPort()
+        member = belonging.Member(
+            node=f"{node_name}-{job}",
+            desc=describe_node(
+                addr=meeting.local_addr or address_towards(meeting.host, meeting.port),
+                nproc=plan.nproc_per_node,
+                port=self._port.number,
+                infra_rank=meeting.infra_rank,
+                infra_is_place=meeting.infra_is_place,
+            ),
+            pace=meeting.pace,
+        )
+        self._meeting = Meeting(member=member, plan=meeting, run_id=plan.run_id)
+
+    def begin(self, loop: Loop, on_closed: Callable[[], None]) -> None:
+        """Meet the others and wait for a round; ``on_closed``: see :meth:`Meeting.begin`.
+
+        Raises:
+            ConnectionError: There is no store to meet at.
+        """
+        self._meeting.begin(loop, self._on_decision, on_closed)
+
+    def place(self) -> tuple[NodePlace, ReservedPort | None]:
+        """Where this node stands in the cycle that was just decided, and the port kept for it."""
+        assert self._place is not None
+        port, self._port = self._port, None
+        return self._place, port
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` wants to be called; None: never."""
+        return self._meeting.next_deadline()
+
+    def on_time(self) -> None:
+        """Time has passed."""
+        self._meeting.on_time()
+
+    # ------------------------------------------------------------ what happens here
+    def signal_arrived(self, signum: int) -> None:
+        """This launcher is to end; its ranks, if it still has any, have been told."""
+        name = signal.Signals(signum).name
+        self._meeting.feed(belonging.SignalArrived(name))
+        if self._finished:  # it only hosted the leader any more
+            self._meeting.abdicate(f"it got {name}")
+
+    def control_requested(self, rank: int, action: str, text: str) -> None:
+        """A rank asks for something."""
+        self._meeting.feed(belonging.ControlRequested(rank, action, text))
+
+    def failure_seen(self, cycle: int, cause: str, *, every: bool) -> None:
+        """A rank failed; ``every``: none runs any more."""
+        self._meeting.feed(belonging.RanksFailed(cycle, cause, every=every))
+
+    def cycle_over(self, cycle: int, *, succeeded: bool) -> None:
+        """Nothing of the cycle is alive here."""
+        if succeeded:
+            self._meeting.feed(belonging.RanksSucceeded(cycle))
+            return
+        self._port = self._port or ReservedPort()
+        self._meeting.offer_port(self._port.number)
+        self._meeting.feed(belonging.RanksStopped(cycle))
+
+    def finished(self, end: machine.End, cycle: int) -> None:
+        """This node has ended its part; it may go on hosting the leader for the others."""
+        self._finished = True
+        if end is machine.End.STUCK:
+            self._meeting.feed(belonging.RanksStuck(cycle, "a rank cannot be killed"))
+        if end is machine.End.SIGNALLED:
+            self._meeting.abdicate("it was told to end by a signal")
+
+    @property
+    def may_close(self) -> bool:
+        """Nobody needs the leader that may be here."""
+        return self._meeting.may_close
+
+    def close(self) -> None:
+        """Say the last words."""
+        self._meeting.close()
+        if self._port:
+            self._port.release()
+
+    # ------------------------------------------------------------ what was decided
+    def _on_decision(self, effect: belonging.Effect) -> None:
+        match effect:
+            case belonging.StartRanks(formed, place):
+                self._place = NodePlace(
+                    master_addr=formed.master_addr,
+                    master_port=formed.master_port,
+                    group_rank=place.group_rank,
+                    group_world_size=len(formed.places),
+                    rank_offset=place.rank_offset,
+                    world_size=formed.world_size,
+                )
+                self._tell(machine.StartAsked(formed.cycle))
+            case belonging.StopRanks(cycle, how, cause):
+                LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
+                self._tell(machine.StopAsked(at_once=how is belonging.How.AT_ONCE))
+            case belonging.Standby(cycle):
+                LOGGER.info("cycle %d has started without this node, which stands by", cycle)
+            case belonging.Note(level, text):
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case belonging.Finish():
+                if effect.text:
+                    severity = logging.ERROR if effect.exit_code else logging.INFO
+                    LOGGER.log(severity, "leaving the job (%s): %s", effect.why.value, effect.text)
+                self._tell(machine.Dismissed(_end(effect), effect.exit_code))
+            case belonging.Send():
+                raise AssertionError("the meeting sends messages itself")
+            case _:
+                assert_never(effect)
+
+
+def _end(finish: belonging.Finish) -> machine.End:
+    """How this node's part ended, in the words of a node alone."""
+    if finish.outcome is not None:
+        return {
+            Outcome.SUCCEEDED: machine.End.SUCCEEDED,
+            Outcome.FAILED: machine.End.FAILED,
+            Outcome.SHUT_DOWN: machine.End.SHUT_DOWN,
+        }[finish.outcome]
+    return {
+        LeaveWhy.EXCLUDED: machine.End.EXCLUDED,
+        LeaveWhy.UNHEALTHY: machine.End.EXCLUDED,
+        LeaveWhy.SIGNALLED: machine.End.SIGNALLED,
+        LeaveWhy.STUCK: machine.End.STUCK,
+    }.get(finish.why, machine.End.FAILED)

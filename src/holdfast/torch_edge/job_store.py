@@ -1,0 +1,158 @@
+"""Messages up, decisions down: the launchers' mailbox and log, in a torch ``Store``.
+
+    <prefix>/up/count     how many numbers have been given out
+    <prefix>/up/<n>       message n, deleted when the leader has it
+    <prefix>/down/count   how many decisions have been published
+    <prefix>/down/<k>     decision k; the last ``_KEPT`` are kept
+
+A constant number of operations for each message and decision, and nobody polls: the leader blocks
+on the next number, every launcher on the next decision. A ``TCPStore`` client does one thing at a
+time (a thread that waits blocks all others that use it), so each concern has a connection of its
+own: :class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall
+a connection for seconds.
+
+Importing this module imports torch.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch._C._distributed_c10d import Store, TCPStore  # where torch's own stubs have them
+from torch.distributed import DistStoreError
+
+Connect = Callable[[], Store]
+"""Makes a connection of its own to the job's store."""
+
+_T = TypeVar("_T")
+_WAIT_S = 3600.0
+_HOLE_S = 5.0
+"""How long a number may be without its message: its sender died between two operations."""
+_KEPT = 512
+
+
+class StoreLostError(ConnectionError):
+    """The store, or the way to it, is gone for good."""
+
+
+class JobStore:
+    """One connection. Use it in one thread; every method may wait."""
+
+    def __init__(self, connect: Connect, prefix: str) -> None:
+        """Connect.
+
+        Raises:
+            StoreLostError: There is no store.
+        """
+        self._prefix = prefix
+        self._store = _guarded(connect)
+
+    def post(self, message: dict[str, object]) -> None:
+        """Put a message into the mailbox.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        number = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 1))
+        _guarded(lambda: self._store.set(f"{self._prefix}/up/{number}", json.dumps(message)))
+
+    def take(self, number: int) -> object | None:
+        """Wait for message ``number`` (1, 2 ...) and take it out; None: it will never come.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        key = f"{self._prefix}/up/{number}"
+        while not self._wait(key, _HOLE_S):
+            if _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0)) >= number:
+                return None
+        body = _guarded(lambda: self._store.get(key))
+        _guarded(lambda: self._store.delete_key(key))
+        return _parse(body)
+
+    def publish(self, number: int, decision: dict[str, object]) -> None:
+        """Append decision ``number`` (1, 2 ...) to the log. The leader alone does this.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        down = f"{self._prefix}/down"
+        _guarded(lambda: self._store.set(f"{down}/{number}", json.dumps(decision)))
+        _guarded(lambda: self._store.add(f"{down}/count", 1))
+        if number > _KEPT:
+            _guarded(lambda: self._store.delete_key(f"{down}/{number - _KEPT}"))
+
+    def published(self) -> int:
+        """How many decisions there are.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        return _guarded(lambda: self._store.add(f"{self._prefix}/down/count", 0))
+
+    def follow(self, number: int) -> object:
+        """Wait for decision ``number`` and return it.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        key = f"{self._prefix}/down/{number}"
+        while not self._wait(key, _WAIT_S):
+            pass
+        return _parse(_guarded(lambda: self._store.get(key)))
+
+    def _wait(self, key: str, timeout_s: float) -> bool:
+        try:
+            self._store.wait([key], dt.timedelta(seconds=timeout_s))
+        except DistStoreError:
+            return False
+        except (RuntimeError, OSError) as error:
+            raise StoreLostError(str(error)) from error
+        return True
+
+
+def host_store(host: str, port: int, timeout_s: float) -> Store:
+    """Host the job's store in this process; to be kept as long as the job lives.
+
+    Raises:
+        StoreLostError: The port cannot be had.
+    """
+    return _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=True))
+
+
+def store_client(host: str, port: int, timeout_s: float) -> Store:
+    """Connect to the store that another launcher hosts, or is about to host.
+
+    Raises:
+        StoreLostError: Nobody hosts one there within ``timeout_s``.
+    """
+    return _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=False))
+
+
+def _tcp_store(host: str, port: int, timeout_s: float, *, is_master: bool) -> Store:
+    return TCPStore(
+        host,
+        port,
+        is_master=is_master,
+        timeout=dt.timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        multi_tenant=is_master,
+    )
+
+
+def _parse(body: bytes) -> object:
+    try:
+        parsed: object = json.loads(body)
+    except ValueError:
+        return None
+    return parsed
+
+
+def _guarded(operation: Callable[[], _T]) -> _T:
+    try:
+        return operation()
+    except (RuntimeError, OSError) as error:  # torch's errors of stores are RuntimeErrors
+        raise StoreLostError(str(error).partition("\n")[0]) from error
