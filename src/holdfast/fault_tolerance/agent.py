@@ -74,6 +74,7 @@ class LocalElasticAgent:
         self._monitors = Monitors(self._loop, self._on_monitor_message)
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
+        self._tie: list[str] = []
         self._sweeping = False
         self._finish: machine.Finish | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
@@ -93,6 +94,7 @@ class LocalElasticAgent:
             LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
         run_dirs.remove_orphaned_runtime_dirs()
         child.become_subreaper()
+        self._tie = child.death_tie()
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
         try:
             with self._loop as loop:
@@ -250,6 +252,7 @@ class LocalElasticAgent:
         for local_rank in ranks.ranks:
             rank = ranks.start(
                 local_rank,
+                self._tie,
                 self._environ,
                 self._launcher_socket,
                 self._monitor_socket(local_rank),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -153,12 +153,13 @@ class Ranks:
     def start(
         self,
         local_rank: int,
+        tie: Sequence[str],
         base_env: Mapping[str, str],
         launcher_socket: str,
         monitor_socket: str | None,
         pump: OutputPump,
     ) -> Rank:
-        """Start one rank.
+        """Start one rank; ``tie``: see :func:`.child.death_tie`.
 
         Raises:
             OSError: A file or pipe for its output, or its process, cannot be made.
@@ -181,6 +182,7 @@ class Ranks:
         with contextlib.ExitStack() as stack:
             descriptors = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
             rank.pid = child.spawn_rank(
+                tie,
                 plan.command_for(local_rank),
                 env,
                 {number: ours for number, ours in descriptors.items() if ours != number},

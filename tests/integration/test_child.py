@@ -1,0 +1,110 @@
+"""Ranks are started tied to the process that starts them, and reaped once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import child, port, rank_boot
+from tests.real.harness import until
+
+PARENT = """
+import sys, signal
+from holdfast.host import child
+tie = child.death_tie()
+pid = child.spawn_rank(tie, ["sleep", "1000"], {"PATH": "/usr/bin:/bin"}, {})
+print(pid, flush=True)
+signal.pause()
+"""
+
+
+def is_asleep(pid: int) -> bool:
+    path = Path(f"/proc/{pid}/comm")
+    return path.exists() and path.read_text().strip() == "sleep"
+
+
+@pytest.mark.parametrize("path", ["/usr/bin:/bin", "/nowhere"])
+def test_a_rank_dies_with_its_launcher(path: str) -> None:
+    """By setpriv, and where there is none (empty PATH) by our own first lines."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    until(lambda: is_asleep(pid), "the rank runs its command")
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    until(lambda: not is_asleep(pid), "the rank is gone")
+
+
+def test_a_setpriv_that_knows_no_death_signal_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Busybox has one: every rank would end at once with a usage error."""
+    stub = tmp_path / "setpriv"
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    assert rank_boot.__file__ in child.death_tie()
+
+
+def test_our_first_lines_refuse_to_run_without_the_launcher() -> None:
+    """It died before the death signal was set: the rank must not start."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", rank_boot.__file__, "1", "echo", "started"],
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (rank_boot.CANNOT_START, b"")
+
+
+def test_everything_below_us_is_found_but_what_is_to_be_left() -> None:
+    """A child in a session of its own included; what is left alone is left with its children."""
+    env = dict(os.environ)
+    one = child.spawn(["/bin/sh", "-c", "setsid sleep 1000 & exec sleep 1000"], env, {})
+    other = child.spawn(["/bin/sleep", "1000"], env, {})
+
+    until(lambda: len(child.descendants()) >= 3, "all three run")
+    below_one = set(child.descendants(leave=frozenset({other}))) - {one}
+    assert other not in below_one
+    assert below_one
+
+    for pid in (*below_one, one, other):
+        child.send_signal(pid, signal.SIGKILL)
+    for pid in (one, other):
+        os.waitpid(pid, 0)
+
+
+def test_a_reserved_port_is_for_who_is_told() -> None:
+    """A server that reuses addresses may listen on it; nobody gets it by chance."""
+    reserved = port.ReservedPort()
+    server = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import socket, sys; s = socket.socket();"
+            "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
+            "s.bind(('127.0.0.1', int(sys.argv[1]))); s.listen()",
+            str(reserved.number),
+        ],
+        check=False,
+    )
+    another = port.ReservedPort()
+
+    assert server.returncode == 0
+    assert another.number != reserved.number
+    reserved.release()
+    another.release()
