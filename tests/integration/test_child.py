@@ -23,6 +23,15 @@ signal.pause()
 """
 
 
+SERVER = """
+import socket, sys
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+server.listen()
+"""
+
+
 def is_asleep(pid: int) -> bool:
     path = Path(f"/proc/{pid}/comm")
     return path.exists() and path.read_text().strip() == "sleep"
@@ -95,9 +104,7 @@ def test_a_reserved_port_is_for_who_is_told() -> None:
         [
             sys.executable,
             "-c",
-            "import socket, sys; s = socket.socket();"
-            "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
-            "s.bind(('127.0.0.1', int(sys.argv[1]))); s.listen()",
+            SERVER,
             str(reserved.number),
         ],
         check=False,
