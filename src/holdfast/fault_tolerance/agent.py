@@ -230,7 +230,9 @@ class LocalElasticAgent:
             return None
         from holdfast.fault_tolerance.multi_node import NodeOfMany  # noqa: PLC0415
 
-        return NodeOfMany(self._plan, self._plan.meeting, self._node_name, self._job, self._feed)
+        return NodeOfMany(
+            self._plan, self._plan.meeting, self._node_name, self._job, self._feed, self._event
+        )
 
     def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
         plan = self._plan

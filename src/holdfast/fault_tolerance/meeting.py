@@ -61,6 +61,7 @@ class Meeting:
         self.member = member
         self._plan = plan
         self._address = (plan.host, plan.port)
+        self._run_id = run_id
         self._prefix = f"holdfast/{run_id}"
         self._leader: leading.Leader | None = None
         self._store: Store | None = None  # hosted here; dies with the reference
@@ -109,6 +110,7 @@ class Meeting:
                 lambda: job_store.store_client(host, port, connect_s), self._prefix
             )
 
+        LOGGER.info("looking for the others of the job %r at %s:%d", self._run_id, host, port)
         loop.watch(self._wake_read, self._deliver)
         follower = connect()
         first = follower.published() + 1
@@ -216,9 +218,13 @@ class Meeting:
             self._lost(error)
 
     def _post(self, store: JobStore) -> None:
+        joined = False
         try:
             while (message := self._outbox.get()) is not None:
                 store.post(message)
+                if not joined:  # the first word is always this
+                    joined = True
+                    LOGGER.info("joined the job %r at %s:%d", self._run_id, *self._address)
         except ConnectionError as error:
             self._lost(error)
 

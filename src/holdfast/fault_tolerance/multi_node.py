@@ -26,6 +26,8 @@ from holdfast.host.port import ReservedPort
 
 Tell = Callable[[machine.Event], None]
 """Hands an event to the node's machine, and carries out what it says."""
+WriteDown = Callable[..., None]
+"""Writes an event of this kind, with these fields, into the launcher's event file."""
 
 
 class NodeOfMany:
@@ -37,12 +39,20 @@ class NodeOfMany:
         node_name: Of this host.
         job: Names this launcher among all that ever run on this host.
         tell: The way to the node's machine.
+        write_down: The way to the launcher's event file.
     """
 
-    def __init__(
-        self, plan: LaunchPlan, meeting: MeetingPlan, node_name: str, job: str, tell: Tell
+    def __init__(  # noqa: PLR0913 - each is one thing that an agent knows
+        self,
+        plan: LaunchPlan,
+        meeting: MeetingPlan,
+        node_name: str,
+        job: str,
+        tell: Tell,
+        write_down: WriteDown,
     ) -> None:
         self._tell = tell
+        self._write_down = write_down
         self._finished = False
         self._place: NodePlace | None = None
         self._port: ReservedPort | None = ReservedPort()
@@ -139,9 +149,13 @@ class NodeOfMany:
                 )
                 self._tell(machine.StartAsked(formed.cycle))
             case belonging.StopRanks(cycle, how, cause):
+                self._write_down(
+                    "cycle_stopping", cause=cause, at_once=how is belonging.How.AT_ONCE
+                )
                 LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
                 self._tell(machine.StopAsked(at_once=how is belonging.How.AT_ONCE))
             case belonging.Standby(cycle):
+                self._write_down("standing_by", without_us=cycle)
                 LOGGER.info("cycle %d has started without this node, which stands by", cycle)
             case belonging.Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
