@@ -42,7 +42,7 @@ class NodeOfMany:
         write_down: The way to the launcher's event file.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one thing that an agent knows
+    def __init__(
         self,
         plan: LaunchPlan,
         meeting: MeetingPlan,
