@@ -30,6 +30,7 @@ from holdfast.host import child, clock, page, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
+from holdfast.host.staging import Staging
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _STDERR = 2
 _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
+_LAST_DELIVERY_S = 5.0
+"""How long the launcher's exit waits for a slow disk to take the last evidence."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
 
@@ -58,7 +61,8 @@ class LocalElasticAgent:
         self._job = run_dirs.new_job()
         self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
         self._runtime_dir = run_dirs.make_runtime_dir(self._job)
-        (self.run_dir / "incidents").mkdir()
+        staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
+        self._staging = Staging(staged, str(self.run_dir))
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
         self._machine = machine.Node(
             nproc=plan.nproc_per_node,
@@ -186,6 +190,10 @@ class LocalElasticAgent:
                     self._monitors.limit_tripped(local_rank, message)
             case "evidence":
                 self._relay("evidence", message)
+                if self._ranks:
+                    self._staging.deliver(self._ranks.cycle)
+            case "event":
+                self._events.append(message["event"])
             case "signalled":
                 self._relay("kill_sent", message)
 
@@ -292,20 +300,23 @@ class LocalElasticAgent:
                     "cfg": self._plan.ft.to_wire(),
                     "local_rank": local_rank,
                     "marker": self._job,
-                    "events": str(self.run_dir / f"events-monitor{local_rank}.jsonl"),
                     "grace_s": self._plan.workers_stop_timeout_s,
                     "node": self._node_name,
                 },
             )
         page_path = self._page_path(ranks.cycle, local_rank)
         page.create_page(page_path, ranks.cycle)
+        staged = self._staging.folder(ranks.cycle)
+        os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}")  # noqa: PTH103
         self._monitors.begin_cycle(
             local_rank,
             {
                 "cycle": ranks.cycle,
                 "page": page_path,
-                "dump": str(ranks.ranks[local_rank].folder / "stacks.txt"),
-                "incidents": str(self.run_dir / "incidents"),
+                "dump": f"{staged}/attempt_{ranks.cycle}/{local_rank}/stacks.txt",
+                "incidents": f"{staged}/incidents",
+                "staged": staged,
+                "run_dir": str(self.run_dir),
                 "marker": ranks.marker(local_rank),
             },
         )
@@ -405,6 +416,7 @@ class LocalElasticAgent:
         if not leftovers:
             self._sweeping = False
             self._event("cycle_stopped")
+            self._staging.deliver(self._machine.cycle, over=True)
             self._feed(machine.Swept())
 
     def _end_everything(self) -> None:
@@ -420,6 +432,7 @@ class LocalElasticAgent:
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close()
+        self._staging.close(_LAST_DELIVERY_S)
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
         self._events.close()
         ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED

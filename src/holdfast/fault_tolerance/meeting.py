@@ -48,6 +48,19 @@ OnEffect = Callable[[belonging.Effect], None]
 _LAST_WORDS_S = 5.0
 
 
+@dataclasses.dataclass(frozen=True)
+class _Connections:
+    """To the store, one for each concern; ``hosted``: the store itself, where it is ours."""
+
+    hosted: Store | None
+    follower: JobStore
+    first: int
+    """Number of the first decision that concerns us."""
+    poster: JobStore
+    taker: JobStore | None
+    publisher: JobStore | None
+
+
 class Meeting:
     """One launcher's part in its job. Main thread only.
 
@@ -80,48 +93,21 @@ class Meeting:
         return self._leader is not None
 
     def begin(self, loop: Loop, on_effect: OnEffect, on_closed: Callable[[], None]) -> None:
-        """Meet the others: host or find the store, follow its log, join.
+        """Set out to meet the others: host or find the store, follow its log, join.
+
+        Returns at once; that there is no store is told as any other loss of the leader.
 
         Args:
             loop: Of this launcher.
             on_effect: Called with what is decided for it.
             on_closed: Called when nobody needs the leader here any more.
-
-        Raises:
-            ConnectionError: There is no store at the address, and none can be hosted.
         """
         # Its waits warn about every timeout; ours are part of the plan, and errors are raised.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
-
         self._on_effect = on_effect
         self._on_closed = on_closed
-        host, port = self._address
-        hosts, connect_s = self._plan.hosts_store, self._plan.connect_s
-        if hosts or (hosts is None and is_our_address(host)):
-            try:
-                self._store = job_store.host_store(host, port, connect_s)
-            except job_store.StoreLostError:
-                if hosts:
-                    raise
-
-        def connect() -> JobStore:
-            return job_store.JobStore(
-                lambda: job_store.store_client(host, port, connect_s), self._prefix
-            )
-
-        LOGGER.info("looking for the others of the job %r at %s:%d", self._run_id, host, port)
         loop.watch(self._wake_read, self._deliver)
-        follower = connect()
-        first = follower.published() + 1
-        if self._store is not None:
-            self._leader = leading.Leader(self._plan.rules, self._plan.pace)
-            self._start(self._take, connect())
-            self._publisher = self._start(self._publish, connect())
-            self._feed_leader(leading.Begin())
-        self._start(self._follow, follower, first)
-        self._poster = self._start(self._post, connect())
-        self.feed(belonging.Begin())
+        self._start(self._meet)
 
     def feed(self, event: belonging.Event) -> None:
         """Tell the member machine what happened here."""
@@ -166,6 +152,19 @@ class Meeting:
                 thread.join(_LAST_WORDS_S)
 
     # ------------------------------------------------------------ the loop's side
+    def _met(self, connections: _Connections) -> None:
+        if self.member.phase is belonging.Phase.DONE:
+            return  # told to end meanwhile
+        if connections.hosted is not None:
+            self._store = connections.hosted
+            self._leader = leading.Leader(self._plan.rules, self._plan.pace)
+            self._start(self._take, connections.taker)
+            self._publisher = self._start(self._publish, connections.publisher)
+            self._feed_leader(leading.Begin())
+        self._start(self._follow, connections.follower, connections.first)
+        self._poster = self._start(self._post, connections.poster)
+        self.feed(belonging.Begin())
+
     def _deliver(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
@@ -202,6 +201,41 @@ class Meeting:
     def _lost(self, error: ConnectionError) -> None:
         text = f"the store at {self._address[0]}:{self._address[1]} is gone ({error})"
         self._tell(lambda: self.feed(belonging.LeaderLost(text)))
+
+    def _meet(self) -> None:
+        """Connect, which may take as long as the first node takes to come up."""
+        from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
+
+        host, port = self._address
+        hosts, connect_s = self._plan.hosts_store, self._plan.connect_s
+        LOGGER.info("looking for the others of the job %r at %s:%d", self._run_id, host, port)
+        hosted = None
+
+        def connect() -> JobStore:
+            return job_store.JobStore(
+                lambda: job_store.store_client(host, port, connect_s), self._prefix
+            )
+
+        try:
+            if hosts or (hosts is None and is_our_address(host)):
+                try:
+                    hosted = job_store.host_store(host, port, connect_s)
+                except ConnectionError:
+                    if hosts:
+                        raise
+            follower = connect()
+            connections = _Connections(
+                hosted=hosted,
+                follower=follower,
+                first=follower.published() + 1,
+                poster=connect(),
+                taker=connect() if hosted else None,
+                publisher=connect() if hosted else None,
+            )
+        except ConnectionError as error:
+            self._lost(error)
+        else:
+            self._tell(functools.partial(self._met, connections))
 
     def _follow(self, store: JobStore, number: int) -> None:
         try:

@@ -70,11 +70,7 @@ class NodeOfMany:
         self._meeting = Meeting(member=member, plan=meeting, run_id=plan.run_id)
 
     def begin(self, loop: Loop, on_closed: Callable[[], None]) -> None:
-        """Meet the others and wait for a round; ``on_closed``: see :meth:`Meeting.begin`.
-
-        Raises:
-            ConnectionError: There is no store to meet at.
-        """
+        """Meet the others and wait for a round; ``on_closed``: see :meth:`Meeting.begin`."""
         self._meeting.begin(loop, self._on_decision, on_closed)
 
     def place(self) -> tuple[NodePlace, ReservedPort | None]:

@@ -1,0 +1,327 @@
+"""Launchers of several nodes, real processes: lose one, replace one, end together."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host.port import ReservedPort
+from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
+
+SILENCE_S = 3 * SCALE
+"""A launcher that says nothing for this long is gone."""
+
+TELLS_ITS_PLACE = """
+import json, os, pathlib, sys, time
+out, everybody = pathlib.Path(os.environ["OUT"]), pathlib.Path(os.environ["EVERYBODY"])
+NAMES = ("RANK", "GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+def tell(**more):
+    place = {name: os.environ[name] for name in NAMES}
+    cycle = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    with open(out / "lives", "a") as file:
+        file.write(json.dumps({"pid": os.getpid(), "cycle": cycle, **place, **more}) + "\\n")
+def work():
+    while not (everybody / "end").exists():
+        time.sleep(0.01)
+"""
+"""First lines of a rank's script."""
+
+WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
+
+REDUCES = (
+    TELLS_ITS_PLACE
+    + """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+tell(total=total.item())
+work()
+dist.destroy_process_group()
+"""
+)
+
+ASKS = (
+    TELLS_ITS_PLACE
+    + """
+from holdfast.fault_tolerance.control_request import send_control_request
+from holdfast.fault_tolerance.data import RankInfo, WorkloadAction, WorkloadControlRequest
+tell()
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    request = WorkloadControlRequest(WorkloadAction[os.environ["ASK"]], "ECC errors on GPU 3")
+    while not (everybody / "ask").exists():
+        time.sleep(0.01)
+    rank = int(os.environ["RANK"])
+    send_control_request(os.environ["FT_LAUNCHER_IPC_SOCKET"], RankInfo(rank, 0, "here"), request)
+    sys.exit(1)
+work()
+"""
+)
+
+
+class Nodes:
+    """Launchers that meet at one address; the first hosts the store."""
+
+    def __init__(self, ft: Launcher, folder: Path) -> None:
+        self._ft = ft
+        self._folder = folder
+        self._port = ReservedPort()
+        self._jobs = 0
+
+    def add(self, source: str, nnodes: str, *options: str, ask: str = "") -> Job:
+        """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
+        script = self._ft.script(source, f"script{self._jobs}.py")
+        first, self._jobs = self._jobs == 0, self._jobs + 1
+        conf = f"is_host={int(first)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
+        return self._ft.start(
+            *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
+            *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf),
+            f"--rdzv-endpoint=127.0.0.1:{self._port.number}",
+            *options,
+            script,
+            env={"EVERYBODY": str(self._folder), "ASK": ask, "NVRX_DISABLE_RANK_MONITORS": "1"},
+        )
+
+    def ask(self) -> None:
+        """Rank 1 may ask for what it is to ask for."""
+        (self._folder / "ask").touch()
+
+    def end(self) -> None:
+        """All ranks that work may end well."""
+        (self._folder / "end").touch()
+
+    def close(self) -> None:
+        """Free the port."""
+        self._port.release()
+
+
+@pytest.fixture
+def nodes(ft: Launcher, tmp_path: Path) -> Iterator[Nodes]:
+    """Nothing of the launchers stays when the test is over."""
+    several = Nodes(ft, tmp_path)
+    yield several
+    several.close()
+
+
+def life(job: Job, cycle: int) -> dict[str, Any] | None:
+    """What the rank of a launcher was told in a cycle."""
+    lives = (told for told in read_json_lines(job.written("lives")) if told["cycle"] == cycle)
+    return next(lives, None)
+
+
+def in_cycle(cycle: int, *jobs: Job) -> list[dict[str, Any]]:
+    """Wait until exactly these launchers are in the cycle; they have one place each, and agree."""
+    found = [until(partial(life, job, cycle), f"{job.folder.name} in {cycle}") for job in jobs]
+    assert sorted(int(told["RANK"]) for told in found) == list(range(len(jobs)))
+    for told in found:
+        assert told["GROUP_RANK"] == told["RANK"]  # one rank per node here
+        assert told["WORLD_SIZE"] == told["GROUP_WORLD_SIZE"] == str(len(jobs))
+    assert len({(told["MASTER_ADDR"], told["MASTER_PORT"]) for told in found}) == 1
+    return found
+
+
+def joined(job: Job) -> None:
+    """Wait until a launcher's wish to take part is in the mailbox; it need not get a place."""
+    until(lambda: job.said("joined the job 'j1'"), f"{job.folder.name} has joined")
+
+
+def end_well(nodes: Nodes, *jobs: Job) -> None:
+    nodes.end()
+    assert [job.wait() for job in jobs] == [0] * len(jobs)
+
+
+def lose(job: Job) -> None:
+    """A node that vanishes: launcher and ranks at once, without a word."""
+    job.signal(signal.SIGSTOP)
+    for pid in job.leftovers():
+        kill(pid)
+    kill(job.process.pid)
+    job.process.wait()
+
+
+def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: Nodes) -> None:
+    """New master, same ranks, a gloo group that works."""
+    a, b = (nodes.add(REDUCES, "2") for _ in range(2))
+    before = in_cycle(0, a, b)
+    assert [told["total"] for told in before] == [3, 3]
+
+    kill(before[1]["pid"])
+
+    after = in_cycle(1, a, b)
+    assert [told["total"] for told in after] == [3, 3]
+    assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
+    assert after[0]["MASTER_PORT"] != before[0]["MASTER_PORT"]
+    assert a.said(r"cycle 0 is over for this node: rank . \(local rank 0, pid \d+\): killed by SIG")
+    assert a.events("cycle_stopping")
+    end_well(nodes, a, b)
+
+
+def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
+    """Launcher and ranks vanish without a word; the survivor keeps its rank."""
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    before = in_cycle(0, a, b)
+    spare = nodes.add(WORKS, "2")
+    joined(spare)
+
+    lose(b)
+
+    after = in_cycle(1, a, spare)
+    assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
+    assert a.said("is gone .silent for")
+    end_well(nodes, a, spare)
+
+
+def test_a_job_goes_on_smaller_and_grows_when_a_node_is_back(nodes: Nodes) -> None:
+    """Down to MIN at once, up again at the next cycle."""
+    a, b = (nodes.add(WORKS, "1:2") for _ in range(2))
+    in_cycle(0, a, b)
+
+    lose(b)
+    (alone,) = in_cycle(1, a)
+
+    back = nodes.add(WORKS, "1:2")
+    joined(back)
+    kill(alone["pid"])
+    in_cycle(2, a, back)
+    end_well(nodes, a, back)
+
+
+def test_a_node_that_a_rank_excludes_leaves_and_a_spare_takes_over(nodes: Nodes) -> None:
+    """The excluded launcher ends with 0: it did what it was asked; the job goes on without it."""
+    host, other = (nodes.add(ASKS, "2", ask="ExcludeThisNode") for _ in range(2))
+    before = in_cycle(0, host, other)
+    spare = nodes.add(ASKS, "2")
+    joined(spare)
+    excluded, stays = (host, other) if before[0]["RANK"] == "1" else (other, host)
+
+    nodes.ask()
+
+    in_cycle(1, stays, spare)
+    if excluded is host:  # serves the store to the end of the job
+        nodes.end()
+    assert excluded.wait() == 0
+    end_well(nodes, stays, spare)
+    assert excluded.said(r"rank 1 asks for ExcludeThisNode \(ECC errors on GPU 3\)")
+    assert life(excluded, 1) is None
+
+
+def test_a_shutdown_request_ends_all_without_a_restart(nodes: Nodes) -> None:
+    """Every launcher exits with 1 and knows who asked, and for what reason."""
+    jobs = [nodes.add(ASKS, "2", ask="ShutdownWorkload") for _ in range(3)]
+    for job in jobs:
+        joined(job)
+
+    nodes.ask()
+
+    assert [job.wait() for job in jobs] == [1, 1, 1]
+
+    assert all(life(job, 1) is None for job in jobs)
+    for job in jobs:
+        assert job.said(r"rank 1 on \S+ asked to shut the workload down: ECC errors on GPU 3")
+
+
+def test_the_death_of_the_store_s_host_ends_the_job_for_all(nodes: Nodes) -> None:
+    """Nobody can decide any more: ranks end at once, with a line that says why."""
+    host, b, spare = (nodes.add(WORKS, "2") for _ in range(3))
+    until(lambda: len([job for job in (host, b, spare) if life(job, 0)]) == 2, "cycle 0")
+    joined(spare)
+
+    lose(host)
+
+    assert [job.wait() for job in (b, spare)] == [1, 1]
+    for job in (b, spare):
+        assert job.said(r"the store at 127.0.0.1:\d+ is gone")
+        assert not job.leftovers()
+
+
+def test_a_node_that_is_told_to_end_leaves_the_others_to_go_on(nodes: Nodes) -> None:
+    """SIGTERM to one launcher: its place is given to the spare without waiting for silence."""
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    in_cycle(0, a, b)
+    spare = nodes.add(WORKS, "2")
+    joined(spare)
+
+    b.signal(signal.SIGTERM)
+
+    assert b.wait() == 1
+    in_cycle(1, a, spare)
+    assert a.said("is gone .signalled")
+    end_well(nodes, a, spare)
+
+
+def test_the_store_s_host_that_is_told_to_end_tells_the_others(nodes: Nodes) -> None:
+    """Nobody hears of it by a broken connection."""
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    in_cycle(0, a, b)
+
+    a.signal(signal.SIGTERM)
+
+    assert [a.wait(), b.wait()] == [1, 1]
+    assert b.said("the launcher that led the job left")
+
+
+def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:
+    """In the rendezvous, and before there is a store to meet at."""
+    lonely = nodes.add(WORKS, "2")
+    joined(lonely)
+    lonely.signal(signal.SIGTERM)
+    assert lonely.wait() == 1
+
+    lost = nodes.add(WORKS, "2")
+    until(lambda: lost.said("looking for the others"), "it looks for a store")
+    lost.signal(signal.SIGTERM)
+    assert lost.wait() == 1
+
+
+def test_a_launcher_that_died_while_it_waited_takes_no_place(nodes: Nodes) -> None:
+    """Its ghost holds up nobody for longer than a silence may last."""
+    a, ghost = (nodes.add(WORKS, "3") for _ in range(2))
+    joined(a)
+    joined(ghost)
+
+    lose(ghost)
+    b, c = (nodes.add(WORKS, "3") for _ in range(2))
+
+    def together() -> list[int]:
+        return [cycle for cycle in (0, 1) if all(life(job, cycle) for job in (a, b, c))]
+
+    (cycle,) = until(together, "three living nodes in one cycle")
+    in_cycle(cycle, a, b, c)
+    end_well(nodes, a, b, c)
+
+
+def test_too_many_launchers_disturb_nobody(nodes: Nodes) -> None:
+    """Who comes early and who comes late stands by, and ends with the job."""
+    jobs = [nodes.add(WORKS, "2") for _ in range(3)]
+    for job in jobs:
+        joined(job)
+    until(lambda: len([job for job in jobs if life(job, 0)]) == 2, "two take part")
+    late = nodes.add(WORKS, "2")
+    joined(late)
+
+    end_well(nodes, *jobs, late)
+
+    assert not late.written("lives")
+    assert sum(len(job.written("lives")) for job in jobs) == 2
+
+
+def test_under_min_healthy_a_failed_node_waits_while_enough_are_well(nodes: Nodes) -> None:
+    """One of two fails and waits; when the other fails too, that is below MIN."""
+    policy = ("1:2", "--ft-restart-policy=min-healthy")
+    a, b = (nodes.add(WORKS, *policy) for _ in range(2))
+    first, second = in_cycle(0, a, b)
+
+    kill(second["pid"])
+    until(lambda: b.events("worker_exited"), "it is noticed")
+    until(lambda: b.events("cycle_stopped"), "nothing of it is alive")
+    assert not a.events("worker_exited")
+
+    kill(first["pid"])
+    in_cycle(1, a, b)
+    assert b.events("cycle_started")[1]["t"] > a.events("worker_exited")[0]["t"]
+    end_well(nodes, a, b)
