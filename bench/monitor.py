@@ -46,7 +46,6 @@ class Monitor:
                 "cfg": self._config.to_wire(),
                 "local_rank": 0,
                 "marker": None,
-                "events": None,
                 "grace_s": 15.0,
                 "node": "bench",
             },

@@ -101,7 +101,6 @@ class Node:
             | config.pop("cfg", {}),
             "local_rank": 0,
             "marker": self.job,
-            "events": str(folder / "events-monitor0.jsonl"),
             "grace_s": 15.0,
             "node": "gpu-07",
         } | config
@@ -281,7 +280,7 @@ def test_a_silent_rank_is_explained_and_then_killed(start: Callable[..., Node]) 
     announced = node.log("is hung")
     assert "Did not get subsequent heartbeat for" in announced
     assert "Sent SIGCONT, SIGKILL." in announced
-    events = [json.loads(line) for line in Path(node.config["events"]).read_text().splitlines()]
+    events = [message["event"] for message in node.seen if message["op"] == "event"]
     assert [event["kind"] for event in events] == ["monitor_verdict", "monitor_signal"]
     assert all(event["rank"] == 3 and event["node"] == "gpu-07" for event in events)
 

@@ -48,7 +48,8 @@ class Case:
         process: The rank's.
         view: Its page.
         identity: Of the rank: ``rank``, ``local_rank``, ``node``.
-        cycle: The launcher's "cycle": where to find the dump, where incidents go.
+        cycle: The launcher's "cycle": where to find the dump, where incidents go (``staged``), and
+            where people find them afterwards (``run_dir``).
         watch: How the rank is ended: ``signal``, ``grace_s``.
         reports: Who is told.
         epoll: Woken when the dump grows; then, and at ``next_step_at``, call :meth:`step`.
@@ -72,6 +73,7 @@ class Case:
         self._overdue = overdue
         self._process = process
         self._folder: str | None = cycle.get("incidents")
+        self._delivered = cycle.get("staged"), cycle.get("run_dir")
         self._watch = watch
         self._reports = reports
         self._epoll = epoll
@@ -129,7 +131,7 @@ class Case:
         self._record.update(
             process=dump.state.to_json() if dump.state is not None else None,
             was_stopped=dump.was_stopped,
-            stacks=dump.path if self._stacks else None,
+            stacks=self._shown(dump.path) if self._stacks else None,
             why_not=None if self._stacks else dump.why_not,
             took_s=now - self._found_at,
         )
@@ -141,7 +143,7 @@ class Case:
                 "rank": self._record["rank"],
                 "pid": self._process.pid,
                 "stacks": self._record["stacks"],
-                "incident": self._path,
+                "incident": self._shown(self._path),
                 "took_s": self._record["took_s"],
                 "why_not": self._record["why_not"],
             }
@@ -233,6 +235,13 @@ class Case:
         self._record["actions"].append(action)
         if self._is_concluded:
             self._write()
+
+    def _shown(self, path: str | None) -> str | None:
+        """Where people will find what is written to ``path``: the launcher delivers it."""
+        staged, run_dir = self._delivered
+        if path is None or staged is None or run_dir is None:
+            return path
+        return path.replace(staged, run_dir, 1)
 
     def _write(self) -> None:
         folder, record = self._folder, self._record

@@ -1,12 +1,10 @@
-"""What a rank monitor says: to the launcher, into the events file, to people.
+"""What a rank monitor says: to the launcher, which writes it down, and to people.
 
 Nothing here waits for a reader, and nothing fails because of one. Lean.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 
 from holdfast.host import clock
@@ -33,15 +31,12 @@ class Reports:
         self._level = _LEVELS["info"]
         self._is_standalone = False
         self._node = ""
-        self._events_path: str | None = None
-        self._events_fd = -1
 
     def configure(self, message: Mapping[str, Any]) -> None:
         """Take over what a "configure" message says of reports."""
         self._level = message["cfg"].get("log_level", self._level)
         self._is_standalone = bool(message.get("standalone"))
         self._node = message["node"]
-        self._events_path = message.get("events")
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """To the launcher; a process that stands alone has none, but waits for "ready"."""
@@ -66,10 +61,7 @@ class Reports:
         self.log("info", msg)
 
     def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Append one line to the events file, if there is one."""
-        path = self._events_path
-        if path is None:
-            return
+        """Hand an event, stamped now, to the launcher, whose events file may be on a slow disk."""
         event = {
             "t": clock.monotonic(),
             "wall": clock.wall(),
@@ -77,10 +69,4 @@ class Reports:
             "node": self._node,
             **fields,
         }
-        try:
-            if self._events_fd < 0:  # most monitors never have anything to write
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._events_fd = os.open(path, flags, 0o644)
-            os.write(self._events_fd, json.dumps(event, separators=(",", ":")).encode() + b"\n")
-        except OSError as error:
-            self.log("error", f"cannot write to {path}: {error.strerror}")
+        self.tell({"op": "event", "event": event})

@@ -179,7 +179,6 @@ class RankMonitorServer:
                         "cfg": cfg.to_wire(),
                         "local_rank": 0,
                         "marker": None,
-                        "events": None,
                         "grace_s": GRACE_S,
                         "node": socket.gethostname(),
                         "standalone": True,

@@ -15,7 +15,7 @@ be cut.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ class EventLog:
             "cycle": cycle,
             **fields,
         }
+        self.append(event)
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Write an event that another process has stamped."""
         self._file.append(json.dumps(event, separators=(",", ":")).encode())
 
     def close(self, timeout_s: float = 2.0) -> None:

@@ -1,0 +1,59 @@
+"""Evidence reaches the run directory, and nobody who takes it waits for that."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.staging import Staging
+
+
+def stage(staging: Staging, cycle: int, name: str, text: str) -> None:
+    path = Path(staging.folder(cycle)) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_what_was_staged_is_delivered_under_the_same_path(tmp_path: Path) -> None:
+    """And the memory it took is freed when its cycle is over."""
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+    stage(staging, 0, "attempt_0/1/stacks.txt", "Thread 1")
+    staging.deliver(0)
+    stage(staging, 0, "incidents/cycle0_rank1.json", "{}")
+    staging.deliver(0, over=True)
+    stage(staging, 1, "attempt_1/0/stacks.txt", "")
+    staging.close(10.0)
+
+    assert (tmp_path / "run/attempt_0/1/stacks.txt").read_text() == "Thread 1"
+    assert (tmp_path / "run/incidents/cycle0_rank1.json").read_text() == "{}"
+    assert not Path(staging.folder(0)).exists()
+    assert Path(staging.folder(1)).exists()
+
+
+def test_a_run_directory_that_takes_nothing_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that hangs is what hangs ranks."""
+    healed = threading.Event()
+    monkeypatch.setattr("shutil.copytree", lambda *_, **__: healed.wait())
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+    stage(staging, 0, "stacks.txt", "Thread 1")
+
+    staging.deliver(0, over=True)
+    staging.deliver(1)
+    staging.close(0.05)
+
+    assert Path(staging.folder(0), "stacks.txt").read_text() == "Thread 1", "not lost, either"
+    healed.set()
+
+
+def test_nothing_staged_is_no_error(tmp_path: Path) -> None:
+    """Most cycles end without evidence."""
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+
+    staging.deliver(7, over=True)
+    staging.close(10.0)
+
+    assert not (tmp_path / "run").exists()
