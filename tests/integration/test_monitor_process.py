@@ -577,6 +577,20 @@ def test_a_rank_that_talks_nonsense_is_told_so(
     assert rank.do("welcome['op']") == "welcome"
 
 
+def test_a_rank_with_another_clock_is_refused(start: Callable[..., Node]) -> None:
+    """In a time namespace of its own: its stamps would mean nothing, or death."""
+    node = start()
+    hello = {"op": "hello", "rank": 3, "pid": os.getpid(), "clock_s": time.monotonic() + 1e6}
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.settimeout(BOUND_S)
+        rank.connect(node.path)
+        rank.sendall(encode(hello))
+        [answer] = Decoder().feed(rank.recv(4096))
+
+    assert answer["op"] == "error"
+    assert "time namespaces" in answer["text"]
+
+
 def test_a_flood_does_not_hold_up_a_verdict(start: Callable[..., Node]) -> None:
     """Somebody writes as fast as the monitor reads, and never reads answers."""
     node = start()

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 WAIT_FOR_SEAT_S = 180.0
 """How long a second rank waits until the first one has left."""
+_CLOCKS_APART_S_MAX = 300.0
+"""More than a hello can have waited to be read: two clocks that do not count the same time."""
 _VISITORS_MAX = 64
 _SENSELESS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -155,6 +157,14 @@ class Visitors:
         is_seated = seat is not None and seat.visitor is visitor
         if message.get("op") == "hello" and (is_seated or visitor.hello is None):
             int(message["rank"]), int(message["pid"])  # senseless ones are turned away at once
+            apart_s = abs(clock.monotonic() - float(message.get("clock_s", clock.monotonic())))
+            if apart_s > _CLOCKS_APART_S_MAX:
+                self.turn_away(
+                    visitor,
+                    f"its clock (CLOCK_MONOTONIC) and its monitor's are {apart_s:.0f} s apart, as "
+                    "in different time namespaces; run launcher and ranks in the same one",
+                )
+                return
             visitor.hello = message
             self._admit(visitor)
         elif seat is None or not is_seated:
