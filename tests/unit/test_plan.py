@@ -192,6 +192,48 @@ def test_details_of_the_meeting_are_checked(conf):
     assert conf.partition("=")[2] in refused(f"--nnodes 2 --rdzv-conf {conf} train.py")
 
 
+POD = {"JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "2", "HOSTNAME": "job-0"}
+SERVICE = {"JOB_SERVICE_NAME": "svc"}
+
+
+@pytest.mark.parametrize(
+    ("line", "index", "expected"),
+    [
+        ("", "0", ("job-0.svc", True, 0)),
+        ("", "1", ("job-0.svc", False, 1)),
+        ("--master-addr n0", "1", ("n0", None, 1)),
+        ("--rdzv-endpoint n0:1", "0", ("n0", None, 0)),
+        ("--rdzv-conf is_host=1", "1", ("job-0.svc", True, 1)),
+        ("--node-rank 0", "1", ("job-0.svc", True, 0)),
+    ],
+)
+def test_pods_know_their_number_and_who_hosts_the_store(line, index, expected):
+    """Pod 0, whose own name may not lead to it yet; the command line has the last word."""
+    pod = {**POD, **SERVICE, "JOB_COMPLETION_INDEX": index, "HOSTNAME": f"job-{index}"}
+    meeting = plan(f"{line} train.py", pod).meeting
+
+    assert (meeting.host, meeting.hosts_store, meeting.infra_rank) == expected
+
+
+def test_pods_that_cannot_find_each_other_do_not_start():
+    """Each would wait for the others at its own address."""
+    assert "JOB_SERVICE_NAME" in refused("train.py", POD)
+
+
+def test_rules_of_restarting_reach_the_leader():
+    """All that the command line says about them."""
+    meeting = plan(
+        "--nnodes 2 --max-restarts 5 --ft-restart-window 3600 --ft-restart-backoff 2.5 "
+        "--ft-max-no-progress-cycles 4 --ft-min-progress-iterations 10 "
+        "--ft-checkpoint-iteration-file it.txt --ft-no-restart-exit-code 77 train.py"
+    ).meeting
+    rules = meeting.rules
+
+    assert (rules.max_restarts, rules.restarts_period_s, rules.backoff_s) == (5, 3600.0, 2.5)
+    assert (rules.max_no_progress_cycles, rules.min_progress_iterations) == (4, 10)
+    assert (meeting.iteration_file, rules.no_restart_exit_code) == ("it.txt", 77)
+
+
 # ------------------------------------------------------------------ the job's name and address
 @pytest.mark.parametrize(
     ("line", "run_id"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.assign import AssignmentError
 from holdfast.core.assign import Policy as NodePolicy
-from holdfast.core.cluster_env import read_cluster
+from holdfast.core.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.core.infra_rank import infra_rank
 from holdfast.core.leader import RestartPolicy, Rules
 from holdfast.core.membership import Pace
@@ -40,6 +40,7 @@ class MeetingPlan:
         local_addr: Our address for the others; None: found out.
         infra_rank, infra_is_place: Our number from outside; None: we have none.
         rules: For the launcher that leads.
+        iteration_file: Tells it how far the job's checkpoints are; None: nobody does.
         pace: How long silence may last.
     """
 
@@ -51,6 +52,7 @@ class MeetingPlan:
     infra_rank: int | None
     infra_is_place: bool
     rules: Rules
+    iteration_file: str | None
     pace: Pace
 
 
@@ -67,15 +69,16 @@ def make_meeting_plan(
         cluster = read_cluster(environ)
         number = infra_rank(environ) if config.use_infra_group_rank else None
         numbered = args.node_rank if "node_rank" in args.origins else None
-        host, port = _endpoint(args, cluster.first_host if cluster else None)
+        pod = cluster.node_rank if cluster and cluster.scheduler == KUBERNETES else None
+        host, port = _endpoint(args, cluster)
         join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
         return MeetingPlan(
             host=host,
             port=port,
-            hosts_store=_hosts_store(args, conf, numbered),
+            hosts_store=_hosts_store(args, conf, numbered, pod),
             connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
             local_addr=args.local_addr,
-            infra_rank=number.rank if number else numbered,
+            infra_rank=number.rank if number else pod if numbered is None else numbered,
             infra_is_place=number.is_place if number else True,
             rules=Rules(
                 nodes=NodePolicy(
@@ -87,9 +90,14 @@ def make_meeting_plan(
                 ),
                 restart=RestartPolicy(args.ft_restart_policy),
                 max_restarts=args.max_restarts,
+                restarts_period_s=args.ft_restart_window,
+                backoff_s=args.ft_restart_backoff,
+                max_no_progress_cycles=config.max_no_progress_cycles,
+                min_progress_iterations=config.min_progress_iterations,
                 first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
                 no_restart_exit_code=args.ft_no_restart_exit_code,
             ),
+            iteration_file=config.checkpoint_iteration_file,
             pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),
         )
     except (ConfigError, AssignmentError) as error:
@@ -98,11 +106,18 @@ def make_meeting_plan(
         raise UsageError(f"--rdzv-conf: {args.rdzv_conf!r} cannot be used; {error}") from None
 
 
-def _endpoint(args: Any, first_host: str | None) -> tuple[str, int]:
+def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
     """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
     text = args.rdzv_endpoint
     if not text:
-        host = args.master_addr if "master_addr" in args.origins else first_host or args.master_addr
+        host = args.master_addr
+        if cluster and "master_addr" not in args.origins:
+            if cluster.scheduler == KUBERNETES and cluster.first_host is None:
+                raise UsageError(
+                    "Kubernetes does not say where the first pod is; set JOB_SERVICE_NAME to the "
+                    "name of the job's headless service, or give --rdzv-endpoint"
+                )
+            host = cluster.first_host or host
         return host, args.master_port or DEFAULT_PORT
     host, colon, port = text.rpartition(":")
     if not colon:
@@ -115,12 +130,19 @@ def _endpoint(args: Any, first_host: str | None) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _hosts_store(args: Any, conf: Mapping[str, str], node_rank: int | None) -> bool | None:
-    """As said; by torchrun's static rule node 0 is the one at the master's address."""
+def _hosts_store(
+    args: Any, conf: Mapping[str, str], numbered: int | None, pod: int | None
+) -> bool | None:
+    """As said; by torchrun's static rule node 0 is the one at the master's address.
+
+    So is Kubernetes' first pod; while it starts, its name may not lead to it yet.
+    """
     said = _flag(conf, "is_host")
-    if said is None and node_rank is not None and not args.rdzv_endpoint:
-        return node_rank == 0
-    return said
+    if said is not None or args.rdzv_endpoint:
+        return said
+    if numbered is not None:
+        return numbered == 0
+    return pod == 0 if pod is not None and "master_addr" not in args.origins else None
 
 
 def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:

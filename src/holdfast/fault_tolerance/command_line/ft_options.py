@@ -71,6 +71,25 @@ FT_OPTIONS = [
         "Restart when any rank has failed, or only when too few nodes are healthy",
         "a failed rank usually stops all others",
     ),
+    _ours(
+        "Restarting",
+        "--ft-restart-window",
+        Number("seconds", above=0),
+        None,
+        "Count --max-restarts within any period of this length",
+        "torchrun's: a job that fails once a day ends after some days",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-restart-backoff",
+        Number("seconds", least=0),
+        0.0,
+        "Wait before the second of two failures in a row is restarted; doubles with each up to "
+        "300 s, and starts anew after a cycle that lived for so long",
+        "most failures are not helped by waiting",
+        later=False,
+    ),
     *_fields(
         "Restarting",
         "max_no_progress_cycles",

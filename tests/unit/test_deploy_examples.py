@@ -1,0 +1,140 @@
+"""Manifests under examples/deploy: what they ask of the launcher, and of each other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from holdfast.core.cluster_env import read_cluster
+from holdfast.fault_tolerance.command_line.arguments import Arguments, parse_args
+
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+SLURM = (DEPLOY / "slurm.sbatch").read_text()
+MANIFESTS = {
+    path.stem: [document for document in yaml.safe_load_all(path.read_text()) if document]
+    for path in sorted(DEPLOY.glob("*.yaml"))
+}
+
+
+def job_of(name: str) -> dict[str, Any]:
+    """The spec of the batch Job that a manifest makes."""
+    top: dict[str, Any] = MANIFESTS[name][-1]["spec"]
+    if "replicatedJobs" in top:
+        (replicated,) = top["replicatedJobs"]
+        top = replicated["template"]["spec"]
+    return top
+
+
+def pod_of(name: str) -> dict[str, Any]:
+    pod: dict[str, Any] = job_of(name)["template"]["spec"]
+    return pod
+
+
+def command_line(name: str) -> Arguments:
+    """What the launcher reads, parsed; fails where the parser refuses it or a warning is due."""
+    if name == "slurm":
+        joined = SLURM.replace("\\\n", " ")
+        (line,) = re.findall(r"^srun .*$", joined, re.MULTILINE)
+        words = shlex.split(line)
+    else:
+        (container,) = pod_of(name)["containers"]
+        words = [*container["command"], *container["args"]]
+    arguments = parse_args(words[words.index("ft_launcher") + 1 :], environ={})
+    assert arguments.warnings == []
+    return arguments
+
+
+def test_all_examples_are_looked_at() -> None:
+    """One more needs a look here."""
+    assert sorted(path.name for path in DEPLOY.iterdir()) == [
+        "kubernetes-indexed-job.yaml",
+        "kubernetes-jobset.yaml",
+        "slurm.sbatch",
+    ]
+
+
+@pytest.mark.parametrize("name", ["slurm", *MANIFESTS])
+def test_flags_are_the_launcher_s(name: str) -> None:
+    """Misspelled ones would end every launcher with 2."""
+    arguments = command_line(name)
+
+    assert arguments.training_script == "train.py"
+    assert arguments.training_script_args == []
+    assert arguments.max_restarts > 0
+
+
+def test_slurm_leaves_more_time_than_the_ranks_get() -> None:
+    """So that the launcher can still tidy up; and every node starts one launcher."""
+    (signal_s,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", SLURM, re.MULTILINE)
+
+    assert command_line("slurm").term_timeout < int(signal_s)
+    assert "srun --ntasks-per-node=1 --kill-on-bad-exit=0" in SLURM
+
+
+def test_slurm_does_not_queue_a_job_again_that_asks_not_to() -> None:
+    """By the code that the launcher was told to use."""
+    (codes,) = re.findall(r"^([\d |]+)\) exit", SLURM, re.MULTILINE)
+
+    final = {int(code) for code in codes.split("|")}
+    assert final == {0, 2, command_line("slurm").ft_no_restart_exit_code}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_kubernetes_leaves_more_time_than_the_ranks_get(name: str) -> None:
+    """So that the launcher can still tidy up."""
+    assert command_line(name).term_timeout < pod_of(name)["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_kubernetes_does_not_replace_pods_that_ask_not_to_be(name: str) -> None:
+    """The rule on exit codes needs pods that are never restarted in place."""
+    rules = job_of(name)["podFailurePolicy"]["rules"]
+    (codes,) = [rule["onExitCodes"] for rule in rules if rule["action"] == "FailJob"]
+
+    assert pod_of(name)["restartPolicy"] == "Never"
+    assert codes["containerName"] == pod_of(name)["containers"][0]["name"]
+    assert codes["values"] == [2, command_line(name).ft_no_restart_exit_code]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_find_each_other(name: str) -> None:
+    """With what Kubernetes adds to the manifest, pod 3 knows how many there are and where 0 is."""
+    manifest, job = MANIFESTS[name][-1], job_of(name)
+    environ = {"JOB_COMPLETION_INDEX": "3"}
+    in_set = manifest["kind"] == "JobSet"
+    environ["HOSTNAME"] = "train-node-0-3" if in_set else "train-3"
+    annotations = {
+        "jobset-name": "train",
+        "replicatedjob-name": "node",
+        "replicatedjob-replicas": "1",
+        "job-index": "0",
+    }
+    for variable in pod_of(name)["containers"][0]["env"]:
+        value = variable.get("value")
+        if value is None:
+            path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+            (key,) = re.findall(r"^metadata\.annotations\['jobset\.sigs\.k8s\.io/(.*)'\]$", path)
+            value = annotations[key]
+        environ[variable["name"]] = value
+    cluster = read_cluster(environ)
+
+    assert cluster is not None
+    assert cluster.nodes == job["completions"] == job["parallelism"]
+    assert cluster.node_rank == 3
+    assert cluster.first_host == ("train-node-0-0.train" if in_set else "train-0.train")
+    assert environ["TORCHELASTIC_ERROR_FILE"] == "/dev/termination-log"
+
+
+def test_the_indexed_job_brings_the_service_that_names_its_pods() -> None:
+    """Headless, for pods that are not ready yet, too."""
+    service, job = MANIFESTS["kubernetes-indexed-job"]
+
+    assert service["metadata"]["name"] == job["spec"]["template"]["spec"]["subdomain"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": job["metadata"]["name"]}
