@@ -395,7 +395,7 @@ class LocalElasticAgent:
             "%s %s after %d restarts; exit code %d",
             self._plan.name,
             finish.end.value,
-            self._machine.cycle,
+            max(0, self._machine.cycle),
             finish.exit_code,
         )
         if self._others:

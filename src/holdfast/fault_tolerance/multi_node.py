@@ -17,10 +17,11 @@ from holdfast.core import node as machine
 from holdfast.core.membership import LeaveWhy, Outcome
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.console import LOGGER
-from holdfast.fault_tolerance.meeting import Meeting, address_towards, describe_node
+from holdfast.fault_tolerance.meeting import Meeting, describe_node
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace
+from holdfast.host.address import address_towards
 from holdfast.host.loop import Loop
 from holdfast.host.port import ReservedPort
 
@@ -160,6 +161,8 @@ class NodeOfMany:
                     severity = logging.ERROR if effect.exit_code else logging.INFO
                     LOGGER.log(severity, "leaving the job (%s): %s", effect.why.value, effect.text)
                 self._tell(machine.Dismissed(_end(effect), effect.exit_code))
+                if effect.why is LeaveWhy.FENCED:  # so has everybody who hears what we heard
+                    self._meeting.abdicate(effect.text)
             case belonging.Send():
                 raise AssertionError("the meeting sends messages itself")
             case _:
