@@ -439,6 +439,18 @@ def test_a_job_that_does_not_advance_is_given_up() -> None:
     assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; no progress in 2 cycles in a row")
 
 
+def test_a_cycle_of_which_nobody_knows_what_it_reached_does_not_count() -> None:
+    """Its node was lost in silence: what an earlier failure left behind tells nothing of it."""
+    job = running("n0", max_restarts=9, max_no_progress_cycles=2)
+    for cycle, iteration in enumerate([100, 100, None, None]):
+        if iteration is not None:
+            job.tell(IterationRead(iteration))
+        assert isinstance(job.state("n0", F)[0], Stop), cycle
+        job.join("n0", have=cycle)
+    job.tell(IterationRead(100))
+    assert isinstance(job.state("n0", F)[0], End)
+
+
 # ---------------------------------------------------------------- min-healthy
 @pytest.mark.parametrize(
     ("states", "outcome"),

@@ -41,7 +41,6 @@ from dataclasses import dataclass, field
 
 from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign
 from holdfast.core.assign import Policy as NodePolicy
-from holdfast.core.budget import Budget
 from holdfast.core.membership import (
     SHUTDOWN,
     Beat,
@@ -63,6 +62,7 @@ from holdfast.core.membership import (
     Stop,
 )
 from holdfast.core.never import assert_never
+from holdfast.core.restarts import Restarts
 
 
 class RestartPolicy(enum.Enum):
@@ -128,7 +128,10 @@ class Arrived:
 
 @dataclass(frozen=True)
 class IterationRead:
-    """The job's last checkpoint is of this iteration; told before a failure is handed over."""
+    """The job's last checkpoint is of this iteration; told before a failure is handed over.
+
+    A cycle whose failure nobody reports (its node fell silent) does not count.
+    """
 
     iteration: int
 
@@ -198,7 +201,6 @@ class Leader:
 
     phase: Phase = field(default=Phase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
-    restarts_used: int = field(default=0, init=False)
     end: End | None = field(default=None, init=False)
 
     # who is there
@@ -228,16 +230,25 @@ class Leader:
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
     # the job
-    _failures_in_row: int = field(default=0, init=False)
-    _idle_cycles: int = field(default=0, init=False)
-    _iteration: int | None = field(default=None, init=False)
-    _iteration_at_start: int | None = field(default=None, init=False)
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._budget = Budget(self.rules.max_restarts, self.rules.restarts_period_s)
+        rules = self.rules
+        self._restarts = Restarts(
+            most=rules.max_restarts,
+            period_s=rules.restarts_period_s,
+            backoff_s=rules.backoff_s,
+            backoff_max_s=rules.backoff_max_s,
+            max_no_progress_cycles=rules.max_no_progress_cycles,
+            min_progress_iterations=rules.min_progress_iterations,
+        )
+
+    @property
+    def restarts_used(self) -> int:
+        """Restarts after a failure, since the job began."""
+        return self._restarts.used
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
@@ -267,7 +278,7 @@ class Leader:
             case Arrived(message):
                 self._on_message(message, now)
             case IterationRead(iteration):
-                self._iteration = iteration
+                self._restarts.reached(iteration)
             case Abdicate(why):
                 self._end(Outcome.FAILED, 1, f"the launcher that led the job left: {why}", now)
             case TimePassed():
@@ -301,7 +312,8 @@ class Leader:
                 self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
             case Control(action=action, rank=rank, text=text):
                 if action == SHUTDOWN:
-                    cause = f"rank {rank} on {node} asked to shut the workload down: {text}"
+                    who = f"rank {rank} on {node}" if rank >= 0 else node
+                    cause = f"{who} asked to shut the workload down: {text}"
                     self._end(Outcome.SHUT_DOWN, 1, cause, now)
             case Beat():
                 pass
@@ -417,7 +429,7 @@ class Leader:
         self._tally = Counter({NodeState.HEALTHY: len(places)})
         self._started_at = now
         self._grow_at = None
-        self._iteration_at_start = self._iteration
+        self._restarts.cycle_started(now)
         self._publish(
             Round(
                 cycle=self.cycle,
@@ -518,14 +530,13 @@ class Leader:
 
     def _restart(self, cause: str, node: str, now: float, *, may_restart: bool) -> None:
         rules = self.rules
-        self._count_idle_cycle()
+        futile = self._restarts.why_futile()
         if not may_restart:
             why = f"{cause}; a rank asked for no restart"
             self._end(Outcome.FAILED, rules.no_restart_exit_code, why, now)
-        elif 0 < rules.max_no_progress_cycles <= self._idle_cycles:
-            why = f"{cause}; no progress in {self._idle_cycles} cycles in a row"
-            self._end(Outcome.FAILED, rules.no_restart_exit_code, why, now)
-        elif not self._budget.take(now):
+        elif futile:
+            self._end(Outcome.FAILED, rules.no_restart_exit_code, f"{cause}; {futile}", now)
+        elif (wait_s := self._restarts.take(now)) is None:
             own = rules.restart is RestartPolicy.MIN_HEALTHY
             why = (
                 f"{cause}; all {rules.max_restarts} restarts are used"
@@ -534,27 +545,11 @@ class Leader:
             )
             self._end(Outcome.FAILED, None if own else 1, why, now)
         else:
-            self.restarts_used += 1
-            if now - self._started_at >= rules.backoff_max_s:
-                self._failures_in_row = 0
-            self._failures_in_row += 1
-            wait_s = 0.0
-            if rules.backoff_s and self._failures_in_row > 1:
-                doublings = min(self._failures_in_row - 2, 32)
-                wait_s = min(rules.backoff_s * 2.0**doublings, rules.backoff_max_s)
             self._stop(cause, node, earliest_at=now + wait_s)
-
-    def _count_idle_cycle(self) -> None:
-        """Has the failed cycle left a newer checkpoint behind than it found?"""
-        if self._iteration is None:
-            return  # nobody tells us: not counted
-        done = self._iteration - (self._iteration_at_start or 0)
-        idle = done < self.rules.min_progress_iterations
-        self._idle_cycles = self._idle_cycles + 1 if idle else 0
 
     def _stop(self, cause: str, node: str, earliest_at: float) -> None:
         self.phase = Phase.FORMING
-        self._publish(Stop(self.cycle, cause, node, self._budget.left))
+        self._publish(Stop(self.cycle, cause, node, self._restarts.left))
         self._awaited = {node for node in self._states if node in self._alive}
         self._open(earliest_at)
 
