@@ -70,6 +70,7 @@ FT_OPTIONS = [
         ANY_FAILED,
         "Restart when any rank has failed, or only when too few nodes are healthy",
         "a failed rank usually stops all others",
+        later=False,
     ),
     _ours(
         "Restarting",
