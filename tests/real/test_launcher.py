@@ -491,3 +491,27 @@ def test_a_launcher_needs_no_torch(ft: Launcher) -> None:
     imported = {line.rpartition("|")[2].strip() for line in job.stderr.splitlines() if "|" in line}
     assert "holdfast.fault_tolerance.agent" in imported
     assert not {"torch", "asyncio", "numpy", "yaml"} & imported
+
+
+DOES_NOT_ADVANCE = """
+import pathlib, os, sys
+cycle = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+pathlib.Path(os.environ["CHECKPOINT"]).write_text(str(100 * min(cycle + 1, 2)))
+sys.exit(3)
+"""
+"""Saves a checkpoint in the first two cycles, and fails in each."""
+
+
+def test_a_job_that_does_not_advance_is_given_up(ft: Launcher, tmp_path: Path) -> None:
+    """Two failed cycles without a newer checkpoint, and the exit code that says so."""
+    latest = tmp_path / "latest"
+    job = ft.start(
+        *("--max-restarts", "9", "--ft-max-no-progress-cycles", "2"),
+        *("--ft-checkpoint-iteration-file", latest, ft.script(DOES_NOT_ADVANCE)),
+        env={"CHECKPOINT": str(latest)},
+    )
+
+    assert job.wait() == 93
+    assert job.said("not started again: no progress in 2 cycles in a row")
+    assert job.said("after 3 restarts")
+    assert not job.said("accepted, but without effect")

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.core.node import (
     MONITOR_DEATHS,
+    READ_LIMIT_S,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
     Begin,
@@ -19,12 +20,14 @@ from holdfast.core.node import (
     Explain,
     FailureSeen,
     Finish,
+    IterationRead,
     KillRanks,
     MonitorExited,
     Node,
     Note,
     Phase,
     RankReportedIn,
+    ReadIteration,
     SignalArrived,
     SignalRanks,
     StartAsked,
@@ -36,12 +39,14 @@ from holdfast.core.node import (
     TimePassed,
     WorkerExited,
 )
+from holdfast.core.restarts import Restarts
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 
 
-def running(**options: object) -> Node:
+def running(max_restarts: int = 0, **options: object) -> Node:
     """A node of two ranks that has just started cycle 0 at t=0."""
+    options.setdefault("restarts", Restarts(max_restarts))
     node = Node(nproc=2, **options)  # type: ignore[arg-type]
     assert node.handle(Begin(), now=0.0) == [StartCycle(0)]
     return node
@@ -283,13 +288,96 @@ def test_one_of_many_that_is_told_why_it_leaves_explains_its_own_failure() -> No
     ]
 
 
+# ---------------------------------------------------------------- rules of restarting
+def fail(node: Node, now: float) -> list[Effect]:
+    """A rank fails, the other is gone at once; what follows when nothing is left of them."""
+    node.handle(WorkerExited(0, 1), now)
+    node.handle(WorkerExited(1, -SIGTERM), now)
+    return node.handle(Swept(), now)
+
+
+def measured(**rules: int) -> Node:
+    """A node that started from iteration 100, and can be told how far it is."""
+    node = Node(nproc=2, restarts=Restarts(9, **rules), reads_iterations=True)
+    assert node.handle(Begin(), now=0.0) == [StartCycle(0), ReadIteration(first=True)]
+    assert node.handle(IterationRead(100), now=0.0) == []
+    return node
+
+
+def test_a_budget_within_a_period_is_renewed() -> None:
+    """Two failures within it are too many; the same two, a period apart, are not."""
+    node = running(restarts=Restarts(1, period_s=100.0))
+    assert fail(node, 10.0)[0] == StartCycle(1)
+    assert fail(node, 110.0)[0] == StartCycle(2)
+    assert fail(node, 209.0)[-1] == Finish(End.FAILED, 1)
+
+
+def test_failures_in_a_row_are_restarted_later_and_later() -> None:
+    """The first at once. The wait is from the failure on, and can be cut short by a signal."""
+    node = running(restarts=Restarts(9, backoff_s=4.0))
+    assert fail(node, 1.0)[0] == StartCycle(1)
+    assert without_notes(fail(node, 2.0)) == [Explain(1, will_restart=True)]
+    assert node.next_deadline() == 6.0
+    assert node.handle(TimePassed(), now=5.9) == []
+    assert node.handle(TimePassed(), now=6.0) == [StartCycle(2)]
+    assert without_notes(fail(node, 7.0)) == [Explain(2, will_restart=True)]
+    assert node.next_deadline() == 15.0
+    assert node.handle(SignalArrived(SIGTERM), now=8.0) == [Finish(End.SIGNALLED, 1)]
+
+
+def test_a_node_that_does_not_advance_is_given_up() -> None:
+    """With the code that says so, after as many cycles in a row as the rules allow."""
+    node = measured(max_no_progress_cycles=2)
+    for cycle, iteration in enumerate([100, 150, 150]):
+        assert ReadIteration(first=False) in node.handle(WorkerExited(0, 1), now=1.0)
+        node.handle(WorkerExited(1, -SIGTERM), now=1.0)
+        node.handle(IterationRead(iteration), now=1.0)
+        assert node.handle(Swept(), now=1.0)[0] == StartCycle(cycle + 1)
+    node.handle(WorkerExited(0, 1), now=2.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=2.0)
+    node.handle(IterationRead(150), now=2.0)
+
+    effects = node.handle(Swept(), now=2.0)
+
+    assert without_notes(effects) == [Explain(3, will_restart=False), Finish(End.FAILED, 93)]
+    assert effects[0] == Note("error", "not started again: no progress in 2 cycles in a row")
+
+
+def test_a_restart_waits_for_the_iteration_but_not_for_ever() -> None:
+    """A cycle of which nothing is known does not count."""
+    node = measured(max_no_progress_cycles=1)
+    assert fail(node, 1.0) == []
+    assert node.handle(IterationRead(101), now=1.5)[0] == StartCycle(1)
+
+    assert fail(node, 2.0) == []
+    assert node.next_deadline() == 2.0 + READ_LIMIT_S
+    assert node.handle(TimePassed(), now=2.0 + READ_LIMIT_S)[0] == StartCycle(2)
+
+    assert fail(node, 10.0) == []
+    assert node.handle(IterationRead(None), now=10.5)[0] == StartCycle(3)
+
+    assert fail(node, 20.0) == []
+    assert node.handle(IterationRead(101), now=20.5)[-1] == Finish(End.FAILED, 93)
+
+
+def test_a_signal_ends_a_node_that_waits_for_the_iteration() -> None:
+    """It explains the failure before it goes."""
+    node = measured(max_no_progress_cycles=1)
+    fail(node, 1.0)
+
+    assert node.handle(SignalArrived(SIGTERM), now=1.1) == [
+        Explain(0, will_restart=False),
+        Finish(End.SIGNALLED, 1),
+    ]
+
+
 class NodeLife(RuleBasedStateMachine):
     """Any order of events, with the invariants checked after each."""
 
     @initialize(nproc=st.integers(1, 4), max_restarts=st.integers(0, 3))
     def begin(self, nproc: int, max_restarts: int) -> None:
         self.now = 0.0
-        self.node = Node(nproc=nproc, max_restarts=max_restarts)
+        self.node = Node(nproc=nproc, restarts=Restarts(max_restarts))
         self.alive: set[int] = set()
         self.cycles: list[int] = []
         self.finished: list[Finish] = []
@@ -353,7 +441,7 @@ class NodeLife(RuleBasedStateMachine):
     def cycles_count_up_and_stay_within_the_budget(self) -> None:
         """B-1, and the cycle number never repeats."""
         assert self.cycles == list(range(len(self.cycles)))
-        assert len(self.cycles) <= 1 + self.node.max_restarts
+        assert len(self.cycles) <= 1 + self.node.restarts.most
 
     @invariant()
     def the_end_comes_once_and_nothing_after_it(self) -> None:

@@ -20,6 +20,8 @@ A node that is *alone* decides all of that itself. In a job of several nodes the
 for all of them together (:mod:`holdfast.core.member`): this machine reports failures and the end of
 a cycle, waits in IDLE, and is told to start, to stop and to leave.
 
+A node alone rests in IDLE, too, between a failure and a restart that is to wait.
+
                     swept                 StartAsked
            SWEEPING -------> IDLE(nothing alive) ------> RUNNING (the cycle that was decided)
                               |  Dismissed
@@ -36,6 +38,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
 from holdfast.core.never import assert_never
+from holdfast.core.restarts import Restarts
 
 SIGINT = 2
 SIGTERM = 15
@@ -44,6 +47,8 @@ UNKILLABLE_AFTER_S = 30.0
 """How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
 SWEEP_LIMIT_S = 5.0
 """How long leftovers of a cycle may take to die before the node goes on without them."""
+READ_LIMIT_S = 5.0
+"""How long reading the iteration of a checkpoint may hold up a restart."""
 MONITOR_DEATHS = 5
 MONITOR_DEATHS_PERIOD_S = 60.0
 """A monitor that dies more often than this is not started again: something is wrong with it."""
@@ -116,6 +121,13 @@ class Dismissed:
 
 
 @dataclass(frozen=True)
+class IterationRead:
+    """The job's last checkpoint is of this iteration; None: nobody knows."""
+
+    iteration: int | None
+
+
+@dataclass(frozen=True)
 class Swept:
     """Nothing that the cycle's ranks started is alive any more."""
 
@@ -135,6 +147,7 @@ Event = (
     | StartAsked
     | StopAsked
     | Dismissed
+    | IterationRead
     | Swept
     | TimePassed
 )
@@ -175,6 +188,14 @@ class StartMonitor:
     """Put a new monitor in the place of one that died."""
 
     local_rank: int
+
+
+@dataclass(frozen=True)
+class ReadIteration:
+    """Find out how far the job's checkpoints are, then report :class:`IterationRead`."""
+
+    first: bool
+    """Nothing has been trained yet: there may be none."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +255,7 @@ Effect = (
     | KillRanks
     | Sweep
     | StartMonitor
+    | ReadIteration
     | FailureSeen
     | Explain
     | CycleOver
@@ -258,7 +280,9 @@ class Node:
 
     Args:
         nproc: Ranks on this node.
-        max_restarts: How often the job may be started again.
+        restarts: Whether the job may be started again; of no use if not ``alone``.
+        reads_iterations: :class:`ReadIteration` will be answered.
+        no_restart_exit_code: Tells whatever restarts the launcher that it should not.
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped for a restart.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
@@ -266,7 +290,9 @@ class Node:
     """
 
     nproc: int
-    max_restarts: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    reads_iterations: bool = False
+    no_restart_exit_code: int = 93
     stop_grace_s: float = 15.0
     signal_grace_s: float = 1800.0
     report_in_s: float | None = None
@@ -284,16 +310,18 @@ class Node:
     _give_up_at: float | None = field(default=None, init=False)
     _sweep_until: float | None = field(default=None, init=False)
     _report_in_by: float | None = field(default=None, init=False)
+    _read_by: float | None = field(default=None, init=False)
+    _start_at: float | None = field(default=None, init=False)
+    _is_undecided: bool = field(default=False, init=False)
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _monitor_budgets: dict[int, Budget] = field(default_factory=dict, init=False)
     _unwatched: set[int] = field(default_factory=set, init=False)
 
-    def __post_init__(self) -> None:
-        self.restarts = Budget(self.max_restarts)
-
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        instants = (self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by)
+        instants = [self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by]
+        if self.phase is Phase.IDLE:
+            instants.append(self._read_by if self._is_undecided else self._start_at)
         return min((at for at in instants if at is not None), default=None)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -305,6 +333,8 @@ class Node:
             case Begin():
                 if self.alone:
                     self._start_cycle(self.cycle + 1, now, effects)
+                    if self.reads_iterations:
+                        effects.append(ReadIteration(first=True))
             case StartAsked(cycle):
                 if self.phase is Phase.IDLE:
                     self._start_cycle(cycle, now, effects)
@@ -332,6 +362,8 @@ class Node:
                 )
             case SignalArrived(signum):
                 self._on_signal(signum, now, effects)
+            case IterationRead(iteration):
+                self._on_iteration(iteration, now, effects)
             case Swept():
                 if self.phase is Phase.SWEEPING:
                     self._cycle_over(now, effects)
@@ -351,6 +383,8 @@ class Node:
         self._exit_codes.clear()
         self._failed = False
         self._will_restart = False
+        self._start_at = None
+        self.restarts.cycle_started(now)
         if first and self.report_in_s is not None:
             self._report_in_by = now + self.report_in_s
         effects.append(StartCycle(self.cycle))
@@ -363,11 +397,33 @@ class Node:
         if self.phase is Phase.RUNNING and exit_code != 0 and not self._failed:
             self._failed = True
             if self.alone:
-                self._will_restart = self.restarts.take(now)
+                self._judge(now, effects)
                 self._stop(now, effects)
             effects.append(FailureSeen(local_rank, self._will_restart))
         if not self.alive:
             self._sweep(now, effects)
+
+    def _judge(self, now: float, effects: list[Effect]) -> None:
+        """The cycle failed: a restart if there is one left, unless it turns out to be futile."""
+        wait_s = self.restarts.take(now)
+        self._will_restart = wait_s is not None
+        if wait_s is None:
+            return
+        self._start_at = now + wait_s
+        if self.reads_iterations:
+            self._read_by = now + READ_LIMIT_S
+            effects.append(ReadIteration(first=False))
+
+    def _on_iteration(self, iteration: int | None, now: float, effects: list[Effect]) -> None:
+        if self._read_by is None:
+            if iteration is not None and self.cycle == 0:
+                self.restarts.begins_at(iteration)
+            return
+        self._read_by = None
+        if iteration is not None:
+            self.restarts.reached(iteration)
+        if self._is_undecided:
+            self._decide(now, effects)
 
     def _stop(self, now: float, effects: list[Effect]) -> None:
         self.phase = Phase.STOPPING
@@ -387,7 +443,9 @@ class Node:
         if signum == SIGINT:
             self._interrupts += 1
         if self.phase is Phase.IDLE:
-            if self.alone:
+            if self._is_undecided:
+                self._decide(now, effects)
+            elif self.alone:
                 self._finish(End.SIGNALLED, 1, effects)
             return
         if not self.alive:
@@ -454,6 +512,13 @@ class Node:
                 )
             )
             self._cycle_over(now, effects)
+        if self._read_by is not None and now >= self._read_by:
+            self._read_by = None  # the cycle is not counted
+            if self._is_undecided:
+                self._decide(now, effects)
+        is_waiting = self.phase is Phase.IDLE and not self._is_undecided
+        if is_waiting and self._start_at is not None and now >= self._start_at:
+            self._start_cycle(self.cycle + 1, now, effects)
         if self._report_in_by is not None and now >= self._report_in_by:
             self._report_in_by = None
             effects.append(
@@ -468,32 +533,49 @@ class Node:
         """Nothing of the cycle is alive: requests take effect, then the next cycle or the end."""
         self._sweep_until = None
         self.phase = Phase.IDLE
-        succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
         if not self.alone:
+            succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
             effects.append(CycleOver(self.cycle, succeeded))
             return
+        if self._will_restart and self._read_by is not None:
+            self._is_undecided = True
+        else:
+            self._decide(now, effects)
+
+    def _decide(self, now: float, effects: list[Effect]) -> None:
+        """A cycle of a node alone is over, and all is known of it."""
+        self._is_undecided = False
         actions = {request.action for request in self._requests}
         self._requests.clear()
+        succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
         failed, failed_cycle = self._failed, self.cycle
+        exit_code = 1
         end: End | None = None
         if succeeded:
-            end = End.SUCCEEDED
+            end, exit_code = End.SUCCEEDED, 0
         elif self._signalled:
             end = End.SIGNALLED
         elif "ShutdownWorkload" in actions:
             end = End.SHUT_DOWN
         elif "ExcludeThisNode" in actions:
-            end = End.EXCLUDED
+            end, exit_code = End.EXCLUDED, 0
         elif not self._will_restart:
             end = End.FAILED
-        if end is None:  # the ranks first: nothing on the way to their start waits for words
+        elif futile := self.restarts.why_futile():
+            end, exit_code = End.FAILED, self.no_restart_exit_code
+            effects.append(Note("error", f"not started again: {futile}"))
+        elif self._start_at is not None and now < self._start_at:
+            wait_s = self._start_at - now
+            effects.append(Note("info", f"waiting {wait_s:.1f} s before the restart"))
+        else:  # the ranks first: nothing on the way to their start waits for words
             self._start_cycle(self.cycle + 1, now, effects)
         if failed:
             effects.append(Explain(failed_cycle, will_restart=end is None))
         if end is not None:
-            self._finish(end, 0 if end in (End.SUCCEEDED, End.EXCLUDED) else 1, effects)
+            self._finish(end, exit_code, effects)
 
     def _finish(self, end: End, exit_code: int, effects: list[Effect]) -> None:
         self.phase = Phase.DONE
         self._kill_at = self._give_up_at = self._sweep_until = self._report_in_by = None
+        self._read_by = self._start_at = None
         effects.append(Finish(end, exit_code))

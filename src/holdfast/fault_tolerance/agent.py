@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import node as machine
 from holdfast.core.failure import Hang, first_cause
 from holdfast.core.never import assert_never
+from holdfast.core.restarts import Restarts
 from holdfast.fault_tolerance import report
 from holdfast.fault_tolerance.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
@@ -35,6 +36,7 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.multi_node import NodeOfMany
+    from holdfast.host.iteration_file import IterationReader
     from holdfast.wire.frames import Message
 
 _STDERR = 2
@@ -66,7 +68,15 @@ class LocalElasticAgent:
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
         self._machine = machine.Node(
             nproc=plan.nproc_per_node,
-            max_restarts=plan.max_restarts,
+            restarts=Restarts(
+                most=plan.max_restarts,
+                period_s=plan.restart_window_s,
+                backoff_s=plan.restart_backoff_s,
+                max_no_progress_cycles=plan.ft.max_no_progress_cycles,
+                min_progress_iterations=plan.ft.min_progress_iterations,
+            ),
+            reads_iterations=self._iteration_file() is not None,
+            no_restart_exit_code=plan.no_restart_exit_code,
             stop_grace_s=plan.workers_stop_timeout_s,
             signal_grace_s=plan.term_timeout_s,
             report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
@@ -76,6 +86,7 @@ class LocalElasticAgent:
         self._pump = OutputPump()
         self._loop = Loop()
         self._monitors = Monitors(self._loop, self._on_monitor_message)
+        self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
         self._tie: list[str] = []
@@ -217,6 +228,8 @@ class LocalElasticAgent:
             case machine.Sweep():
                 self._sweeping = True
                 self._sweep()
+            case machine.ReadIteration(first):
+                self._read_iteration(first=first)
             case machine.StartMonitor(local_rank):
                 self._monitors.start(local_rank)
             case machine.FailureSeen(local_rank, will_restart):
@@ -241,6 +254,23 @@ class LocalElasticAgent:
         return NodeOfMany(
             self._plan, self._plan.meeting, self._node_name, self._job, self._feed, self._event
         )
+
+    def _iteration_file(self) -> str | None:
+        """What tells a node alone whether its job makes progress; None: nothing does."""
+        ft = self._plan.ft
+        is_measured = self._plan.meeting is None and ft.is_progress_tracking_enabled
+        return ft.checkpoint_iteration_file if is_measured else None
+
+    def _read_iteration(self, *, first: bool) -> None:
+        path = self._iteration_file()
+        assert path is not None
+        if self._iterations is None:
+            from holdfast.host.iteration_file import IterationReader  # noqa: PLC0415 - seldom used
+
+            self._iterations = IterationReader(
+                path, self._loop, lambda found: self._feed(machine.IterationRead(found))
+            )
+        self._iterations.ask(quiet=first)
 
     def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
         plan = self._plan

@@ -273,21 +273,18 @@ class FaultToleranceConfig:
         Number("cycles", whole=True),
         "Stop restarting after this many cycles in a row without progress; 0 for never",
         "nvidia-resiliency-ext's",
-        later=True,
     )
     min_progress_iterations: int = _setting(
         1,
         Number("iterations", least=0, whole=True),
         "Training iterations in a cycle that count as progress",
         "a restart that gets one step further is worth it",
-        later=True,
     )
     checkpoint_iteration_file: str | None = _setting(
         None,
         Text("PATH"),
         "File that holds the iteration of the latest checkpoint, to measure progress by",
         "without it progress cannot be measured from outside",
-        later=True,
     )
     install_exception_hook: bool = _setting(
         False,

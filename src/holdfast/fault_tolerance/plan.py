@@ -85,6 +85,9 @@ class LaunchPlan:
         run_id: Name of the job.
         role: Name of the ranks' role.
         max_restarts: Restarts until the job has failed.
+        restart_window_s: They are counted within any such period; ``None``: over the whole life.
+        restart_backoff_s: Wait before the second of two failures in a row is restarted; doubles.
+        no_restart_exit_code: Of a launcher that should not be started again.
         restart_policy: ``any-failed`` or ``min-healthy``.
         master_addr: Where rank 0 listens.
         master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
@@ -118,6 +121,9 @@ class LaunchPlan:
     run_id: str = "none"
     role: str = "default"
     max_restarts: int = 0
+    restart_window_s: float | None = None
+    restart_backoff_s: float = 0.0
+    no_restart_exit_code: int = 93
     restart_policy: str = ANY_FAILED
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
@@ -181,6 +187,9 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         run_id=_run_id(args, max_nodes, machine),
         role=args.role,
         max_restarts=args.max_restarts,
+        restart_window_s=args.ft_restart_window,
+        restart_backoff_s=args.ft_restart_backoff,
+        no_restart_exit_code=args.ft_no_restart_exit_code,
         restart_policy=args.ft_restart_policy,
         master_addr=args.master_addr,
         master_port=args.master_port or None,

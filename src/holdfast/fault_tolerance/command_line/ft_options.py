@@ -104,6 +104,7 @@ FT_OPTIONS = [
         93,
         "Exit code of the launcher that tells a scheduler not to restart the job",
         "nvidia-resiliency-ext's",
+        later=False,
     ),
     *_fields("Stopping", "check_remaining_processes"),
     _ours(
