@@ -116,7 +116,13 @@ def life(job: Job, cycle: int) -> dict[str, Any] | None:
 
 def in_cycle(cycle: int, *jobs: Job) -> list[dict[str, Any]]:
     """Wait until exactly these launchers are in the cycle; they have one place each, and agree."""
-    found = [until(partial(life, job, cycle), f"{job.folder.name} in {cycle}") for job in jobs]
+
+    def told_or_over(job: Job) -> dict[str, Any] | None:
+        told = life(job, cycle)
+        assert told or job.process.poll() is None, f"it ended before cycle {cycle}\n{job.stderr}"
+        return told
+
+    found = [until(partial(told_or_over, job), f"{job.folder.name} in {cycle}") for job in jobs]
     assert sorted(int(told["RANK"]) for told in found) == list(range(len(jobs)))
     for told in found:
         assert told["GROUP_RANK"] == told["RANK"]  # one rank per node here
