@@ -12,6 +12,7 @@ import pytest
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.leader import Effect, Event, Leader, RestartPolicy, Rules
 from holdfast.core.membership import Outcome, Pace
+from holdfast.core.restarts import Restarts
 from holdfast.testing import (
     Crash,
     Network,
@@ -184,7 +185,7 @@ class CountsWrong(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._budget.count += 1
+        self._restarts = Restarts(self.rules.max_restarts + 1, self.rules.restarts_period_s)
 
 
 @dataclass

@@ -1,0 +1,247 @@
+"""The threads between a launcher's machines and the job's store.
+
+    threads, each with a connection of its own          where the machines are
+      follower  waits for the next decision    ──►  heard(decision)
+      poster    sends our messages             ◄──  post(message)
+      taker     waits for the next message     ──►  arrived(message)     only where
+      publisher appends decisions              ◄──  publish(decision)    the store is
+
+Threads carry bytes and wait, and decide nothing. What they have to say they say through ``tell``,
+which runs it where the machines are. Importing this module does not import torch; beginning does.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.membership import (
+    Decision,
+    Message,
+    MessageError,
+    decision_from_wire,
+    message_from_wire,
+)
+from holdfast.host.address import is_our_address
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+    from holdfast.torch_edge.job_store import JobStore
+
+LOGGER = logging.getLogger("holdfast")
+
+_LAST_WORDS_S = 5.0
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where the launchers of a job meet.
+
+    Attributes:
+        host, port: Of the store.
+        hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
+        connect_s: How long to wait until somebody hosts it, in seconds.
+        run_id: Names the job within the store.
+    """
+
+    host: str
+    port: int
+    hosts_store: bool | None
+    connect_s: float
+    run_id: str
+
+    @property
+    def prefix(self) -> str:
+        """Before all keys of the job."""
+        return f"holdfast/{self.run_id}"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the threads bring; every one of them is called through ``tell``.
+
+    Attributes:
+        tell: Runs what it is given where the machines are, soon and in order; called by any thread.
+        met: The others can be heard and spoken to; ``hosts``: the store, and so the leader, is
+            here. False: too late, there is nothing to be said any more.
+        heard: The next decision.
+        arrived: The next message for the leader.
+        look: Not through ``tell``: called with that message in the thread that took it, before; may
+            wait a little.
+        lost: The store is gone for good, for this reason.
+    """
+
+    tell: Callable[[Callable[[], None]], None]
+    met: Callable[[bool], bool]
+    heard: Callable[[Decision], None]
+    arrived: Callable[[Message], None]
+    lost: Callable[[str], None]
+    look: Callable[[Message], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class _Connections:
+    """To the store, one for each concern; ``hosted``: the store itself, where it is ours."""
+
+    hosted: Store | None
+    follower: JobStore
+    first: int
+    """Number of the first decision that concerns us."""
+    poster: JobStore
+    taker: JobStore | None
+    publisher: JobStore | None
+
+
+class JobThreads:
+    """One launcher's ways to and from the store of its job."""
+
+    def __init__(self, address: StoreAddress, callbacks: Callbacks) -> None:
+        self._address = address
+        self._do = callbacks
+        self._outbox: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
+        self._decided: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
+        self._hosted: Store | None = None  # dies with the reference
+        self._poster: threading.Thread | None = None
+        self._publisher: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Set out to host or find the store; returns at once.
+
+        That there is no store is told as any other loss of it.
+        """
+        # Its waits warn about every timeout; ours are part of the plan, and errors are raised.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        self._start(self._meet)
+
+    def post(self, message: Message) -> None:
+        """Send a message to the leader, soon."""
+        self._outbox.put(message.to_wire())
+
+    def publish(self, decision: Decision) -> None:
+        """Append a decision to the log, soon; only where the leader is."""
+        self._decided.put(decision.to_wire())
+
+    def close(self) -> None:
+        """Send what is still to be sent. The process is to end soon: some threads wait for ever."""
+        for words, thread in ((self._outbox, self._poster), (self._decided, self._publisher)):
+            words.put(None)
+            if thread is not None:
+                thread.join(_LAST_WORDS_S)
+
+    def _met(self, connections: _Connections) -> None:
+        """Where the machines are."""
+        if not self._do.met(connections.hosted is not None):
+            return
+        self._hosted = connections.hosted
+        if connections.hosted is not None:
+            self._start(self._take, connections.taker)
+            self._publisher = self._start(self._publish, connections.publisher)
+        self._start(self._follow, connections.follower, connections.first)
+        self._poster = self._start(self._post, connections.poster)
+
+    # ------------------------------------------------------------ the threads' side
+    def _start(self, run: Callable[..., None], *args: object) -> threading.Thread:
+        name = f"holdfast-{run.__name__.strip('_')}"
+        thread = threading.Thread(target=run, args=args, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _lost(self, error: ConnectionError) -> None:
+        text = f"the store at {self._address} is gone ({error})"
+        self._do.tell(functools.partial(self._do.lost, text))
+
+    def _meet(self) -> None:
+        """Connect, which may take as long as the first node takes to come up."""
+        from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
+
+        at = self._address
+        LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
+        hosted = None
+
+        def connect() -> JobStore:
+            return job_store.JobStore(
+                lambda: job_store.store_client(at.host, at.port, at.connect_s), at.prefix
+            )
+
+        try:
+            if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
+                try:
+                    hosted = job_store.host_store(at.host, at.port, at.connect_s)
+                except ConnectionError:
+                    if at.hosts_store:
+                        raise
+            follower = connect()
+            connections = _Connections(
+                hosted=hosted,
+                follower=follower,
+                first=follower.published() + 1,
+                poster=connect(),
+                taker=connect() if hosted else None,
+                publisher=connect() if hosted else None,
+            )
+        except ConnectionError as error:
+            self._lost(error)
+        else:
+            self._do.tell(functools.partial(self._met, connections))
+
+    def _follow(self, store: JobStore, number: int) -> None:
+        try:
+            while True:
+                body = store.follow(number)
+                number += 1
+                try:
+                    decision = decision_from_wire(body)
+                except MessageError as error:
+                    LOGGER.error("a decision of the leader makes no sense: %s", error)  # noqa: TRY400
+                    continue
+                self._do.tell(functools.partial(self._do.heard, decision))
+        except ConnectionError as error:
+            self._lost(error)
+
+    def _post(self, store: JobStore) -> None:
+        joined = False
+        try:
+            while (message := self._outbox.get()) is not None:
+                store.post(message)
+                if not joined:  # the first word is always this
+                    joined = True
+                    LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
+        except ConnectionError as error:
+            self._lost(error)
+
+    def _take(self, store: JobStore) -> None:
+        number = 0
+        try:
+            while True:
+                number += 1
+                body = store.take(number)
+                if body is None:
+                    continue
+                try:
+                    message = message_from_wire(body)
+                except MessageError as error:
+                    LOGGER.warning("a message to the leader makes no sense: %s", error)
+                    continue
+                self._do.look(message)
+                self._do.tell(functools.partial(self._do.arrived, message))
+        except ConnectionError as error:
+            self._lost(error)
+
+    def _publish(self, store: JobStore) -> None:
+        number = 0
+        try:
+            while (decision := self._decided.get()) is not None:
+                number += 1
+                store.publish(number, decision)
+        except ConnectionError as error:
+            self._lost(error)
