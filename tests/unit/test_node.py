@@ -374,10 +374,17 @@ def test_a_signal_ends_a_node_that_waits_for_the_iteration() -> None:
 class NodeLife(RuleBasedStateMachine):
     """Any order of events, with the invariants checked after each."""
 
-    @initialize(nproc=st.integers(1, 4), max_restarts=st.integers(0, 3))
-    def begin(self, nproc: int, max_restarts: int) -> None:
+    @initialize(
+        nproc=st.integers(1, 4),
+        max_restarts=st.integers(0, 3),
+        backoff_s=st.sampled_from([0.0, 0.5, 60.0]),
+        reads=st.booleans(),
+    )
+    def begin(self, nproc: int, max_restarts: int, backoff_s: float, reads: bool) -> None:
         self.now = 0.0
-        self.node = Node(nproc=nproc, restarts=Restarts(max_restarts))
+        rules = Restarts(max_restarts, backoff_s=backoff_s, max_no_progress_cycles=2)
+        self.node = Node(nproc=nproc, restarts=rules, reads_iterations=reads)
+        self.reading = 0
         self.alive: set[int] = set()
         self.cycles: list[int] = []
         self.finished: list[Finish] = []
@@ -402,6 +409,8 @@ class NodeLife(RuleBasedStateMachine):
                     assert not self.alive
                     self.owed_sweep = True
                     self.sweep_until = self.now + SWEEP_LIMIT_S
+                case ReadIteration():
+                    self.reading += 1
                 case Finish():
                     self.finished.append(effect)
 
@@ -417,6 +426,12 @@ class NodeLife(RuleBasedStateMachine):
     def swept(self) -> None:
         self.owed_sweep = False
         self.feed(Swept())
+
+    @precondition(lambda self: self.reading)
+    @rule(iteration=st.sampled_from([None, 1, 2, 3]))
+    def iteration_is_read(self, iteration: int | None) -> None:
+        self.reading -= 1
+        self.feed(IterationRead(iteration))
 
     @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
     def signal(self, signum: int) -> None:
@@ -450,8 +465,8 @@ class NodeLife(RuleBasedStateMachine):
 
     @invariant()
     def somebody_will_wake_a_node_that_waits(self) -> None:
-        """Stopping and sweeping are bounded: there is always a deadline."""
-        if self.node.phase in (Phase.STOPPING, Phase.SWEEPING):
+        """Stopping, sweeping and what a node alone rests for are bounded: there is a deadline."""
+        if self.node.phase in (Phase.STOPPING, Phase.SWEEPING, Phase.IDLE):
             assert self.node.next_deadline() is not None
 
 
