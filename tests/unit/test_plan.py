@@ -179,7 +179,8 @@ def test_jobs_of_several_nodes_know_where_to_meet():
 
 def test_a_fixed_node_rank_says_who_hosts_the_store():
     """By torchrun's static way: node 0 is the one at the master's address."""
-    first = plan("--nnodes 2 --node-rank 0 --master-addr n0 --master-port 5000 train.py").meeting
+    static = "--rdzv-backend static --nnodes 2 --node-rank 0 --master-addr n0 --master-port 5000"
+    first = plan(f"{static} train.py").meeting
     second = plan("--nnodes 2 --node-rank 1 --master-addr n0 --master-port 5000 train.py").meeting
 
     assert (first.host, first.port, first.hosts_store, first.infra_rank) == ("n0", 5000, True, 0)

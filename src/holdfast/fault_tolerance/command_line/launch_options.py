@@ -111,10 +111,10 @@ LAUNCH_OPTIONS = [
     _torch(
         "Membership",
         "--rdzv-backend",
-        Choice(["c10d"]),
+        Choice(["c10d", "static"]),
         "c10d",
-        "How launchers meet: a TCP store of torch",
-        "the only one; it needs no other service",
+        "How launchers meet: a TCP store of torch; static is the same with --node-rank as number",
+        "it needs no other service",
     ),
     _torch(
         "Membership",
