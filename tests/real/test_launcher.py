@@ -319,6 +319,25 @@ def family(job_lines: list[str]) -> list[int]:
     return [int(pid) for line in job_lines for pid in line.split()]
 
 
+def test_shared_memory_of_a_killed_rank_is_removed(ft: Launcher) -> None:
+    """By the tracker that Python starts for it, which must live long enough to do so."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from multiprocessing.shared_memory import SharedMemory
+note("shm", SharedMemory(create=True, size=64).name)
+os.kill(os.getpid(), 9)
+"""
+    )
+
+    job = ft.start("--max-restarts=1", script)
+
+    assert job.wait() == 1
+    names = job.written("shm")
+    assert len(names) == 2
+    assert not [name for name in names if Path("/dev/shm", name.strip("/")).exists()]
+
+
 @pytest.mark.parametrize("how", ["a rank dies", "the launcher is killed", "the job ends well"])
 def test_nothing_outlives_its_cycle(ft: Launcher, how: str) -> None:
     """K-1: grandchildren in sessions of their own included."""

@@ -187,7 +187,7 @@ def test_a_fixed_node_rank_says_who_hosts_the_store():
     assert (second.hosts_store, second.infra_rank) == (False, 1)
 
 
-@pytest.mark.parametrize("conf", ["is_host=maybe", "join_timeout=-1", "keep_alive_timeout=soon"])
+@pytest.mark.parametrize("conf", ["is_host=maybe", "join_timeout=-1", "timeout=inf", "timeout=nan"])
 def test_details_of_the_meeting_are_checked(conf):
     """Named, with what was given."""
     assert conf.partition("=")[2] in refused(f"--nnodes 2 --rdzv-conf {conf} train.py")

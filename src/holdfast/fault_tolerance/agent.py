@@ -231,7 +231,7 @@ class LocalElasticAgent:
             case machine.ReadIteration(first):
                 self._read_iteration(first=first)
             case machine.StartMonitor(local_rank):
-                self._monitors.start(local_rank)
+                self._replace_monitor(local_rank)
             case machine.FailureSeen(local_rank, will_restart):
                 self._on_failure_seen(self._rank(local_rank), will_restart=will_restart)
             case machine.Explain(cycle, will_restart):
@@ -272,6 +272,13 @@ class LocalElasticAgent:
             )
         self._iterations.ask(quiet=first)
 
+    def _replace_monitor(self, local_rank: int) -> None:
+        try:
+            self._monitors.start(local_rank)
+        except OSError as error:  # no process to be had: the rank trains on unwatched
+            LOGGER.error("cannot start a monitor: %s", error)
+            self._feed(machine.MonitorExited(local_rank))
+
     def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
         plan = self._plan
         if plan.master_port is not None:
@@ -280,6 +287,7 @@ class LocalElasticAgent:
         return NodePlace(plan.master_addr, port.number), port
 
     def _start_cycle(self, cycle: int) -> None:
+        self._sweeping = False  # leftovers that took too long are not waited for any more
         plan = self._plan
         if self._ranks:
             self._ranks.close()
@@ -442,7 +450,8 @@ class LocalElasticAgent:
         """End what the ranks left; report when nothing is left."""
         leftovers = child.descendants(leave=self._monitors.pids())
         for pid in leftovers:
-            child.send_signal(pid, signal.SIGKILL)
+            if not child.is_resource_tracker(pid):  # it cleans up, and ends by itself
+                child.send_signal(pid, signal.SIGKILL)
         if not leftovers:
             self._sweeping = False
             self._event("cycle_stopped")
@@ -466,5 +475,7 @@ class LocalElasticAgent:
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
         self._events.close()
         ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED
-        if self._plan.log_dir is None and ended_well and self._machine.cycle == 0:
+        to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())
+        nobody_asked = self._plan.log_dir is None and not to_files
+        if nobody_asked and ended_well and self._machine.cycle == 0:
             shutil.rmtree(self.run_dir, ignore_errors=True)  # nothing happened, nobody asked

@@ -27,6 +27,7 @@ _SILENCE_S = 15.0
 _JOIN_S = 900.0
 _LAST_CALL_S = 30.0
 _READ_S = 60.0
+_SECONDS_MAX = 1e7
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
     if text is None:
         return default
     seconds = float(text)
-    if seconds < 0:
-        raise ValueError(f"{key}={text} is negative")
+    if not 0 <= seconds <= _SECONDS_MAX:  # neither is nan
+        raise ValueError(f"{key}={text} is not a number of seconds from 0 to {_SECONDS_MAX:g}")
     return seconds
 
 

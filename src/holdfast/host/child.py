@@ -109,15 +109,27 @@ def reap() -> Iterator[Reaped]:
 
 
 def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
-    """Signal a child that has not been reaped yet, or its whole process group; False: it is gone.
+    """Signal a child that has not been reaped yet, or its process group; False: gone, or not ours.
 
     A pid that was not reaped cannot have been given to another process.
     """
     try:
         (os.killpg if group else os.kill)(pid, signum)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def is_resource_tracker(pid: int) -> bool:
+    """One of Python's multiprocessing: removes shared memory of a dead process when that is gone.
+
+    It ends by itself as soon as nobody who could use it is alive; killed before that, it leaks.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:
+        return False
 
 
 def end(pid: int) -> None:

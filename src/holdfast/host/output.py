@@ -89,7 +89,7 @@ class Stream:
             return
         lines = bytes(self._partial[:end]).splitlines(keepends=True)
         del self._partial[:end]
-        self.tail.extend(line.rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
+        self.tail.extend(line[:TAIL_LINE_BYTES].rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
         if self.console is not None and self.prefix:
             shown = b"".join(self.prefix + line for line in lines)
             _write(self.console, shown if shown.endswith(b"\n") else shown + b"\n")

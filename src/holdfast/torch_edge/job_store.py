@@ -66,9 +66,11 @@ class JobStore:
             StoreLostError: The store is gone.
         """
         key = f"{self._prefix}/up/{number}"
+        given_out = False
         while not self._wait(key, _HOLE_S):
-            if _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0)) >= number:
+            if given_out:  # before this wait began, so its sender had all of it
                 return None
+            given_out = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0)) >= number
         body = _guarded(lambda: self._store.get(key))
         _guarded(lambda: self._store.delete_key(key))
         return _parse(body)
