@@ -158,6 +158,15 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
 
 
+def test_more_ctrl_c_do_not_put_off_the_end() -> None:
+    """A rank that cannot be killed is given up in its time, however impatient the user is."""
+    node = running()
+    for now in (1.0, 2.0, 3.0, 4.0):
+        node.handle(SignalArrived(SIGINT), now=now)
+
+    assert node.next_deadline() == 2.0 + UNKILLABLE_AFTER_S
+
+
 def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
     """The job ends, although the budget has room."""
     node = running(max_restarts=5)

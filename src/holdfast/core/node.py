@@ -452,8 +452,10 @@ class Node:
             return  # sweeping: ends in a moment anyway
         alive = tuple(sorted(self.alive))
         if self._interrupts > 1:
-            effects.append(Note("warning", "interrupted twice: killing the ranks without grace"))
-            self._kill_at = now
+            if self._give_up_at is None:  # not killed yet; once is all that can be done
+                text = "interrupted twice: killing the ranks without grace"
+                effects.append(Note("warning", text))
+                self._kill_at = now
             return
         effects.append(SignalRanks(alive, signum))
         if self.phase is Phase.RUNNING:
