@@ -209,6 +209,16 @@ def test_a_node_that_is_excluded_leaves_without_an_error() -> None:
     assert node.handle(Swept(), now=2.0)[-1] == Finish(End.EXCLUDED, 0)
 
 
+def test_a_node_that_asks_to_be_excluded_from_a_job_that_is_over_has_failed() -> None:
+    """No restart is left, the work is not done: exit code 1."""
+    node = running()
+    node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
+    node.handle(WorkerExited(1, 1), now=2.0)
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+
+    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.FAILED, 1)
+
+
 def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
     """Training goes on either way; a monitor that keeps dying is left alone, said once."""
     node = running()

@@ -559,10 +559,10 @@ class Node:
             end = End.SIGNALLED
         elif "ShutdownWorkload" in actions:
             end = End.SHUT_DOWN
-        elif "ExcludeThisNode" in actions:
-            end, exit_code = End.EXCLUDED, 0
         elif not self._will_restart:
             end = End.FAILED
+        elif "ExcludeThisNode" in actions:  # means something to a job that goes on
+            end, exit_code = End.EXCLUDED, 0
         elif futile := self.restarts.why_futile():
             end, exit_code = End.FAILED, self.no_restart_exit_code
             effects.append(Note("error", f"not started again: {futile}"))
