@@ -1,0 +1,463 @@
+"""Decide for all ranks of an in-process restart: who is in, when an epoch ends, when the call does.
+
+Pure: ``handle(event, now)`` returns effects, :meth:`Coordinator.next_deadline` says when it wants
+to be woken. Times are seconds on the caller's monotonic clock. Sockets, ranks and collectives are
+the business of others; here there are only names of nodes and numbers of ranks.
+
+    FORMING --- all ranks said Hello ---> RUNNING(0)
+    RUNNING(e) --- Fault, Leave, Dead, a silent node, completion too late ---> ABORTING(e)
+    ABORTING(e) --- every member is Ready, or gone ---> RUNNING(e+1)
+    RUNNING(e) --- every member is Done ---> OVER (finished)
+    FORMING --- a rank or the time is lost --->  OVER (failed)
+    any --- no member is left ---> OVER (failed)
+
+The barrier of ABORTING is what gathers concurrent faults: whatever is reported before the last
+member is Ready belongs to the same epoch, so nothing waits for a fixed time. ``last_call_wait_s``
+is a minimum for those who ask for one.
+
+Numbers. A member is known by the rank it was born with. Its place in an epoch is what the
+assignment made of it, on every rank by itself; members report it with Ready. The places that nobody
+holds any more are the complement of those reported, so it does not matter whether a rank died
+before it could say its place, was left out by the assignment, or died with it. Where a fault caught
+some ranks before they had an assignment and others after, all go back to the one before
+(``Commit.base``). Two ranks that report the same place, or worlds of different size, have computed
+different assignments: the call ends for all, named, rather than train with two rank 3s.
+
+Invariants: R-1 a place has one owner per epoch. R-2 every member of an epoch is Ready for the same
+next one, or is gone, or the call ends for all; in bounded time, since each wait has a deadline and
+guards answer Kill with Dead.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from holdfast.core.inprocess.messages import (
+    Abort,
+    Beat,
+    Bye,
+    Cause,
+    Commit,
+    Dead,
+    Done,
+    Down,
+    Echo,
+    Exit,
+    Fault,
+    Hello,
+    Kill,
+    Kind,
+    Leave,
+    Ready,
+    Refused,
+    Standing,
+    Up,
+)
+from holdfast.core.never import assert_never
+
+MAX_CAUSES = 64
+"""Causes told to all: the first are the ones that explain, and a message has an end."""
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class Heard:
+    """A message from a node's guard."""
+
+    node: str
+    message: Up
+
+
+@dataclass(frozen=True)
+class NodeGone:
+    """The connection to a node's guard has ended."""
+
+    node: str
+    how: str
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """The deadline has come."""
+
+
+Event = Heard | NodeGone | TimePassed
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class Tell:
+    """Send to one node's guard."""
+
+    node: str
+    message: Down
+
+
+@dataclass(frozen=True)
+class TellAll:
+    """Send to every guard that has not gone."""
+
+    message: Down
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """Close the connection to a guard that is given up."""
+
+    node: str
+
+
+Effect = Tell | TellAll | HangUp
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the coordinator waits, in seconds; all from the wrapper's arguments.
+
+    Attributes:
+        barrier_s: For all ranks to come at the start, and for all to be back after a fault.
+        completion_s: From the first rank that completed to the last.
+        last_call_wait_s: Least time between a fault and the next epoch.
+        silence_s: A node whose guard is not heard of for this long is gone.
+    """
+
+    barrier_s: float = 120.0
+    completion_s: float = 120.0
+    last_call_wait_s: float = 0.0
+    silence_s: float = 30.0
+
+
+class Phase(enum.Enum):
+    """Where the call is."""
+
+    FORMING = "forming"
+    RUNNING = "running"
+    ABORTING = "aborting"
+    OVER = "over"
+
+
+class _Member:
+    """One rank that takes part."""
+
+    __slots__ = ("done", "node", "standing")
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.done = False
+        self.standing: Standing | None = None
+
+
+class Coordinator:
+    """One per call of the wrapped function, for all ranks.
+
+    Attributes:
+        phase: Where the call is.
+        epoch: The one that runs or is being left; -1 while forming.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self.phase = Phase.FORMING
+        self.epoch = -1
+        self._base = -1
+        self._world: int | None = None
+        self._members: dict[int, _Member] = {}
+        self._waiting = 0
+        """Members that are not yet Ready (ABORTING) or not yet Done (RUNNING)."""
+        self._gone: set[int] = set()
+        self._heard_at: dict[str, float] = {}
+        self._lost_nodes: set[str] = set()
+        self._silent_from: float | None = None
+        """No node is silent for too long before then; moved when it comes, not with each beat."""
+        self._causes: list[Cause] = []
+        self._barrier_at: float | None = None
+        """FORMING: given up then. ABORTING: those not back are killed then."""
+        self._complete_at: float | None = None
+        self._not_before = 0.0
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Ranks that take part, by the number they were born with."""
+        return frozenset(self._members)
+
+    def next_deadline(self) -> float | None:
+        """When to feed :class:`TimePassed`, at the latest."""
+        if self.phase is Phase.OVER:
+            return None
+        deadlines = (
+            self._silent_from,
+            self._barrier_at,
+            self._complete_at,
+            self._not_before if self.phase is Phase.ABORTING and not self._waiting else None,
+        )
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What follows from ``event``."""
+        match event:
+            case Heard():
+                return self._hear(event.node, event.message, now)
+            case NodeGone():
+                return self._lose_node(event.node, event.how, now)
+            case TimePassed():
+                return self._pass_time(now)
+            case _:
+                assert_never(event)
+
+    # ------------------------------------------------------------ messages
+
+    def _hear(self, node: str, message: Up, now: float) -> list[Effect]:
+        if node in self._lost_nodes:
+            return []
+        self._heard_at[node] = now
+        if self._silent_from is None:
+            self._silent_from = now + self._patience.silence_s
+        match message:
+            case Hello():
+                return self._welcome(node, message, now)
+            case Fault():
+                if message.epoch != self.epoch or message.rank not in self._members:
+                    return []
+                return self._fault(message.cause, now)
+            case Leave():
+                cause = Cause(message.rank, Kind.BASE_EXCEPTION, message.text)
+                return self._remove([message.rank], [cause] if message.fault else [], now)
+            case Dead():
+                return self._remove(
+                    [message.rank], [Cause(message.rank, message.kind, message.text)], now
+                )
+            case Done():
+                return self._done(message, now)
+            case Ready():
+                return self._ready(message, now)
+            case Bye():
+                return []
+            case Beat():
+                return [Tell(node, Echo(message.sent_at))]
+            case _:
+                assert_never(message)
+
+    def _welcome(self, node: str, hello: Hello, now: float) -> list[Effect]:
+        rank = hello.rank
+        if self._world is None:
+            self._world = hello.world
+            self._barrier_at = now + self._patience.barrier_s
+        problem = self._why_not(hello)
+        if problem is not None:
+            return [Tell(node, Refused(rank, problem))]
+        self._members[rank] = _Member(node)
+        if len(self._members) < self._world:
+            return []
+        return self._commit([], base=-1)
+
+    def _why_not(self, hello: Hello) -> str | None:
+        rank = hello.rank
+        if self.phase is not Phase.FORMING:
+            return (
+                f"rank {rank} came to a call that all {self._world} ranks had already begun "
+                f"(iteration {self.epoch}): a rank that was lost cannot come back within one call"
+            )
+        if hello.world != self._world:
+            return (
+                f"rank {rank} has WORLD_SIZE {hello.world}, others have {self._world}: "
+                "they belong to different jobs or were started with different sizes"
+            )
+        if rank in self._members:
+            return f"there are two processes with RANK {rank}"
+        if not 0 <= rank < hello.world:
+            return f"RANK {rank} is outside of WORLD_SIZE {hello.world}"
+        return None
+
+    def _done(self, done: Done, now: float) -> list[Effect]:
+        member = self._members.get(done.rank)
+        if (
+            member is None
+            or member.done
+            or self.phase is not Phase.RUNNING
+            or done.epoch != self.epoch
+        ):
+            return []
+        member.done = True
+        self._waiting -= 1
+        if done.active and self._complete_at is None:
+            self._complete_at = now + self._patience.completion_s
+        return self._finish_if_all_done()
+
+    def _ready(self, ready: Ready, now: float) -> list[Effect]:
+        if self.phase is not Phase.ABORTING or ready.epoch != self.epoch:
+            return []
+        for standing in ready.standings:
+            member = self._members.get(standing.rank)
+            if member is not None and member.standing is None:
+                member.standing = standing
+                self._waiting -= 1
+        return self._commit_if_all_ready(now)
+
+    # ------------------------------------------------------------ faults
+
+    def _fault(self, cause: Cause, now: float) -> list[Effect]:
+        """An epoch that runs ends; to one that is ending, this adds a cause."""
+        if len(self._causes) < MAX_CAUSES:
+            self._causes.append(cause)
+        if self.phase is not Phase.RUNNING:
+            return []
+        self.phase = Phase.ABORTING
+        self._complete_at = None
+        self._barrier_at = now + self._patience.barrier_s
+        self._not_before = now + self._patience.last_call_wait_s
+        for member in self._members.values():
+            member.standing = None
+        self._waiting = len(self._members)
+        return [TellAll(Abort(self.epoch, tuple(self._causes)))]
+
+    def _remove(self, ranks: list[int], causes: list[Cause], now: float) -> list[Effect]:
+        """These are gone for good; with no causes, nobody else is interrupted."""
+        if self.phase is Phase.OVER:
+            return []
+        known = [rank for rank in ranks if rank in self._members]
+        self._gone.update(ranks)
+        effects: list[Effect] = []
+        for rank in known:
+            member = self._members.pop(rank)
+            is_here = member.done if self.phase is Phase.RUNNING else member.standing is not None
+            self._waiting -= not is_here
+        if self.phase is Phase.FORMING:
+            if known and causes:
+                cause = causes[0]
+                effects += self._over(
+                    f"rank {cause.rank} was lost before all {self._world} ranks had come: "
+                    f"{cause.text}"
+                )
+            return effects
+        if not known:
+            return effects
+        for cause in causes:
+            effects += self._fault(cause, now)
+        if not self._members:
+            return [*effects, *self._over("no rank is left")]
+        if self.phase is Phase.ABORTING:
+            return effects + self._commit_if_all_ready(now)
+        return effects + self._finish_if_all_done()
+
+    def _lose_node(self, node: str, how: str, now: float) -> list[Effect]:
+        if self._heard_at.pop(node, None) is None:
+            return []
+        self._lost_nodes.add(node)
+        ranks = sorted(rank for rank, member in self._members.items() if member.node == node)
+        text = f"the guard of {node} is gone: {how}"
+        return self._remove(ranks, [Cause(rank, Kind.UNRESPONSIVE, text) for rank in ranks], now)
+
+    # ------------------------------------------------------------ what all agree on
+
+    def _finish_if_all_done(self) -> list[Effect]:
+        if self.phase is not Phase.RUNNING or self._waiting:
+            return []
+        self.phase = Phase.OVER
+        return [TellAll(Exit(finished=True))]
+
+    def _commit_if_all_ready(self, now: float) -> list[Effect]:
+        if self.phase is not Phase.ABORTING or self._waiting or now < self._not_before:
+            return []
+        standings = [m.standing for m in self._members.values() if m.standing is not None]
+        everyone_assigned = all(s.assigned.epoch == self.epoch for s in standings)
+        numberings = {s.rank: s.assigned if everyone_assigned else s.base for s in standings}
+        base = self.epoch if everyone_assigned else self._base
+        holders: dict[int, int] = {}
+        first = min(numberings)
+        world = numberings[first].world
+        for rank, numbering in sorted(numberings.items()):
+            if numbering.epoch != base or numbering.world != world:
+                return self._over(
+                    f"ranks computed different assignments: rank {first} has a world of {world} "
+                    f"in iteration {base}, rank {rank} one of {numbering.world} in iteration "
+                    f"{numbering.epoch}; rank_assignment must give every rank the same answer"
+                )
+            if numbering.place in holders or not 0 <= numbering.place < world:
+                return self._over(
+                    f"ranks computed different assignments: rank {rank} is {numbering.place} of "
+                    f"{world} in iteration {base}"
+                    + (
+                        f", and so is rank {holders[numbering.place]}"
+                        if numbering.place in holders
+                        else ", which does not exist"
+                    )
+                    + "; rank_assignment must give every rank the same answer"
+                )
+            holders[numbering.place] = rank
+        free = [place for place in range(world) if place not in holders]
+        return self._commit(free, base=base)
+
+    def _commit(self, terminated: list[int], *, base: int) -> list[Effect]:
+        causes, self._causes = tuple(self._causes), []
+        self._base = base
+        self.epoch += 1
+        self.phase = Phase.RUNNING
+        self._barrier_at = None
+        for member in self._members.values():
+            member.done = False
+        self._waiting = len(self._members)
+        return [TellAll(Commit(self.epoch, base, tuple(terminated), causes))]
+
+    def _over(self, why: str) -> list[Effect]:
+        self.phase = Phase.OVER
+        return [TellAll(Exit(finished=False, text=why))]
+
+    # ------------------------------------------------------------ time
+
+    def _pass_time(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self.phase is Phase.OVER:
+            return effects
+        if self._silent_from is not None and now >= self._silent_from:
+            effects += self._lose_silent_nodes(now)
+        if self._barrier_at is not None and now >= self._barrier_at:
+            effects += self._barrier_is_late(now)
+        if self._complete_at is not None and now >= self._complete_at:
+            effects += self._completion_is_late(now)
+        if self.phase is Phase.ABORTING:
+            effects += self._commit_if_all_ready(now)
+        return effects
+
+    def _lose_silent_nodes(self, now: float) -> list[Effect]:
+        limit_s = self._patience.silence_s
+        effects: list[Effect] = []
+        for node, heard_at in list(self._heard_at.items()):
+            if now >= heard_at + limit_s:
+                effects += self._lose_node(node, f"not heard of for {now - heard_at:.1f} s", now)
+                effects.append(HangUp(node))
+        first = min(self._heard_at.values(), default=None)
+        self._silent_from = None if first is None else first + limit_s
+        return effects
+
+    def _barrier_is_late(self, now: float) -> list[Effect]:
+        wait_s = self._patience.barrier_s
+        if self.phase is Phase.FORMING:
+            missing = sorted(set(range(self._world or 0)) - set(self._members))
+            return self._over(
+                f"{len(missing)} of {self._world} ranks did not come within barrier_timeout of "
+                f"{wait_s:g} s: {_some(missing)}"
+            )
+        late = sorted(rank for rank, m in self._members.items() if m.standing is None)
+        # The guards answer with Dead; should one not, it is lost by its own silence.
+        self._barrier_at = now + wait_s
+        if not late:
+            return []
+        text = f"not back {wait_s:g} s (barrier_timeout) after iteration {self.epoch} was aborted"
+        return [TellAll(Kill(self.epoch, tuple(late), text))]
+
+    def _completion_is_late(self, now: float) -> list[Effect]:
+        self._complete_at = None
+        late = sorted(rank for rank, m in self._members.items() if not m.done)
+        text = (
+            f"{_some(late)} not done {self._patience.completion_s:g} s (completion_timeout) after "
+            "the first rank that completed"
+        )
+        return self._fault(Cause(late[0], Kind.EXCEPTION, text), now)
+
+
+def _some(ranks: list[int], most: int = 16) -> str:
+    """Numbers for people, not all of 16,384."""
+    shown = ", ".join(map(str, ranks[:most]))
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"

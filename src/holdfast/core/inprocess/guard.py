@@ -1,0 +1,563 @@
+"""Decide what a node's guard does: relay, watch for progress, kill, and fence.
+
+Pure: ``handle(event, now)`` returns effects, :meth:`Guard.next_deadline` says when it wants to be
+woken. Times are seconds on the caller's monotonic clock, which the marks of the ranks share.
+
+What the ranks of the node say goes up, what the coordinator says goes down; Ready goes up once,
+when the last local rank is ready. A rank whose process ends is reported dead.
+
+Progress. Each rank marks its page: by its main thread every interval (*automatic*), and where its
+function calls ``ping()`` (*manual*, once it has in this epoch). Any mark older than a limit counts;
+the clock starts anew with each epoch, and where the rank comes back from waiting in our own code.
+
+    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted
+    older than hard_s     evidence, SIGCONT + SIGTERM, after grace_s SIGKILL, then Dead
+
+Tickless: the page is read when the earliest limit could run out, not before.
+
+Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
+lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
+are told to leave, and killed if they have not after ``grace_s``. The lease is shorter than the
+coordinator's patience, which starts later still, at the beat's arrival.
+
+Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
+H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from holdfast.core.inprocess.messages import (
+    Abort,
+    Beat,
+    Bye,
+    Commit,
+    Dead,
+    Done,
+    Down,
+    Echo,
+    Exit,
+    Fault,
+    Hello,
+    Kill,
+    Kind,
+    Leave,
+    Lost,
+    Ready,
+    Refused,
+    Standing,
+    Up,
+)
+from holdfast.core.never import assert_never
+
+EVIDENCE_S = 1.0
+"""How long evidence may take; then the kill goes on regardless."""
+UNKILLABLE_S = 15.0
+"""A rank that outlives SIGKILL for this long sits in the kernel; the others go on without it."""
+LEASE_SHARE = 0.6
+"""Of the silence the coordinator bears: what is left is for killing, and for clocks that differ."""
+
+SIGKILL = 9
+SIGTERM = 15
+SIGCONT = 18
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class RankCame:
+    """A rank of this node is connected."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True)
+class RankSaid:
+    """A message from a rank of this node."""
+
+    rank: int
+    message: Up
+
+
+@dataclass(frozen=True)
+class RankGone:
+    """The process of a rank has ended, or its connection."""
+
+    rank: int
+    how: str
+
+
+@dataclass(frozen=True)
+class CoordinatorSaid:
+    """A message from the coordinator."""
+
+    message: Down
+
+
+@dataclass(frozen=True)
+class CoordinatorGone:
+    """There is no connection to the coordinator, or none any more."""
+
+    how: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """A rank's page, as just read: instants of its last marks.
+
+    Attributes:
+        automatic: Of the main thread; 0.0: none yet.
+        manual: Of ``ping()``; 0.0: not called.
+        thread: Of the watcher thread, which marks whenever it can have the interpreter.
+        unlimited: The function has switched its limits off for a while.
+    """
+
+    automatic: float
+    manual: float = 0.0
+    thread: float = 0.0
+    unlimited: bool = False
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The page of a rank was read; the answer to :class:`Look`."""
+
+    rank: int
+    marks: Marks
+
+
+@dataclass(frozen=True)
+class EvidenceTaken:
+    """All evidence about a rank that will come has come."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """The deadline has come."""
+
+
+Event = (
+    RankCame
+    | RankSaid
+    | RankGone
+    | CoordinatorSaid
+    | CoordinatorGone
+    | Looked
+    | EvidenceTaken
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class TellRank:
+    """Send to a rank of this node."""
+
+    rank: int
+    message: Down
+
+
+@dataclass(frozen=True)
+class TellCoordinator:
+    """Send up."""
+
+    message: Up
+
+
+@dataclass(frozen=True)
+class Look:
+    """Read the page of a rank and feed :class:`Looked`, now."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class TakeEvidence:
+    """Stacks and state of a rank that will be killed, until taken or the instant ``until``."""
+
+    rank: int
+    why: str
+    until: float
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Send these signals, in order, to the process of a rank alone."""
+
+    rank: int
+    signals: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Quit:
+    """No rank of this node is left: nothing more to do."""
+
+
+Effect = TellRank | TellCoordinator | Look | TakeEvidence | Signal | Quit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From the wrapper's arguments, in seconds.
+
+    Attributes:
+        soft_s: Progress older than this interrupts everybody.
+        hard_s: Progress older than this kills the rank.
+        grace_s: Between SIGTERM and SIGKILL, and for leaving when the coordinator is lost.
+        beat_s: How often the coordinator hears of this guard.
+        silence_s: How long the coordinator bears silence.
+    """
+
+    soft_s: float = 60.0
+    hard_s: float = 90.0
+    grace_s: float = 5.0
+    beat_s: float = 1.0
+    silence_s: float = 30.0
+
+
+class _At(enum.Enum):
+    """Where a rank is, as far as its guard can tell."""
+
+    WAITING = "waiting"
+    """For the next epoch, or the end: in our own code, no limits."""
+    RUNNING = "running"
+    UNWINDING = "unwinding"
+    """It was told to abort, and is not ready yet."""
+    OUT = "out"
+    """It has left, or returned: what its process does is not our business any more."""
+
+
+class _Rank:
+    __slots__ = (
+        "at",
+        "clock_from",
+        "epoch_from",
+        "evidence_until",
+        "kill_at",
+        "kill_why",
+        "look_at",
+        "soft_told",
+        "standing",
+        "stuck_at",
+    )
+
+    def __init__(self) -> None:
+        self.at = _At.WAITING
+        self.standing: Standing | None = None
+        self.clock_from = 0.0
+        self.epoch_from = 0.0
+        self.soft_told = False
+        self.look_at: float | None = None
+        self.kill_why: str | None = None
+        self.evidence_until: float | None = None
+        self.kill_at: float | None = None
+        self.stuck_at: float | None = None
+
+    def deadlines(self) -> tuple[float | None, ...]:
+        return (self.look_at, self.evidence_until, self.kill_at, self.stuck_at)
+
+
+class Guard:
+    """One per node and call of the wrapped function."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._ranks: dict[int, _Rank] = {}
+        self._epoch = -1
+        self._beat_at: float | None = None
+        self._lease_until: float | None = None
+        self._is_over = False
+        self._is_lost = False
+        self._fence_at: float | None = None
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks of this node whose processes are, as far as known, alive and in the call."""
+        return frozenset(rank for rank, it in self._ranks.items() if it.at is not _At.OUT)
+
+    def next_deadline(self) -> float | None:
+        """When to feed :class:`TimePassed`, at the latest."""
+        deadlines = [self._beat_at, self._lease_until, self._fence_at]
+        for rank in self._ranks.values():
+            deadlines.extend(rank.deadlines())
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What follows from ``event``."""
+        match event:
+            case RankCame():
+                return self._greet(event.hello, now)
+            case RankSaid():
+                return self._relay_up(event.rank, event.message)
+            case RankGone():
+                return self._lose_rank(event.rank, event.how)
+            case CoordinatorSaid():
+                return self._relay_down(event.message, now)
+            case CoordinatorGone():
+                return self._lose_coordinator(event.how, now)
+            case Looked():
+                return self._judge(event.rank, event.marks, now)
+            case EvidenceTaken():
+                return self._conclude_evidence(event.rank, now)
+            case TimePassed():
+                return self._pass_time(now)
+            case _:
+                assert_never(event)
+
+    # ------------------------------------------------------------ up
+
+    def _greet(self, hello: Hello, now: float) -> list[Effect]:
+        rank = hello.rank
+        if self._is_lost or self._is_over:
+            return [TellRank(rank, Refused(rank, "the call has ended on this node"))]
+        if rank in self._ranks:
+            return [TellRank(rank, Refused(rank, f"there are two processes with RANK {rank}"))]
+        self._ranks[rank] = _Rank()
+        if self._beat_at is None:
+            self._beat_at = now + self._limits.beat_s
+            self._lease_until = now + self._limits.silence_s * LEASE_SHARE
+        return [TellCoordinator(hello)]
+
+    def _relay_up(self, number: int, message: Up) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.at is _At.OUT:
+            return []
+        match message:
+            case Ready():
+                if message.epoch != self._epoch or rank.at is not _At.UNWINDING:
+                    return []
+                self._rest(rank)
+                rank.standing = message.standings[0]
+                return self._ready_if_all_are()
+            case Fault() | Done():
+                if message.epoch == self._epoch and rank.at is _At.RUNNING:
+                    self._rest(rank)
+            case Leave():
+                self._rest(rank, _At.OUT)
+                return [TellCoordinator(message), *self._ready_if_all_are()]
+            case Bye():
+                return self._drop(number)
+            case Hello() | Dead() | Beat():
+                return []
+            case _:
+                assert_never(message)
+        return [TellCoordinator(message)]
+
+    def _rest(self, rank: _Rank, at: _At = _At.WAITING) -> None:
+        """It is in our own code, or out: no limits."""
+        rank.at = at
+        rank.look_at = None
+        self._spare(rank)
+
+    def _spare(self, rank: _Rank) -> None:
+        """A verdict is dropped where the rank comes back before it is carried out."""
+        if rank.kill_at is None and rank.stuck_at is None:
+            rank.kill_why = None
+            rank.evidence_until = None
+
+    def _ready_if_all_are(self) -> list[Effect]:
+        """Ready goes up once for the node, when the last of its ranks is."""
+        here = [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
+        standings = tuple(rank.standing for rank in here if rank.standing is not None)
+        if self._is_lost or not standings or len(standings) < len(here):
+            return []
+        for rank in here:
+            rank.standing = None
+        return [TellCoordinator(Ready(self._epoch, standings))]
+
+    def _lose_rank(self, number: int, how: str) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None:
+            return []
+        effects: list[Effect] = []
+        if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
+            kind = Kind.HARD_TIMEOUT if rank.kill_why else Kind.TERMINATED
+            effects.append(TellCoordinator(Dead(number, kind, rank.kill_why or how)))
+        return effects + self._drop(number)
+
+    def _drop(self, number: int) -> list[Effect]:
+        """Nothing more comes from this rank."""
+        rank = self._ranks.pop(number, None)
+        if rank is None:
+            return []
+        effects: list[Effect] = [] if rank.at is _At.OUT else self._ready_if_all_are()
+        if not self._ranks:
+            self._beat_at = self._lease_until = self._fence_at = None
+            self._is_over = True
+            effects.append(Quit())
+        return effects
+
+    # ------------------------------------------------------------ down
+
+    def _relay_down(self, message: Down, now: float) -> list[Effect]:
+        if self._is_lost or self._is_over:
+            return []
+        match message:
+            case Echo():
+                if self._lease_until is not None:
+                    lease = message.sent_at + self._limits.silence_s * LEASE_SHARE
+                    self._lease_until = max(self._lease_until, lease)
+                return []
+            case Commit():
+                self._epoch = message.epoch
+                for rank in self._here():
+                    self._start(rank, now)
+            case Abort():
+                if message.epoch != self._epoch:
+                    return []
+                for rank in self._here():
+                    if rank.at is _At.WAITING:
+                        rank.clock_from = now
+                        rank.look_at = now + self._limits.hard_s
+                    rank.at = _At.UNWINDING
+                    rank.standing = None
+            case Kill():
+                return self._kill_those_not_back(message, now)
+            case Refused():
+                if message.rank not in self._ranks:
+                    return []
+                self._rest(self._ranks[message.rank], _At.OUT)
+                return [TellRank(message.rank, message)]
+            case Exit():
+                self._is_over = True
+                self._beat_at = self._lease_until = None
+                if not message.finished:
+                    self._fence_at = now + self._limits.grace_s
+                for rank in self._here():
+                    self._rest(rank)
+            case Lost():
+                return []
+            case _:
+                assert_never(message)
+        return [TellRank(n, message) for n, rank in self._ranks.items() if self._is_told(rank)]
+
+    def _is_told(self, rank: _Rank) -> bool:
+        """Ranks that leave still want to hear of the abort, to free their own collectives."""
+        return rank.stuck_at is None
+
+    def _here(self) -> list[_Rank]:
+        return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
+
+    def _start(self, rank: _Rank, now: float) -> None:
+        rank.at = _At.RUNNING
+        rank.standing = None
+        rank.clock_from = rank.epoch_from = now
+        rank.soft_told = False
+        rank.look_at = now + self._limits.soft_s
+
+    def _lose_coordinator(self, how: str, now: float) -> list[Effect]:
+        if self._is_lost or self._is_over:
+            return []
+        self._is_lost = True
+        self._beat_at = self._lease_until = None
+        self._fence_at = now + self._limits.grace_s
+        for rank in self._here():
+            rank.look_at = None
+        return [
+            TellRank(number, Lost(how)) for number, r in self._ranks.items() if r in self._here()
+        ]
+
+    # ------------------------------------------------------------ progress
+
+    def _judge(self, number: int, marks: Marks, now: float) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.look_at is None or rank.kill_why:
+            return []
+        if marks.unlimited:
+            rank.clock_from = now
+            rank.look_at = now + self._limits.soft_s
+            return []
+        oldest, which = max(marks.automatic, rank.clock_from), "its main thread"
+        manual = max(marks.manual, rank.clock_from)
+        if marks.manual > rank.epoch_from and manual < oldest:
+            oldest, which = manual, "ping()"
+        age = now - oldest
+        held = now - max(marks.thread, rank.clock_from) > age / 2
+        text = f"no progress of {which} for {age:.1f} s; " + (
+            "the interpreter is held or the process is stopped" if held else "it is interruptible"
+        )
+        if age >= self._limits.hard_s:
+            why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
+            return self._condemn(number, rank, why, now)
+        rank.look_at = oldest + self._limits.hard_s
+        if rank.at is not _At.RUNNING or rank.soft_told:
+            return []
+        if age < self._limits.soft_s:
+            rank.look_at = oldest + self._limits.soft_s
+            return []
+        rank.soft_told = True
+        text = f"{text} (soft_timeout {self._limits.soft_s:g} s)"
+        return [TellCoordinator(Fault(self._epoch, number, Kind.SOFT_TIMEOUT, text))]
+
+    # ------------------------------------------------------------ killing
+
+    def _kill_those_not_back(self, kill: Kill, now: float) -> list[Effect]:
+        if kill.epoch != self._epoch:
+            return []
+        effects: list[Effect] = []
+        for number in kill.ranks:
+            rank = self._ranks.get(number)
+            if rank is not None and rank.at is _At.UNWINDING and not rank.kill_why:
+                effects += self._condemn(number, rank, kill.text, now)
+        return effects
+
+    def _condemn(self, number: int, rank: _Rank, why: str, now: float) -> list[Effect]:
+        rank.look_at = None
+        rank.kill_why = why
+        rank.evidence_until = now + EVIDENCE_S
+        return [TakeEvidence(number, why, rank.evidence_until)]
+
+    def _conclude_evidence(self, number: int, now: float) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.evidence_until is None or rank.kill_why is None:
+            return []
+        rank.evidence_until = None
+        rank.kill_at = now + self._limits.grace_s
+        return [Signal(number, (SIGCONT, SIGTERM), rank.kill_why)]
+
+    def _kill(self, number: int, rank: _Rank, now: float) -> list[Effect]:
+        rank.kill_at = None
+        rank.stuck_at = now + UNKILLABLE_S
+        return [Signal(number, (SIGCONT, SIGKILL), rank.kill_why or "")]
+
+    def _give_up_on(self, number: int, rank: _Rank) -> list[Effect]:
+        """It sits in the kernel. Whatever it was doing, it does no more in user space."""
+        text = f"{rank.kill_why}; it cannot be killed"
+        effects: list[Effect] = []
+        if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
+            effects.append(TellCoordinator(Dead(number, Kind.HARD_TIMEOUT, text)))
+        return effects + self._drop(number)
+
+    # ------------------------------------------------------------ time
+
+    def _pass_time(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._lease_until is not None and now >= self._lease_until:
+            silence = self._limits.silence_s * LEASE_SHARE
+            effects += self._lose_coordinator(
+                f"the coordinator has not answered for {silence:g} s", now
+            )
+        if self._beat_at is not None and now >= self._beat_at:
+            self._beat_at = now + self._limits.beat_s
+            effects.append(TellCoordinator(Beat(now)))
+        if self._fence_at is not None and now >= self._fence_at:
+            self._fence_at = None
+            for number, rank in self._ranks.items():
+                if rank.at is not _At.OUT and not rank.kill_why:
+                    effects += self._condemn(
+                        number, rank, "it did not leave a call that is over", now
+                    )
+        for number, rank in list(self._ranks.items()):
+            if rank.look_at is not None and now >= rank.look_at:
+                effects.append(Look(number))
+            elif rank.evidence_until is not None and now >= rank.evidence_until:
+                effects += self._conclude_evidence(number, now)
+            elif rank.kill_at is not None and now >= rank.kill_at:
+                effects += self._kill(number, rank, now)
+            elif rank.stuck_at is not None and now >= rank.stuck_at:
+                effects += self._give_up_on(number, rank)
+        return effects

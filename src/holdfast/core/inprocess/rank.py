@@ -1,0 +1,395 @@
+"""Decide what one rank does in an in-process restart, between its main thread and its guard.
+
+Pure: ``handle(event)`` returns effects; there are no deadlines here, the guard keeps them. Two
+threads feed it, under one lock: the *main* thread, which runs the user's function, and the
+*watcher*, which hears the guard and frees the main thread.
+
+    JOINING -Commit-> RUNNING(e) -returned-> DONE -Exit-> OVER
+                        |  |  raised              |
+                        |  +-----> FAULTED        | Abort: somebody else's fault
+                  Abort |             | Abort     |
+                        v             v           v
+                       ABORTING: the watcher frees whoever waits in a collective
+                          | done: the main thread is interrupted, or woken where it waits
+                          v
+                       UNWINDING: the main thread is back, finalizes, looks after its health
+                          | Ready
+                          v
+                       READY -Commit-> RUNNING(e+1)
+
+    any -main thread leaves-> LEAVING -Abort done, or nothing to wait for-> OVER
+
+Rules kept here:
+
+1. A rank's exception is told first and then held until Abort, so collectives are aborted exactly
+   once and in one place.
+2. An error that reaches the function after Abort is an echo of it, and is told to nobody.
+3. A function that returns while it should restart was interrupted.
+4. The interrupt is repeated until the wrapper's own frame has seen it: code may swallow it.
+5. The main thread is interrupted only in the user's code; where it waits in ours, it is woken.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from holdfast.core.inprocess.messages import (
+    Abort,
+    Bye,
+    Cause,
+    Commit,
+    Done,
+    Down,
+    Echo,
+    Exit,
+    Fault,
+    Hello,
+    Kill,
+    Kind,
+    Leave,
+    Lost,
+    Ready,
+    Refused,
+    Standing,
+    Up,
+)
+from holdfast.core.never import assert_never
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class Begin:
+    """The guard is connected."""
+
+    world: int
+
+
+@dataclass(frozen=True)
+class Entered:
+    """Main: the user's code is about to run; from now on it may be interrupted."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Main: the user's code has returned; ``active`` False: there was none to call."""
+
+    active: bool = True
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Main: the user's code has raised an ``Exception``."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Caught:
+    """Main: the interrupt has arrived in the wrapper's own frame."""
+
+
+@dataclass(frozen=True)
+class Unwound:
+    """Main: finalized, well, and waiting for the next epoch."""
+
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Main: this rank leaves the call. ``fault`` False: left out by the assignment of all."""
+
+    text: str
+    fault: bool = True
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Main: nothing more will come from it."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Watcher: a message from the guard."""
+
+    message: Down
+
+
+@dataclass(frozen=True)
+class GuardGone:
+    """Watcher: the guard is gone."""
+
+    how: str
+
+
+@dataclass(frozen=True)
+class AbortDone:
+    """Watcher: whoever waited in a collective is free."""
+
+
+Event = (
+    Begin
+    | Entered
+    | Returned
+    | Raised
+    | Caught
+    | Unwound
+    | Leaving
+    | Gone
+    | Heard
+    | GuardGone
+    | AbortDone
+)
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class Say:
+    """Send to the guard."""
+
+    message: Up
+
+
+@dataclass(frozen=True)
+class RunAbort:
+    """Watcher: free whoever waits in a collective or a store; then feed :class:`AbortDone`."""
+
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """Raise in the main thread, again and again until :class:`StopInterrupt`."""
+
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class StopInterrupt:
+    """The main thread has seen it, or is out of the user's code."""
+
+
+@dataclass(frozen=True)
+class Proceed:
+    """Main: compute the assignment for this epoch, and call the function."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class Unwind:
+    """Main: collectives are aborted: finalize, and be ready."""
+
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Main: all have completed; return to the caller."""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Main: the call is over for this rank; raise."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Go:
+    """Main, which is leaving: nothing more to wait for."""
+
+
+Directive = Proceed | Unwind | Finish | Fail | Go
+
+
+@dataclass(frozen=True)
+class Wake:
+    """What the main thread is waiting for, or will find when it next waits."""
+
+    directive: Directive
+
+
+Effect = Say | RunAbort | Interrupt | StopInterrupt | Wake
+
+
+class Phase(enum.Enum):
+    """Where a rank is."""
+
+    JOINING = "joining"
+    RUNNING = "running"
+    FAULTED = "faulted"
+    DONE = "done"
+    ABORTING = "aborting"
+    UNWINDING = "unwinding"
+    READY = "ready"
+    OVER = "over"
+
+
+class Rank:
+    """One per rank and call of the wrapped function.
+
+    Attributes:
+        phase: Where it is.
+        epoch: The one it is in or has left last; -1 before the first.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self.phase = Phase.JOINING
+        self.epoch = -1
+        self._in_user_code = False
+        self._is_interrupting = False
+        self._is_leaving = False
+        self._failure: str | None = None
+        self._causes: tuple[Cause, ...] = ()
+
+    @property
+    def must_unwind(self) -> bool:
+        """Whether the user's code should not begin, or go on."""
+        return self.phase in (Phase.ABORTING, Phase.UNWINDING) or self._failure is not None
+
+    def handle(self, event: Event) -> list[Effect]:
+        """What follows from ``event``."""
+        match event:
+            case Begin():
+                return [Say(Hello(self._rank, event.world))]
+            case Entered():
+                return self._enter()
+            case Returned():
+                return self._come_back(Done(self.epoch, self._rank, event.active), Phase.DONE)
+            case Raised():
+                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text)
+                return self._come_back(fault, Phase.FAULTED)
+            case Caught():
+                return [*self._out_of_user_code(), *self._direct()]
+            case Unwound():
+                return self._be_ready(event.standing)
+            case Leaving():
+                return self._leave(event)
+            case Gone():
+                self.phase = Phase.OVER
+                return [Say(Bye(self._rank))]
+            case Heard():
+                return self._hear(event.message)
+            case GuardGone():
+                return self._fail(f"the guard of this node is gone: {event.how}")
+            case AbortDone():
+                return self._abort_done()
+            case _:
+                assert_never(event)
+
+    # ------------------------------------------------------------ the main thread
+
+    def _enter(self) -> list[Effect]:
+        """With an abort under way, the interrupt comes as soon as it is done; or it is now."""
+        self._in_user_code = True
+        if self.phase is Phase.UNWINDING:
+            return self._interrupt()
+        return []
+
+    def _out_of_user_code(self) -> list[Effect]:
+        self._in_user_code = False
+        if not self._is_interrupting:
+            return []
+        self._is_interrupting = False
+        return [StopInterrupt()]
+
+    def _come_back(self, message: Done | Fault, then: Phase) -> list[Effect]:
+        effects = self._out_of_user_code()
+        if self.phase is Phase.RUNNING:
+            self.phase = then
+            return [*effects, Say(message)]
+        return effects + self._direct()
+
+    def _be_ready(self, standing: Standing) -> list[Effect]:
+        if self._failure is not None:
+            return [Wake(Fail(self._failure))]
+        self.phase = Phase.READY
+        return [Say(Ready(self.epoch, (standing,)))]
+
+    def _leave(self, leaving: Leaving) -> list[Effect]:
+        effects = self._out_of_user_code()
+        if not self._is_leaving:
+            effects.append(Say(Leave(self.epoch, self._rank, leaving.fault, leaving.text)))
+        self._is_leaving = True
+        waits_for_abort = self.phase is Phase.ABORTING or (
+            leaving.fault and self.phase in (Phase.RUNNING, Phase.FAULTED, Phase.DONE)
+        )
+        if waits_for_abort and self._failure is None:
+            return effects
+        if self.phase is Phase.ABORTING:
+            return effects
+        return [*effects, Wake(Go())]
+
+    # ------------------------------------------------------------ the guard
+
+    def _hear(self, message: Down) -> list[Effect]:
+        match message:
+            case Commit():
+                return self._commit(message)
+            case Abort():
+                return self._abort(message)
+            case Exit():
+                if message.finished and self.phase is Phase.DONE and not self._is_leaving:
+                    self.phase = Phase.OVER
+                    return [Wake(Finish())]
+                return self._fail(message.text or "the others have completed without this rank")
+            case Refused() | Lost():
+                return self._fail(message.text)
+            case Kill() | Echo():
+                return []
+            case _:
+                assert_never(message)
+
+    def _commit(self, commit: Commit) -> list[Effect]:
+        if self._is_leaving or self.phase not in (Phase.JOINING, Phase.READY):
+            return []
+        self.phase = Phase.RUNNING
+        self.epoch = commit.epoch
+        self._causes = ()
+        return [Wake(Proceed(commit))]
+
+    def _abort(self, abort: Abort) -> list[Effect]:
+        if abort.epoch != self.epoch or self._failure is not None:
+            return []
+        if self.phase not in (Phase.RUNNING, Phase.FAULTED, Phase.DONE):
+            return []
+        self.phase = Phase.ABORTING
+        self._causes = abort.causes
+        return [RunAbort(abort.causes)]
+
+    def _fail(self, text: str) -> list[Effect]:
+        """The call is over for this rank, whatever it is doing."""
+        if self._failure is not None or self.phase is Phase.OVER:
+            return []
+        self._failure = text
+        if self.phase in (Phase.RUNNING, Phase.FAULTED, Phase.DONE):
+            self.phase = Phase.ABORTING
+            return [RunAbort(self._causes)]
+        if self.phase in (Phase.JOINING, Phase.READY) or self._is_leaving:
+            return self._direct()
+        return []
+
+    # ------------------------------------------------------------ the watcher
+
+    def _abort_done(self) -> list[Effect]:
+        if self.phase is not Phase.ABORTING:
+            return []
+        self.phase = Phase.UNWINDING
+        return self._interrupt() if self._in_user_code else self._direct()
+
+    def _interrupt(self) -> list[Effect]:
+        self._is_interrupting = True
+        return [Interrupt(self._causes)]
+
+    def _direct(self) -> list[Effect]:
+        """What the main thread, which is in our own code, is to do; nothing while we abort."""
+        if self.phase is Phase.ABORTING:
+            return []
+        if self._is_leaving:
+            return [Wake(Go())]
+        if self._failure is not None:
+            return [Wake(Fail(self._failure))]
+        return [Wake(Unwind(self._causes))]
