@@ -1,32 +1,19 @@
-"""Start a rank monitor: a bare interpreter of its own, not a fork of this process.
-
-Not a fork, because a forked monitor would carry torch, locks and threads of its parent. Exec to
-ready is some 15 ms; the monitor's own modules are found through ``sys.path``, nothing else of this
-environment is (``-I -S``).
-"""
+"""Start a rank monitor, by exec (``host/bare_process.py``)."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import signal
 import socket
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from holdfast.host.bare_process import start_bare
 from holdfast.wire.frames import encode
 
 LISTENER_FD = 3
 CONTROL_FD = 4
-_FIRST_FREE_FD = 10
-_ROOT = str(Path(__file__).resolve().parents[2])
-_BOOT = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from holdfast.fault_tolerance.monitor_main import main; main()"
-)
+_BOOT = "from holdfast.fault_tolerance.monitor_main import main; main()"
 
 
 class MonitorProcess:
@@ -60,29 +47,12 @@ def start_monitor(
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        # Out of the way of 3 and 4: a dup2 must not overwrite the source of the next one.
-        listener = fcntl.fcntl(listener_fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
-        control = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
         try:
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", "-c", _BOOT, _ROOT],
-                dict(os.environ if env is None else env),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, listener, LISTENER_FD),
-                    (os.POSIX_SPAWN_DUP2, control, CONTROL_FD),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-            )
+            handed = (listener_fd, theirs.fileno())
+            pid = start_bare(_BOOT, handed, os.environ if env is None else env)
         except OSError:
             ours.close()
             raise
-        finally:
-            os.close(listener)
-            os.close(control)
     # The buffer of a new socket takes it whole, so this does not wait for the monitor.
     with contextlib.suppress(ConnectionError):  # it died already; who reads from ours will see it
         ours.sendall(encode({**config, "op": "configure"}))

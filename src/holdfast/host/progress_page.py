@@ -1,0 +1,73 @@
+"""Make and map the page of a rank's progress (layout: ``wire/progress.py``).
+
+Anonymous memory: nothing is left in any file system, whoever dies. The guard opens it through
+``/proc/<pid>/fd``, which the kernel allows for processes of the same user. Lean.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from holdfast.wire import progress as layout
+
+
+class ProgressPage:
+    """A mapped page.
+
+    Attributes:
+        fd: Descriptor of its memory; -1 for a page that was mapped from another process.
+        words: A memoryview of format ``d``. A store is ``words[i] = x``, nothing else.
+    """
+
+    __slots__ = ("_map", "fd", "words")
+
+    def __init__(self, fd: int, mapped: mmap.mmap) -> None:
+        self.fd = fd
+        self._map = mapped
+        self.words = memoryview(mapped).cast("d")
+
+    def close(self) -> None:
+        """Unmap; nobody may be about to use ``words``."""
+        self.words.release()
+        self._map.close()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def make_progress_page() -> ProgressPage:
+    """A page of our own, nothing marked yet.
+
+    Raises:
+        OSError: The system has no memory or descriptor to give.
+    """
+    fd = os.memfd_create("holdfast_progress", os.MFD_CLOEXEC)
+    try:
+        os.posix_fallocate(fd, 0, layout.PAGE_BYTES)
+        page = ProgressPage(fd, mmap.mmap(fd, layout.PAGE_BYTES))
+    except OSError:
+        os.close(fd)
+        raise
+    page.words[layout.VERSION] = layout.LAYOUT_VERSION
+    return page
+
+
+def map_progress_page(pid: int, fd: int) -> ProgressPage:
+    """The page that process ``pid`` has under descriptor ``fd``, read-only.
+
+    Raises:
+        OSError: The process is gone, is another user's, or this is no page of ours.
+    """
+    path = f"/proc/{pid}/fd/{fd}"
+    own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(own).st_size != layout.PAGE_BYTES:
+            raise OSError(0, f"{path} is no progress page of this version of holdfast")
+        page = ProgressPage(-1, mmap.mmap(own, layout.PAGE_BYTES, access=mmap.ACCESS_READ))
+    finally:
+        os.close(own)
+    if page.words[layout.VERSION] != layout.LAYOUT_VERSION:
+        page.close()
+        raise OSError(0, f"{path} is no progress page of this version of holdfast")
+    return page

@@ -1,0 +1,25 @@
+"""TCP connections that tell of a peer that vanished, and send small messages at once. Lean."""
+
+from __future__ import annotations
+
+import socket
+
+_PROBES = 3
+
+
+def tune(connected: socket.socket, silence_s: float) -> None:
+    """No delay for small frames; an error once the peer's machine is silent for ``silence_s``.
+
+    Applies to what we sent and was not acknowledged (TCP_USER_TIMEOUT), and, by keepalive, to a
+    connection on which nobody says anything.
+    """
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    probe_s = max(1, int(silence_s / (_PROBES + 1)))
+    for option, value in (
+        (socket.TCP_KEEPIDLE, probe_s),
+        (socket.TCP_KEEPINTVL, probe_s),
+        (socket.TCP_KEEPCNT, _PROBES),
+        (socket.TCP_USER_TIMEOUT, max(1, int(silence_s * 1000))),
+    ):
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,402 @@
+"""The node guard: a small process beside the ranks of a node, and outliving any of them.
+
+The shell around ``core.inprocess.guard``: one epoll over the ranks' connections and pidfds, the
+connection to the coordinator, and stack dumps on their way. It relays, reads the ranks' pages when
+the machine asks, carries out kills, and decides nothing itself. In the guard of the first node the
+coordinator's server runs in the same loop.
+
+    rank k ──unix socket (listener: fd 3)──┐              ┌── TCP ── coordinator
+           ──page, through /proc───────────┤  node guard ─┤
+           ──pidfd─────────────────────────┘              └── coordinator_server.py, on one node
+
+A bare interpreter (``python -I -S``), no torch. It is nobody's child once it runs, has its own
+session, and ends when the last of its ranks has.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+
+from holdfast.core.inprocess import guard as machine
+from holdfast.core.inprocess.coordinator import Patience
+from holdfast.core.inprocess.messages import Hello, MessageError, down_from_wire, up_from_wire
+from holdfast.core.never import assert_never
+from holdfast.host import clock
+from holdfast.host.channel import Channel, is_trusted
+from holdfast.host.descriptors import Descriptors
+from holdfast.host.proc import Process
+from holdfast.host.progress_page import ProgressPage, map_progress_page
+from holdfast.host.stack_dump import StackDump
+from holdfast.host.tcp import tune
+from holdfast.inprocess.coordinator_server import CoordinatorServer
+from holdfast.wire import progress as layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.wire.frames import Message
+
+LISTENER_FD = 3
+_ALONE_S = 60.0
+"""A guard that no rank has attached to for so long was started by one that died."""
+_CONNECT_S = 30.0
+_STACKS_SHOWN = 4000
+_IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
+
+
+class _Rank:
+    """A connected rank."""
+
+    __slots__ = ("channel", "dump", "dump_path", "dump_signal", "number", "page", "process")
+
+    def __init__(self, channel: Channel, process: Process) -> None:
+        self.channel = channel
+        self.process = process
+        self.number: int | None = None
+        self.page: ProgressPage | None = None
+        self.dump: StackDump | None = None
+        self.dump_signal = 0
+        self.dump_path: str | None = None
+
+
+class AttachError(ValueError):
+    """A first frame that is not what a rank says."""
+
+
+class GuardProcess:
+    """One process's worth of guarding."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._descriptors = Descriptors()
+        self._machine: machine.Guard | None = None
+        self._ranks: dict[int, _Rank] = {}
+        self._server: CoordinatorServer | None = None
+        self._coordinator: Channel | None = None
+        self._unsent: list[Message] = []
+        self._has_quit = False
+        self._log: int | None = None
+        self._alone_until: float | None = clock.monotonic() + _ALONE_S
+        self._node = f"{socket.gethostname()}:{os.getpid()}"
+        self._descriptors.watch(listener.fileno(), self._accept)
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Serve until no rank is left, nor, where the coordinator is here, any guard."""
+        while not self._is_over():
+            deadline = self._next_deadline()
+            now = clock.monotonic()
+            self._descriptors.wait(None if deadline is None else max(0.0, deadline - now))
+            self._tick(clock.monotonic())
+
+    def _is_over(self) -> bool:
+        server_is_idle = self._server is None or not self._server.is_needed
+        return (self._has_quit and server_is_idle) or (
+            self._alone_until is not None and clock.monotonic() >= self._alone_until
+        )
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [
+            self._alone_until,
+            self._machine.next_deadline() if self._machine is not None else None,
+            self._server.next_deadline() if self._server is not None else None,
+        ]
+        deadlines += [rank.dump.next_step_at for rank in self._ranks.values() if rank.dump]
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def _tick(self, now: float) -> None:
+        for rank in list(self._ranks.values()):
+            if rank.dump is not None and rank.dump.step(now):
+                self._conclude(rank)
+        if self._machine is not None:
+            deadline = self._machine.next_deadline()
+            if deadline is not None and now >= deadline:
+                self._feed(machine.TimePassed())
+        if self._server is not None:
+            self._server.tick(now)
+
+    # ------------------------------------------------------------ ranks
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                return
+            channel = Channel(connected, self._descriptors.epoll)
+            pid, uid = channel.peer()
+            if not is_trusted(uid):
+                channel.close()
+                continue
+            try:
+                rank = _Rank(channel, Process(pid))
+            except OSError:
+                channel.close()
+                continue
+            self._descriptors.call(channel.fileno(), lambda rank=rank: self._receive(rank))  # type: ignore[misc]
+
+    def _receive(self, rank: _Rank) -> None:
+        channel = rank.channel
+        channel.flush()
+        for frame in channel.receive():
+            if channel.gone is None:
+                self._take(rank, frame)
+        if channel.gone is not None:
+            self._lose(rank, f"its process ({rank.process.pid}) ended without a word")
+
+    def _take(self, rank: _Rank, frame: Message) -> None:
+        try:
+            if rank.number is None:
+                self._attach(rank, frame)
+            else:
+                self._feed(machine.RankSaid(rank.number, up_from_wire(frame)))
+        except (AttachError, MessageError, OSError) as error:
+            self._write(f"a connection of process {rank.process.pid} ends: {error}")
+            rank.channel.send({"op": "refused", "rank": -1, "text": str(error)})
+            rank.channel.gone = str(error)
+
+    def _attach(self, rank: _Rank, frame: Message) -> None:
+        """The first frame of a rank: who it is, and, from the first, what this guard needs."""
+        number, world, page_fd = (_whole(frame, key) for key in ("rank", "world", "page_fd"))
+        rank.page = map_progress_page(rank.process.pid, page_fd)
+        rank.dump_signal = _whole(frame, "dump_signal")
+        rank.dump_path = _text_or_none(frame, "dump_path")
+        if self._machine is None:
+            self._configure(frame)
+        assert self._machine is not None
+        if self._server is not None and frame.get("hosts"):
+            rank.channel.send({"op": "hosting", "port": self._server.port})
+        if number in self._ranks:
+            text = f"there are two processes with RANK {number} on this node"
+            raise AttachError(text)
+        rank.number = number
+        self._ranks[number] = rank
+        self._alone_until = None
+        if rank.process.fileno() >= 0:
+            self._descriptors.watch(rank.process.fileno(), lambda: self._end_of_process(rank))
+        self._write(f"rank {number} is here, target_pid={rank.process.pid}")
+        self._feed(machine.RankCame(Hello(number, world)))
+        self._connect(frame)
+
+    def _configure(self, frame: Message) -> None:
+        limits = machine.Limits(
+            **{key: _number(frame, key) for key in machine.Limits.__dataclass_fields__}
+        )
+        path = _text_or_none(frame, "log")
+        if path is not None:
+            self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._write(f"node guard {self._node} starts")
+        if frame.get("hosts"):
+            patience = Patience(
+                **{key: _number(frame, key) for key in Patience.__dataclass_fields__}
+            )
+            self._server = CoordinatorServer(patience, _text(frame, "token"), self._descriptors)
+        self._machine = machine.Guard(limits)
+
+    def _connect(self, frame: Message) -> None:
+        """Call the coordinator, once; what is said before it answers waits in the connection."""
+        if self._coordinator is not None:
+            return
+        silence_s = _number(frame, "silence_s")
+        if self._server is not None:
+            address = ("127.0.0.1", self._server.port)
+        else:
+            address = (_text(frame, "host"), _whole(frame, "port"))
+        try:
+            connected = socket.create_connection(address, timeout=min(_CONNECT_S, silence_s))
+        except OSError as error:
+            why = f"no connection to the coordinator at {address[0]}:{address[1]}: {error}"
+            self._feed(machine.CoordinatorGone(why))
+            return
+        tune(connected, silence_s)
+        channel = Channel(connected, self._descriptors.epoll)
+        self._coordinator = channel
+        self._descriptors.call(channel.fileno(), self._hear)
+        channel.send({"token": _text(frame, "token"), "role": "guard", "node": self._node})
+        for message in self._unsent:
+            channel.send(message)
+        self._unsent.clear()
+
+    def _end_of_process(self, rank: _Rank) -> None:
+        """Its last words may still be in the connection."""
+        while rank.channel.gone is None:
+            frames = rank.channel.receive()
+            if not frames:
+                break
+            for frame in frames:
+                self._take(rank, frame)
+        self._lose(rank, f"its process ({rank.process.pid}) ended without a word")
+
+    def _lose(self, rank: _Rank, how: str) -> None:
+        self._descriptors.hang_up(rank.channel)
+        if rank.process.fileno() >= 0:
+            self._descriptors.forget(rank.process.fileno())
+        if rank.number is not None and self._ranks.get(rank.number) is rank:
+            del self._ranks[rank.number]
+            self._end_dump(rank)
+            self._feed(machine.RankGone(rank.number, how))
+        rank.process.close()
+        if rank.page is not None:
+            rank.page.close()
+            rank.page = None
+
+    # ------------------------------------------------------------ the coordinator
+
+    def _hear(self) -> None:
+        channel = self._coordinator
+        assert channel is not None
+        channel.flush()
+        for frame in channel.receive():
+            try:
+                message = down_from_wire(frame)
+            except MessageError as error:
+                channel.gone = str(error)
+                break
+            self._feed(machine.CoordinatorSaid(message))
+        if channel.gone is not None:
+            self._descriptors.hang_up(channel)
+            self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
+
+    # ------------------------------------------------------------ the machine
+
+    def _feed(self, event: machine.Event) -> None:
+        assert self._machine is not None
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.TellRank():
+                if rank := self._ranks.get(effect.rank):
+                    rank.channel.send(effect.message.to_wire())
+            case machine.TellCoordinator():
+                frame = effect.message.to_wire()
+                if self._coordinator is None:
+                    self._unsent.append(frame)
+                else:
+                    self._coordinator.send(frame)
+            case machine.Look():
+                if rank := self._ranks.get(effect.rank):
+                    self._feed(machine.Looked(effect.rank, _marks(rank.page)))
+            case machine.TakeEvidence():
+                if rank := self._ranks.get(effect.rank):
+                    self._take_evidence(rank, effect.why)
+            case machine.Signal():
+                if rank := self._ranks.get(effect.rank):
+                    self._signal(rank, effect)
+            case machine.Quit():
+                self._has_quit = True
+                if self._coordinator is not None:
+                    self._descriptors.hang_up(self._coordinator)
+            case _:
+                assert_never(effect)
+
+    def _take_evidence(self, rank: _Rank, why: str) -> None:
+        self._write(f"rank {rank.number} (process {rank.process.pid}): {why}; taking its stacks")
+        now = clock.monotonic()
+        rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
+        fd = rank.dump.fileno()
+        if fd >= 0:
+            self._descriptors.epoll.register(fd, select.EPOLLIN)
+        if rank.dump.is_done:
+            self._conclude(rank)
+
+    def _conclude(self, rank: _Rank) -> None:
+        dump = rank.dump
+        assert dump is not None
+        assert rank.number is not None
+        self._end_dump(rank)
+        stacks = dump.text()
+        shown = stacks or f"no stacks: {dump.why_not}"
+        self._tell_people(
+            f"rank {rank.number} (process {rank.process.pid}) will be killed. "
+            f"{shown[:_STACKS_SHOWN].rstrip()}"
+        )
+        self._feed(machine.EvidenceTaken(rank.number))
+
+    def _end_dump(self, rank: _Rank) -> None:
+        if rank.dump is not None:
+            fd = rank.dump.fileno()
+            if fd >= 0:
+                self._descriptors.epoll.unregister(fd)
+            rank.dump.close()
+            rank.dump = None
+
+    def _signal(self, rank: _Rank, effect: machine.Signal) -> None:
+        for signum in effect.signals:
+            rank.process.send(signum)
+        names = ", ".join(str(signum) for signum in effect.signals)
+        self._write(f"rank {rank.number} (process {rank.process.pid}): sent signals {names}")
+
+    # ------------------------------------------------------------ words
+
+    def _tell_people(self, text: str) -> None:
+        """In the guard's log, and through a rank of this node that can still speak."""
+        self._write(text)
+        for rank in self._ranks.values():
+            if rank.dump is None and rank.channel.gone is None:
+                rank.channel.send({"op": "log", "text": text})
+                return
+
+    def _write(self, text: str) -> None:
+        if self._log is not None:
+            try:
+                os.write(self._log, f"holdfast.inprocess {clock.wall():.3f} {text}\n".encode())
+            except OSError:
+                self._log = None
+
+
+def _marks(page: ProgressPage | None) -> machine.Marks:
+    assert page is not None
+    words = page.words
+    return machine.Marks(
+        automatic=words[layout.AUTOMATIC],
+        manual=words[layout.MANUAL],
+        thread=words[layout.THREAD],
+        unlimited=words[layout.UNLIMITED] != 0.0,
+    )
+
+
+def _whole(frame: Message, key: str) -> int:
+    value = frame.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < -1:
+        raise _wrong(key, "a whole number", value)
+    return value
+
+
+def _number(frame: Message, key: str) -> float:
+    value = frame.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise _wrong(key, "a number", value)
+    return float(value)
+
+
+def _text(frame: Message, key: str) -> str:
+    value = frame.get(key)
+    if not isinstance(value, str):
+        raise _wrong(key, "text", value)
+    return value
+
+
+def _text_or_none(frame: Message, key: str) -> str | None:
+    return None if frame.get(key) is None else _text(frame, key)
+
+
+def _wrong(key: str, expected: str, value: Any) -> AttachError:
+    return AttachError(f"{key!r} should be {expected}, is {repr(value)[:200]}")
+
+
+def main() -> None:
+    """Be a node guard; started by ``guard_process.py``."""
+    for name in _IGNORED:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    listener = socket.socket(fileno=LISTENER_FD)
+    GuardProcess(listener).run()
