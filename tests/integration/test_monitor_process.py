@@ -250,6 +250,7 @@ def test_a_silent_rank_is_explained_and_then_killed(start: Callable[..., Node]) 
     signalled = node.expect("signalled")
     assert signalled == {
         "op": "signalled",
+        "cycle": 0,
         "rank": 3,
         "pid": rank.pid,
         "signal": SIGKILL,

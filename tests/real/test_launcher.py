@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,31 @@ sys.exit(1 if cycle == "0" else 0)
     assert Path(last["1"]["FT_RANK_MONITOR_IPC_SOCKET"]).name.endswith("_rmon1.socket")
     ports = {env["TORCHELASTIC_RESTART_COUNT"]: env["MASTER_PORT"] for env in envs}
     assert ports["0"] != ports["1"], "a fresh port per cycle"
+
+
+def test_closed_standard_streams_are_nobody_elses(ft: Launcher, tmp_path: Path) -> None:
+    """``ft_launcher ... >&-``: the next file that is opened would become the ranks' stdout."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+note("streams", " ".join(os.readlink(f"/proc/self/fd/{number}") for number in (0, 1, 2)))
+print("out", flush=True)
+print("err", file=sys.stderr, flush=True)
+"""
+    )
+    command = 'exec "$0" -m holdfast.fault_tolerance.launcher "$@" <&- >&- 2>&-'
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, "--nproc-per-node=1", str(script)],
+        env={**os.environ, "OUT": str(tmp_path)},
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    stdin, stdout, stderr = (tmp_path / "streams").read_text().split()
+    assert (stdin, stdout) == ("/dev/null", "/dev/null")
+    assert stderr.startswith("pipe:")
 
 
 def test_restarts_are_counted_and_end(ft: Launcher) -> None:
@@ -473,6 +501,60 @@ if cycle == "0":
     assert len(job.written("ready")) == 2
     assert job.events("rank_overdue")
     assert job.said("died; starting another")
+
+
+IN_SMALL_SHM = (
+    'mount -t tmpfs -o size=4k none /dev/shm && mkdir "$TMPDIR" && '
+    '{ [ -z "$FULL" ] || mount -t tmpfs -o size=4k none "$TMPDIR"; } && exec "$@"'
+)
+"""Runs a command where /dev/shm, and with FULL the temp folder, have space for nothing."""
+
+
+def may_mount() -> bool:
+    """In a mount namespace of its own: as root, usually."""
+    unshare = shutil.which("unshare")
+    command = [unshare or "false", "--mount", "mount", "-t", "tmpfs", "none", "/dev/shm"]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount")
+@pytest.mark.parametrize("full", ["", "temp folder, too"])
+def test_a_full_shared_memory_ends_no_job(ft: Launcher, tmp_path: Path, full: str) -> None:
+    """Pages go to the temp folder, and hangs are found; failing that the rank runs unwatched."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+client.start_section("step")
+if cycle == "0" and not os.environ["FULL"]:
+    time.sleep(1000)
+client.end_section("step")
+client.shutdown_workload_monitoring()
+"""
+    )
+    launcher = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
+    args = ["--max-restarts=1", "--log-dir=logs", "--ft-rank-section-timeouts=step:0.5", script]
+    variables = {"OUT": str(tmp_path), "TMPDIR": str(tmp_path / "tmp"), "FULL": full}
+
+    done = subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-c", IN_SMALL_SHM, "sh", *launcher, *args],
+        env={**os.environ, **variables},
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    if full:
+        assert "runs unwatched" in done.stderr
+    else:
+        assert "hung (section 'step'" in done.stderr
+        assert list(tmp_path.glob("logs/*/incidents/*.json"))
+        assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.slow

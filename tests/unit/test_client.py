@@ -177,6 +177,21 @@ def test_a_refused_init_leaves_nothing_behind(monitor, operation) -> None:
     client.shutdown_workload_monitoring()
 
 
+def test_a_rank_without_a_page_runs_unwatched(monitor, caplog) -> None:
+    """There was no space for it: training matters more. One error says so."""
+    monitor.page_path = None
+    client = RankMonitorClient()
+
+    client.init_workload_monitoring()
+    client.send_heartbeat()
+    with client.section("step"):
+        pass
+    client.shutdown_workload_monitoring()
+
+    assert "rank 3 runs unwatched" in caplog.text
+    assert monitor.operations() == ["hello", "armed", "bye"]
+
+
 def test_shutdown_disarms_first_and_says_bye(monitor, client) -> None:
     """A monitor that looks at this moment finds nobody to judge."""
     client.shutdown_workload_monitoring()

@@ -30,6 +30,19 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
                 "cgroup; it had used 2 MiB)"
             ),
         ),
+        (
+            -9,
+            {"oom_kills": ["host"], "peak_rss_kib": 2048},
+            (
+                "killed by SIGKILL, not by holdfast; perhaps out of memory: the kernel killed some "
+                "process of this host for it meanwhile (it had used 2 MiB)"
+            ),
+        ),
+        (
+            -9,
+            {"is_stuck": True},
+            "still alive after SIGKILL: stuck in the kernel (uninterruptible)",
+        ),
         (1, {"error": "torch.OutOfMemoryError: ..."}, "out of GPU memory: exit code 1"),
         (1, {"last_lines": ["MemoryError"]}, "out of host memory: exit code 1"),
         (
@@ -50,6 +63,16 @@ def test_the_earliest_failure_is_the_cause() -> None:
 
     assert first_cause(ends) is ends[3]
     assert first_cause(ends[:2]) is None
+
+
+def test_a_rank_that_cannot_be_ended_is_a_cause_only_where_nothing_else_is() -> None:
+    """It was asked to stop because of the failure; or by a signal, and then it is all there is."""
+    failed, stuck = end(0, 1, 1.0), end(1, -9, 45.0, asked=True, is_stuck=True)
+
+    assert first_cause([failed, stuck]) is failed
+    assert first_cause([end(0, -15, 1.0, asked=True), stuck]) is stuck
+    summary = failure_summary("train.py", "n0", 0, [failed, stuck], "over", "/logs")
+    assert "Not ended:   rank 1 (local rank 1, pid 4001) still alive after SIGKILL" in summary
 
 
 def test_a_hang_precedes_the_echoes_of_its_kill() -> None:

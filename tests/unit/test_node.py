@@ -116,7 +116,7 @@ def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
     assert node.next_deadline() == 15.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
 
-    assert without_notes(effects) == [Finish(End.STUCK, 1)]
+    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.STUCK, 1)]
 
 
 def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> None:

@@ -1,5 +1,7 @@
 """Making and mapping the page of a rank."""
 
+import errno
+import os
 import stat
 
 import pytest
@@ -68,6 +70,18 @@ def test_what_is_no_page_is_refused(tmp_path) -> None:
 
     with pytest.raises(PageError, match="cannot be made: No such file"):
         create_page(str(tmp_path / "no" / "page"), 0)
+
+
+def test_a_page_that_finds_no_space_leaves_nothing(tmp_path, monkeypatch) -> None:
+    """Half a page would take the last of it from others."""
+
+    def no_space(*_) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    with pytest.raises(PageError, match="cannot be made: No space left on device"):
+        create_page(str(tmp_path / "page"), 0)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("names", [[str(i) for i in range(249)], ["x" * 30_000]])

@@ -50,6 +50,19 @@ def test_what_a_killed_launcher_left_is_removed_and_nothing_else(tmpfs: Path) ->
     assert alive.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_has_no_other_place_is_kept_when_its_job_is_dead(tmpfs: Path) -> None:
+    """Evidence that a full disk did not take; nobody takes its folder for an orphan."""
+    runtime = Path(run_dirs.make_runtime_dir(dead_job()))
+    (runtime / "evidence").mkdir()
+    (runtime / "evidence" / "stacks.txt").touch()
+
+    kept = Path(run_dirs.keep(str(runtime / "evidence"), dead_job()))
+    run_dirs.remove_orphaned_runtime_dirs()
+
+    assert list(tmpfs.iterdir()) == [kept]
+    assert (kept / "stacks.txt").exists()
+
+
 def test_two_launchers_may_remove_the_same_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that finds it gone goes on."""
     orphan = Path(run_dirs.make_runtime_dir(dead_job()))

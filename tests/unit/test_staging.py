@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import queue
+import shutil
 import threading
 from pathlib import Path
 
@@ -37,16 +41,59 @@ def test_a_run_directory_that_takes_nothing_holds_up_nobody(
 ) -> None:
     """A file system that hangs is what hangs ranks."""
     healed = threading.Event()
-    monkeypatch.setattr("shutil.copytree", lambda *_, **__: healed.wait())
+    monkeypatch.setattr("shutil.copy2", lambda *_, **__: healed.wait())
     staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
     stage(staging, 0, "stacks.txt", "Thread 1")
 
     staging.deliver(0, over=True)
     staging.deliver(1)
-    staging.close(0.05)
+    assert not staging.close(0.05)
 
     assert Path(staging.folder(0), "stacks.txt").read_text() == "Thread 1", "not lost, either"
     healed.set()
+
+
+def test_a_full_run_directory_loses_nothing_and_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With path and errno; what it did not take is tried again with whatever comes next."""
+    copy, full = shutil.copy2, threading.Event()
+    full.set()
+
+    def copy_if_there_is_space(source: str, target: str) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as the kernel: no name
+        copy(source, target)
+
+    monkeypatch.setattr("shutil.copy2", copy_if_there_is_space)
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"), told.put)
+    stage(staging, 0, "attempt_0/0/stacks.txt", "Thread 1")
+    staging.deliver(0)
+    staging.deliver(0, over=True)
+    text = told.get(timeout=30)
+    full.clear()
+
+    assert staging.close(30.0)
+
+    target = tmp_path / "run/attempt_0/0/stacks.txt"
+    assert target.read_text() == "Thread 1"
+    assert f"{target}: No space left on device (ENOSPC)" in text
+    assert told.empty()
+    assert not Path(staging.folder(0)).exists()
+
+
+def test_what_is_never_taken_stays_staged(tmp_path: Path) -> None:
+    """For whoever closes to keep it; a file where a folder should be is such a case."""
+    (tmp_path / "run").write_text("")
+    told: list[str] = []
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"), told.append)
+    stage(staging, 0, "stacks.txt", "Thread 1")
+    staging.deliver(0, over=True)
+
+    assert not staging.close(30.0)
+    assert Path(staging.folder(0), "stacks.txt").read_text() == "Thread 1"
+    assert len(told) == 1
 
 
 def test_nothing_staged_is_no_error(tmp_path: Path) -> None:

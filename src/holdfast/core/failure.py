@@ -52,6 +52,7 @@ class RankEnd:
         last_lines: The end of its stderr.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
+        is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
 
     local_rank: int
@@ -66,13 +67,14 @@ class RankEnd:
     last_lines: Sequence[str] = ()
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0
+    is_stuck: bool = False
 
     @property
     def began_at(self) -> float:
         """When its failure began, as well as can be known."""
         if self.hang is not None:
             return self.hang.found_at
-        if self.exit_code == -signal.SIGKILL:
+        if self.exit_code == -signal.SIGKILL and not self.is_stuck:
             return self.ended_at - FREEING_S_PER_GIB * self.peak_rss_kib / 2**20
         return self.ended_at
 
@@ -85,8 +87,12 @@ def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
 
 
 def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
-    """The end that caused the others: the failure that began first and nobody asked for."""
+    """The end that caused the others: the failure that began first and nobody asked for.
+
+    Without such a failure it is the rank that cannot be ended.
+    """
     failures = [end for end in ends if end.exit_code != 0 and not end.asked]
+    failures = failures or [end for end in ends if end.is_stuck]
     return min(failures, key=lambda end: end.began_at, default=None)
 
 
@@ -116,15 +122,21 @@ _SIGNAL_HINTS: dict[int, str] = {
 
 def explain(end: RankEnd) -> str:
     """One line: how the rank ended, and why, as far as it is known."""
+    if end.is_stuck:
+        hung = f"hung ({end.hang}); " if end.hang is not None else ""
+        return f"{hung}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
     how = describe_exit(end.exit_code)
     if end.hang is not None:
         return f"hung ({end.hang}); {how} by its monitor"
     text = "\n".join((end.error or "", *end.last_lines))
     if end.exit_code == -signal.SIGKILL:
-        if end.oom_kills:
+        used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"
+        if "cgroup" in end.oom_kills:
+            return f"out of memory: {how} by the kernel (out-of-memory kill in this cgroup; {used})"
+        if end.oom_kills:  # of any process on this host
             return (
-                f"out of memory: {how} by the kernel (out-of-memory kill in this "
-                f"{end.oom_kills[0]}; it had used {end.peak_rss_kib / 1024:.0f} MiB)"
+                f"{how}, not by holdfast; perhaps out of memory: the kernel killed some process of "
+                f"this host for it meanwhile ({used})"
             )
         return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
     if "OutOfMemoryError" in text or "CUDA out of memory" in text:

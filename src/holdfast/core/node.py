@@ -504,6 +504,7 @@ class Node:
                     "look at its storage, network and GPU drivers, and probably a reboot",
                 )
             )
+            effects.append(Explain(self.cycle, will_restart=False))
             self._finish(End.STUCK, 1, effects)
         if self._sweep_until is not None and now >= self._sweep_until:
             effects.append(

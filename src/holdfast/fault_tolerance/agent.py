@@ -25,9 +25,10 @@ from holdfast.fault_tolerance.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.monitors import Monitors, socket_path
+from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, write_error_file
-from holdfast.host import child, clock, page, run_dirs
+from holdfast.host import child, clock, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
@@ -63,8 +64,15 @@ class LocalElasticAgent:
         self._job = run_dirs.new_job()
         self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
         self._runtime_dir = run_dirs.make_runtime_dir(self._job)
-        staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
-        self._staging = Staging(staged, str(self.run_dir))
+        self._staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
+        self._staging = Staging(
+            self._staged, str(self.run_dir), lambda text: LOGGER.error("%s", text)
+        )
+        self._pages = Pages(
+            self._runtime_dir,
+            lambda: run_dirs.make_spare_dir(self._job),
+            lambda text: LOGGER.error("%s", text),
+        )
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
         self._machine = machine.Node(
             nproc=plan.nproc_per_node,
@@ -181,35 +189,41 @@ class LocalElasticAgent:
             self._feed(machine.ControlRequested(rank, action.name, description))
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:
-        rank = self._ranks.ranks.get(local_rank) if self._ranks else None
         match message.get("op"):
             case "log":
                 level = logging.getLevelName(str(message.get("level", "info")).upper())
                 LOGGER.log(level if isinstance(level, int) else logging.INFO, message.get("text"))
             case "hello":
                 self._feed(machine.RankReportedIn(local_rank))
-            case "overdue" if rank is not None:
-                rank.hang = Hang(
-                    clock=message["clock"],
-                    name=message["name"],
-                    age_s=message["age_s"],
-                    limit_s=message["limit_s"],
-                    found_at=message["detected_at"],
-                )
+            case "overdue":
+                if (ranks := self._ranks_of(message["cycle"])) is not None:
+                    ranks.ranks[local_rank].hang = Hang(
+                        clock=message["clock"],
+                        name=message["name"],
+                        age_s=message["age_s"],
+                        limit_s=message["limit_s"],
+                        found_at=message["detected_at"],
+                    )
                 self._relay("rank_overdue", message)
                 if message.get("learned"):
                     self._monitors.limit_tripped(local_rank, message)
             case "evidence":
                 self._relay("evidence", message)
-                if self._ranks:
-                    self._staging.deliver(self._ranks.cycle)
+                self._staging.deliver(message["cycle"])
             case "event":
                 self._events.append(message["event"])
             case "signalled":
                 self._relay("kill_sent", message)
 
+    def _ranks_of(self, cycle: int) -> Ranks | None:
+        """A monitor may be late, and speak of the last cycle when the next one has begun."""
+        if self._ranks is not None and self._ranks.cycle == cycle:
+            return self._ranks
+        return self._past.get(cycle)
+
     def _relay(self, kind: str, message: Message) -> None:
-        self._event(kind, **{key: value for key, value in message.items() if key != "op"})
+        fields = {key: value for key, value in message.items() if key not in ("op", "cycle")}
+        self._events.write(kind, message["cycle"], **fields)
 
     def _event(self, kind: str, **fields: object) -> None:
         self._events.write(kind, max(0, self._machine.cycle), **fields)
@@ -342,10 +356,14 @@ class LocalElasticAgent:
                     "node": self._node_name,
                 },
             )
-        page_path = self._page_path(ranks.cycle, local_rank)
-        page.create_page(page_path, ranks.cycle)
+        page_path = self._pages.make(ranks.cycle, local_rank)
         staged = self._staging.folder(ranks.cycle)
-        os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}")  # noqa: PTH103
+        try:
+            os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}")  # noqa: PTH103
+        except OSError:
+            staged = str(self.run_dir)
+        if self._pages.is_spare(page_path):  # no space for evidence, either
+            staged = str(self.run_dir)
         self._monitors.begin_cycle(
             local_rank,
             {
@@ -359,10 +377,7 @@ class LocalElasticAgent:
             },
         )
         for past in self._past:  # only now: its monitor has been told of the page that replaces it
-            Path(self._page_path(past, local_rank)).unlink(missing_ok=True)
-
-    def _page_path(self, cycle: int, local_rank: int) -> str:
-        return os.path.join(self._runtime_dir, f"c{cycle}_r{local_rank}.page")  # noqa: PTH118
+            self._pages.remove(past, local_rank)
 
     def _rank(self, local_rank: int) -> Rank:
         assert self._ranks is not None
@@ -398,7 +413,7 @@ class LocalElasticAgent:
             )
 
     def _explain(self, cycle: int, *, will_restart: bool) -> None:
-        ranks = self._past.get(cycle, self._ranks)
+        ranks = self._ranks_of(cycle)
         assert ranks is not None
         ends = ranks.ends(self._pump)
         cause = first_cause(ends)
@@ -468,11 +483,22 @@ class LocalElasticAgent:
             for _ in child.reap():
                 pass
 
+    def _keep_evidence(self) -> None:
+        try:
+            kept = run_dirs.keep(self._staged, self._job)
+        except OSError as error:
+            LOGGER.error("evidence that %s did not take is lost: %s", self.run_dir, error)
+        else:
+            LOGGER.error("evidence that %s did not take is kept in %s", self.run_dir, kept)
+
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close()
-        self._staging.close(_LAST_DELIVERY_S)
-        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+        if not self._staging.close(_LAST_DELIVERY_S):
+            self._keep_evidence()
+        for folder in (self._runtime_dir, self._pages.spare):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
         self._events.close()
         ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED
         to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())

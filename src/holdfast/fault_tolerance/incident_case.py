@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.wire.page_view import PageView
 
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
-_ANNOUNCED = ("rank", "local_rank", "pid", "clock", "name", "age_s", "limit_s", "learned")
+_ANNOUNCED = ("cycle", "rank", "local_rank", "pid", "clock", "name", "age_s", "limit_s", "learned")
 
 
 def signal_name(signum: int) -> str:
@@ -140,6 +140,7 @@ class Case:
         self._reports.tell(
             {
                 "op": "evidence",
+                "cycle": self._record["cycle"],
                 "rank": self._record["rank"],
                 "pid": self._process.pid,
                 "stacks": self._record["stacks"],
@@ -170,6 +171,7 @@ class Case:
         self._reports.tell(
             {
                 "op": "signalled",
+                "cycle": self._record["cycle"],
                 "rank": self._record["rank"],
                 "pid": self._process.pid,
                 "signal": effect.signal,

@@ -15,6 +15,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, UnhealthyNodeException
@@ -25,6 +26,7 @@ from holdfast.fault_tolerance.command_line.arguments import (
     parse_args,
 )
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.host.standard_streams import open_closed_ones
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.agent import LocalElasticAgent
@@ -59,6 +61,12 @@ def run(plan: LaunchPlan) -> int:
     """Carry out a plan; returns the exit code. Main thread only."""
     from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
 
+    if plan.meeting is not None and find_spec("torch") is None:
+        _say(
+            f"cannot go on: a job of several nodes needs torch, and {sys.executable} has none: "
+            "launchers meet through its TCPStore. Install torch there, or use one node"
+        )
+        return _FAILED
     try:
         return LocalElasticAgent(plan, dict(os.environ)).run()
     except (OSError, ConfigError) as error:
@@ -72,6 +80,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Args:
         args: Words of the command line after the program's name; None: this process's.
     """
+    open_closed_ones()
     try:
         arguments = parse_args(args)
         if arguments.print_config:

@@ -247,10 +247,12 @@ class Monitor:
         if self._view is not None:
             self._adopt(self._view)
 
-    def _map(self, path: str) -> None:
+    def _map(self, path: str | None) -> None:
         if self._page is not None:
             self._page.close()
             self._page = self._view = None
+        if path is None:  # there was no space for one
+            return
         try:
             self._page = map_page(path, writable=False)
         except PageError as error:
@@ -303,13 +305,14 @@ class Monitor:
         if is_new:
             self._give_own_page(seat.process.pid)
         cycle, view = self._cycle, self._view
-        if cycle is None or view is None:
-            self._visitors.turn_away(visitor, "there is no page for this cycle")
+        if cycle is None:
+            self._visitors.turn_away(visitor, "no cycle has begun")
             return
         visitor.channel.send(
             {
                 "op": "welcome",
-                "page": cycle["page"],
+                # None: no space for a page, or it cannot be read. The rank runs unwatched.
+                "page": cycle["page"] if view is not None else None,
                 "dump": cycle.get("dump"),
                 "cycle": cycle["cycle"],
                 **self._limits.welcome(self._config["cfg"]),
@@ -317,7 +320,8 @@ class Monitor:
         )
         self._reports.tell({"op": "hello", "rank": seat.rank, "pid": seat.process.pid})
         wants_on = visitor.hello is not None and visitor.hello.get("resume")
-        if wants_on and not self._is_watching and view.pid == seat.process.pid:
+        is_writer = view is not None and view.pid == seat.process.pid
+        if wants_on and not self._is_watching and is_writer:
             self._arm()
 
     def _give_own_page(self, pid: int) -> None:
@@ -346,6 +350,8 @@ class Monitor:
         return {"op": "error", "text": f"unknown operation {operation!r}"}
 
     def _arm(self) -> None:
+        if self._view is None:
+            return
         self._is_watching = True
         if self._restarter is not None:
             self._restarter.handle_message()

@@ -98,10 +98,13 @@ class Monitors:
         return frozenset(place.pid for place in self._places.values() if place.pid)
 
     def died(self, pid: int) -> int | None:
-        """Note that a process was reaped; its local rank if it was a monitor."""
+        """Note that a process was reaped; if it was a monitor, hear it out: its local rank."""
         for local_rank, place in self._places.items():
             if place.pid == pid:
                 place.pid = 0
+                if place.peer is not None:  # its last words
+                    for message in place.peer.receive_rest():
+                        self._on_message(local_rank, message)
                 self._hang_up(place)
                 return local_rank
         return None

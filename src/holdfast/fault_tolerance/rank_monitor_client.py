@@ -123,6 +123,13 @@ class RankMonitorClient(RankProgress):
             except BaseException:
                 self._forget()
                 raise
+            if self._link is not None and self._link.welcome["page"] is None:
+                self.logger.error(
+                    "rank %d runs unwatched, hangs of it will not be found: there was no space for "
+                    "its page; its launcher has said where",
+                    info.global_rank,
+                )
+                return
             self.logger.info(
                 "rank %d (pid %d) is monitored: %s, %s",
                 info.global_rank,
@@ -131,10 +138,10 @@ class RankMonitorClient(RankProgress):
                 self.section_timeouts,
             )
 
-    def _begin(self, path: str, info: RankInfo, num_warmup_iters: int | None) -> None:
+    def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
         from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
 
-        self._link = link = MonitorLink(path, info, num_warmup_iters, self.logger)
+        self._link = link = MonitorLink(monitor, info, num_warmup_iters, self.logger)
         welcome = link.welcome
         self.cfg = cfg = FaultToleranceConfig.from_wire(welcome["cfg"])
         configured = (
@@ -151,7 +158,9 @@ class RankMonitorClient(RankProgress):
             install_exception_hook()
 
         try:
-            self._page = page = map_page(welcome["page"], writable=True)
+            # None: no space for a page; the sections of this rank go nowhere.
+            path = welcome["page"]
+            self._page = page = map_page(path, writable=True) if path else private_page()
             page.words[layout.ARMED_AT] = 0.0
             page.store_names(list(sections.section))
         except PageError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,22 +65,24 @@ class Rank:
         self.ended_at = clock.monotonic()
 
     def end(self) -> RankEnd:
-        """How and why it ended, with the last lines of its stderr."""
-        assert self.exit_code is not None
+        """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
+        is_stuck = self.exit_code is None
+        exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
         error, traceback = read_error_file(self.error_file)
         return RankEnd(
             local_rank=self.place.local_rank,
             rank=self.place.rank,
             pid=self.pid,
-            exit_code=self.exit_code,
-            ended_at=self.ended_at,
-            asked=self.hang is None and was_asked(self.exit_code, self.signals_sent),
+            exit_code=exit_code,
+            ended_at=clock.monotonic() if is_stuck else self.ended_at,
+            asked=self.hang is None and was_asked(exit_code, self.signals_sent),
             hang=self.hang,
             error=error,
             traceback=traceback,
             last_lines=self._last_lines(),
-            oom_kills=oom.since(self.oom_before) if self.exit_code < 0 else (),
+            oom_kills=oom.since(self.oom_before) if exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
+            is_stuck=is_stuck,
         )
 
     def _last_lines(self) -> list[str]:
@@ -196,10 +199,13 @@ class Ranks:
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
 
     def ends(self, pump: OutputPump) -> list[RankEnd]:
-        """How and why the ranks ended, those that have; all they wrote has been passed on."""
-        ended = [rank for rank in self.ranks.values() if rank.exit_code is not None]
-        pump.settle([stream for rank in ended for stream in rank.streams.values()], _SETTLE_S)
-        return [rank.end() for rank in ended]
+        """How and why the ranks ended, when they have; all they wrote has been passed on.
+
+        A rank that has not ended by then cannot be ended.
+        """
+        ranks = self.ranks.values()
+        pump.settle([stream for rank in ranks for stream in rank.streams.values()], _SETTLE_S)
+        return [rank.end() for rank in ranks]
 
     def close(self) -> None:
         """Let go of the port."""

@@ -77,6 +77,9 @@ def _cause(cause: RankEnd) -> list[str]:
 def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
     lines = []
     for end in sorted(others, key=lambda end: end.ended_at)[:_OTHERS_SHOWN]:
+        if end.is_stuck:
+            lines.append(f"Not ended:   {who(end)} {explain(end)}")
+            continue
         how = "stopped by holdfast" if end.asked else describe_exit(end.exit_code)
         after_ms = (end.ended_at - cause.ended_at) * 1e3
         lines.append(f"Also ended:  {who(end)} {how}, {after_ms:+.0f} ms")

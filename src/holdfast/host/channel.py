@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 4 << 20
+_REST_CHUNKS_MAX = 64
 _CREDENTIALS_BYTES = 12
 
 
@@ -72,6 +73,15 @@ class Channel:
         except FrameError as error:
             self.gone = str(error)
             return []
+
+    def receive_rest(self) -> list[Message]:
+        """All that has arrived, of who has ended and sends no more."""
+        messages = []
+        for _ in range(_REST_CHUNKS_MAX):
+            messages += self.receive()
+            if self.gone is not None:
+                break
+        return messages
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send, now or when the other end reads again."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.host import rank_boot
+from holdfast.host import rank_boot, wait_for
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
@@ -146,7 +145,7 @@ def await_death(pid: int, timeout_s: float) -> bool:
     except OSError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], timeout_s)[0])
+        return wait_for.readable(descriptor, timeout_s)
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.host import wait_for
+
 _CHUNK_BYTES = 1 << 16
 TAIL_LINES = 30
 TAIL_LINE_BYTES = 2000
@@ -63,7 +65,7 @@ class Stream:
 
     def drain(self) -> bool:
         """Pass on everything there is without waiting for more; False at the end of the stream."""
-        while select.select([self.source], [], [], 0)[0]:
+        while wait_for.readable(self.source, 0.0):
             if not self.pump():
                 return False
         return True
@@ -195,6 +197,6 @@ def _write(descriptor: int, data: bytes) -> None:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:  # somebody made our console non-blocking
-            select.select([], [descriptor], [])
+            wait_for.writable(descriptor)
         except OSError:
             return

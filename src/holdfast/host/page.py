@@ -103,6 +103,10 @@ def create_page(path: str, cycle: int) -> None:
         page.close()
         os.rename(fresh, path)
     except OSError as error:
+        try:  # noqa: SIM105 - contextlib is not lean
+            os.unlink(fresh)
+        except OSError:
+            pass
         raise PageError(f"page {path!r} cannot be made: {error.strerror or error}") from error
 
 

@@ -68,6 +68,17 @@ def make_runtime_dir(job: str) -> str:
     raise AssertionError("unreachable: the last parent raises")
 
 
+def make_spare_dir(job: str) -> str:
+    """A second private folder, in the temp directory; found orphaned like the first.
+
+    Raises:
+        OSError: It cannot be made, or the first is there already.
+    """
+    path = os.path.join(tempfile.gettempdir(), _PREFIX + job)
+    os.mkdir(path, 0o700)
+    return path
+
+
 def remove_orphaned_runtime_dirs() -> None:
     """Remove what launchers of this user that were killed have left."""
     for parent in {_TMPFS, tempfile.gettempdir()}:
@@ -83,6 +94,20 @@ def remove_orphaned_runtime_dirs() -> None:
                 is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
                 if is_ours and is_orphaned(entry.name.removeprefix(_PREFIX)):
                     shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def keep(folder: str, job: str) -> str:
+    """Move a folder out of the runtime directory of ``job``; returns where it stays.
+
+    Nobody removes it but the user: it is for what has no other place.
+
+    Raises:
+        OSError: It cannot be moved.
+    """
+    runtime_dir = os.path.dirname(folder)
+    kept = os.path.join(os.path.dirname(runtime_dir), f"{_PREFIX}kept_{job}")
+    os.rename(folder, kept)
+    return kept
 
 
 def make_run_dir(log_dir: str | None, run_id: str) -> str:

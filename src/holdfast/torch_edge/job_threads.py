@@ -16,6 +16,7 @@ import functools
 import logging
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -162,8 +163,15 @@ class JobThreads:
 
     def _meet(self) -> None:
         """Connect, which may take as long as the first node takes to come up."""
-        from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
-
+        try:
+            from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
+        except (ImportError, OSError) as error:  # OSError: one of its libraries
+            text = (
+                f"torch cannot be imported by {sys.executable} ({error}), and launchers of several "
+                "nodes meet through torch's store: install torch there, or use one node"
+            )
+            self._do.tell(functools.partial(self._do.lost, text))
+            return
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
         hosted = None

@@ -1,0 +1,101 @@
+"""The launcher at work: what it does with what it is told. Nothing is started here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core import node as machine
+from holdfast.fault_tolerance.agent import LocalElasticAgent
+from holdfast.fault_tolerance.command_line.arguments import parse_args
+from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.ranks import NodePlace, Ranks
+from holdfast.host import child
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> LaunchPlan:
+    script = tmp_path / "train.py"
+    script.touch()
+    return make_plan(parse_args([f"--log-dir={tmp_path / 'logs'}", str(script)]), {})
+
+
+@pytest.fixture
+def agent(plan: LaunchPlan) -> Iterator[LocalElasticAgent]:
+    agent = LocalElasticAgent(plan, {})
+    yield agent
+    agent._clean_up()
+    agent._pump.close(30.0)
+    with agent._loop:
+        pass
+
+
+def ranks_of_cycle(agent: LocalElasticAgent, plan: LaunchPlan, cycle: int) -> Ranks:
+    return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None)
+
+
+def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
+    agent: LocalElasticAgent, plan: LaunchPlan
+) -> None:
+    """The next cycle's rank in the same place has done nothing wrong."""
+    past, now = (ranks_of_cycle(agent, plan, cycle) for cycle in (0, 1))
+    agent._past, agent._ranks = {0: past}, now
+    overdue = {
+        "op": "overdue", "cycle": 0, "rank": 0, "local_rank": 0, "pid": 4711, "clock": "section",
+        "name": "step", "age_s": 6.0, "limit_s": 5.0, "detected_at": 1.0, "learned": False,
+    }  # fmt: skip
+
+    agent._on_monitor_message(0, overdue)
+
+    assert now.ranks[0].hang is None
+    hang = past.ranks[0].hang
+    assert hang is not None
+    assert hang.name == "step"
+
+    agent._on_monitor_message(0, {**overdue, "cycle": 1, "name": "save"})
+    hang = now.ranks[0].hang
+    assert hang is not None
+    assert hang.name == "save"
+
+
+def test_a_sweep_ends_with_its_cycle(
+    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leftovers that do not die are given up; a later SIGCHLD must not end the next ranks."""
+    below_us, killed = [4711], []
+    monkeypatch.setattr(child, "descendants", lambda **_: list(below_us))
+    monkeypatch.setattr(child, "is_resource_tracker", lambda _: False)
+    monkeypatch.setattr(child, "send_signal", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr(child, "reap", lambda: iter(()))
+    monkeypatch.setattr(child, "spawn_rank", lambda *_: 5822)
+    agent._plan = plan
+    agent._do(machine.Sweep(0))
+    assert killed == [4711]
+    agent._reap()
+    assert killed == [4711, 4711]
+
+    agent._prepare_monitor = lambda *_: None  # type: ignore[method-assign]
+    agent._monitors.start_missing = lambda: None  # type: ignore[method-assign]
+    agent._do(machine.StartCycle(1))
+    below_us.append(5822)
+    agent._reap()
+
+    assert killed == [4711, 4711]
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("why", [ProcessLookupError, PermissionError])
+def test_a_process_that_is_gone_or_of_another_user_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, why: type[OSError], group: bool
+) -> None:
+    """A rank may have started a set-user-id program: that must not end the launcher."""
+
+    def refuse(*_: int) -> None:
+        raise why
+
+    monkeypatch.setattr(os, "killpg" if group else "kill", refuse)
+
+    assert not child.send_signal(4711, 9, group=group)
