@@ -1,1 +1,46 @@
-"""In-process restart: when a rank fails, all call the training function again, where they are."""
+"""In-process restart: when a rank fails, all call the training function again, where they are.
+
+Names and submodules are loaded when first used (PEP 562): importing this package loads no torch.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from holdfast.inprocess.compose import Compose
+    from holdfast.inprocess.state import FrozenState, Mode, State
+
+__all__ = ["Compose", "FrozenState", "Mode", "State"]
+
+_HOME = {"Compose": "compose", "FrozenState": "state", "Mode": "state", "State": "state"}
+
+_SUBMODULES = frozenset(
+    {
+        "abort",
+        "completion",
+        "compose",
+        "exception",
+        "finalize",
+        "health_check",
+        "initialize",
+        "nested_restarter",
+        "rank_assignment",
+        "rank_filter",
+        "state",
+        "terminate",
+    }
+)
+"""Used as attributes of this package by those who import only it."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_SUBMODULES})

@@ -1,0 +1,242 @@
+"""Decide which ranks work and which stand by, where losses should stay inside a node, rack, ...
+
+Pure: every rank holds the same :class:`RankTree` and computes the same next one.
+
+    layer 0              root                 one group that all ranks are in
+    layer 1       a               b           groups by key, e.g. nodes
+    leaves     0  1  2  3      4  5  6  7     ranks, in the order of the tree
+
+Of each leaf we know its *active index*, or that it stands by. When ranks are lost:
+
+1. Bottom-up, a group with fewer than ``min_ranks`` living leaves is given up: all its leaves go.
+2. Each lost active leaf climbs while its groups carry RESERVE. The first that has a leaf standing
+   by gives the one that was deactivated last, and that one inherits the index.
+3. For each index still without an owner: in the highest group that is reached through BACKFILL
+   groups only, the leaves with the largest indices move into the holes.
+4. What is still empty is closed by shifting all larger indices down.
+
+Ranks are then numbered in the order of the tree: leaf ``k`` has rank ``k``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+
+class LayerFlag(enum.Flag):
+    """What the ranks of a group do for each other; flags combine with ``|``."""
+
+    RESERVE = enum.auto()
+    """Ranks that stand by take the place of lost active ones of their group."""
+    BACKFILL = enum.auto()
+    """The last active ranks of a group move into the places of its lost ones."""
+
+
+NO_FLAG = LayerFlag(0)
+
+
+@dataclass(frozen=True)
+class LayerRule:
+    """What holds for each group of one layer.
+
+    Attributes:
+        min_ranks: A group with fewer living ranks is given up.
+        max_ranks: So many are active at the start; more stand by. ``None``: all are active.
+        flag: See :class:`LayerFlag`.
+    """
+
+    min_ranks: int = 1
+    max_ranks: int | None = None
+    flag: LayerFlag = NO_FLAG
+
+
+class TreeError(ValueError):
+    """These ranks do not make one tree."""
+
+
+@dataclass(frozen=True)
+class RankTree:
+    """The ranks of one iteration. Leaf ``k`` is rank ``k``.
+
+    Attributes:
+        rules: Of each layer, the root first.
+        paths: Of each leaf, the group it is in, per layer.
+        active: Of each leaf, its active index, or ``None``: it stands by.
+        benched: Leaves that stand by, the one deactivated last at the end.
+    """
+
+    rules: tuple[LayerRule, ...]
+    paths: tuple[tuple[int, ...], ...]
+    active: tuple[int | None, ...]
+    benched: tuple[int, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.paths)
+
+    @property
+    def active_world_size(self) -> int:
+        """Number of ranks that work."""
+        return len(self.paths) - len(self.benched)
+
+    def without(self, dead: AbstractSet[int]) -> tuple[RankTree, tuple[int | None, ...]]:
+        """The tree after the loss of these ranks, and of each old rank what it is called now.
+
+        A rank that is given up with its group is called ``None``, as a lost one.
+        """
+        lost = self._with_groups_too_small(dead)
+        active = list(self.active)
+        benched = _take_reserves(self, lost, active)
+        _fill_back(self, lost, active)
+        for index, leaf in enumerate(_by_index(active, lost)):
+            active[leaf] = index
+        living = [leaf for leaf in range(self.world_size) if leaf not in lost]
+        names: list[int | None] = [None] * self.world_size
+        for name, leaf in enumerate(living):
+            names[leaf] = name
+        tree = replace(
+            self,
+            paths=tuple(self.paths[leaf] for leaf in living),
+            active=tuple(active[leaf] for leaf in living),
+            benched=tuple(new for leaf in benched if (new := names[leaf]) is not None),
+        )
+        return tree, tuple(names)
+
+    def with_active_world_size(self, size: int) -> RankTree:
+        """Ranks with an active index of ``size`` or more stand by from now on."""
+        if size >= self.active_world_size:
+            return self
+        spare = sorted(
+            (index, leaf) for leaf, index in enumerate(self.active) if index is not None
+        )[size:]
+        return replace(
+            self,
+            active=tuple(None if i is None or i >= size else i for i in self.active),
+            benched=self.benched + tuple(leaf for _, leaf in spare),
+        )
+
+    def _with_groups_too_small(self, dead: AbstractSet[int]) -> set[int]:
+        lost = set(dead)
+        for depth in reversed(range(len(self.rules))):
+            living: defaultdict[int, list[int]] = defaultdict(list)
+            for leaf, path in enumerate(self.paths):
+                if leaf not in lost:
+                    living[path[depth]].append(leaf)
+            for leaves in living.values():
+                if len(leaves) < self.rules[depth].min_ranks:
+                    lost.update(leaves)
+        return lost
+
+
+def grow(
+    rules: Sequence[LayerRule], keys: Sequence[Sequence[Hashable]]
+) -> tuple[RankTree, list[int]]:
+    """The first tree, and which rank each of its leaves was.
+
+    Depth first, a leaf becomes active unless a group above it has its ``max_ranks`` already.
+
+    Args:
+        rules: Of each layer, the root first.
+        keys: Of each rank, in order: its key per layer.
+
+    Raises:
+        TreeError: Ranks differ in the number of layers, or there is more than one root.
+    """
+    for rank, path in enumerate(keys):
+        if len(path) != len(rules):
+            raise TreeError(
+                f"rank {rank} has {len(path)} layers and this one {len(rules)}: "
+                "every rank must be given the same layers"
+            )
+    if len(roots := dict.fromkeys(path[0] for path in keys)) > 1:
+        some = ", ".join(map(repr, list(roots)[:4]))
+        raise TreeError(
+            f"the first layer is the root and needs one key for all ranks; there are "
+            f"{len(roots)}: {some}{', ...' if len(roots) > 4 else ''}"
+        )
+    numbers: dict[tuple[Hashable, ...], int] = {}
+    """Groups in order of arrival; a group is its key and those above it."""
+    arrived = [
+        tuple(
+            numbers.setdefault(tuple(path[: depth + 1]), len(numbers))
+            for depth in range(len(rules))
+        )
+        for path in keys
+    ]
+    order = sorted(range(len(keys)), key=lambda rank: (arrived[rank], rank))
+    paths = tuple(arrived[rank] for rank in order)
+    counts: defaultdict[int, int] = defaultdict(int)
+    active: list[int | None] = []
+    benched: list[int] = []
+    for leaf, path in enumerate(paths):
+        if any(
+            rule.max_ranks is not None and counts[group] >= rule.max_ranks
+            for rule, group in zip(rules, path, strict=True)
+        ):
+            active.append(None)
+            benched.append(leaf)
+            continue
+        active.append(leaf - len(benched))
+        for group in path:
+            counts[group] += 1
+    return RankTree(tuple(rules), paths, tuple(active), tuple(benched)), order
+
+
+def _top(rules: Sequence[LayerRule], flag: LayerFlag) -> int:
+    """Depth of the highest layer reached from a leaf through layers that carry ``flag`` only."""
+    top = len(rules)
+    while top and rules[top - 1].flag & flag:
+        top -= 1
+    return top
+
+
+def _take_reserves(tree: RankTree, lost: AbstractSet[int], active: list[int | None]) -> list[int]:
+    """Step 2: indices of lost leaves go to leaves that stand by; returns those who still do."""
+    top = _top(tree.rules, LayerFlag.RESERVE)
+    bench: defaultdict[int, list[int]] = defaultdict(list)
+    living = [leaf for leaf in tree.benched if leaf not in lost]
+    for leaf in living:
+        for group in tree.paths[leaf]:
+            bench[group].append(leaf)
+    for leaf in sorted(lost):
+        if active[leaf] is None:
+            continue
+        for group in reversed(tree.paths[leaf][top:]):
+            standing_by = bench[group]
+            while standing_by and active[standing_by[-1]] is not None:
+                standing_by.pop()  # it was taken through another group
+            if standing_by:
+                active[standing_by.pop()], active[leaf] = active[leaf], None
+                break
+    return [leaf for leaf in living if active[leaf] is None]
+
+
+def _fill_back(tree: RankTree, lost: AbstractSet[int], active: list[int | None]) -> None:
+    """Step 3: the last of a domain move into its holes."""
+    top = _top(tree.rules, LayerFlag.BACKFILL)
+    if top == len(tree.rules):
+        return
+    holes: defaultdict[int, list[int]] = defaultdict(list)
+    owned: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for leaf, (path, index) in enumerate(zip(tree.paths, active, strict=True)):
+        if index is None:
+            continue
+        if leaf in lost:
+            holes[path[top]].append(index)
+        else:
+            owned[path[top]].append((index, leaf))
+    for group, indices in holes.items():
+        last = sorted(owned[group])[-len(indices) :]
+        for index, (_, leaf) in zip(sorted(indices), last, strict=False):
+            active[leaf] = index
+
+
+def _by_index(active: Sequence[int | None], lost: AbstractSet[int]) -> list[int]:
+    """Living active leaves, by index."""
+    indices = ((i, leaf) for leaf, i in enumerate(active) if i is not None and leaf not in lost)
+    return [leaf for _, leaf in sorted(indices)]

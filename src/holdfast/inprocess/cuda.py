@@ -1,0 +1,38 @@
+"""CUDA as far as it is in use already: nothing here imports torch or initialises a device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def cuda_in_use() -> Any:
+    """``torch.cuda`` where this process has initialised it, else ``None``."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def own_device() -> int:
+    """``LOCAL_RANK`` where it is set, else the current device.
+
+    Raises:
+        ValueError: ``LOCAL_RANK`` is no whole number.
+    """
+    local_rank = os.environ.get("LOCAL_RANK")
+    return int(local_rank) if local_rank else int(cuda_in_use().current_device())
+
+
+def on_current_device(function: Callable[[], object]) -> Callable[[], object]:
+    """``function`` for another thread, which would otherwise have device 0 as the current one."""
+    cuda = cuda_in_use()
+    if cuda is None:
+        return function
+    device = cuda.current_device()
+
+    def call() -> object:
+        cuda.set_device(device)
+        return function()
+
+    return call

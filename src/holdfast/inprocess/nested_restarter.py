@@ -1,0 +1,79 @@
+"""Log lines that tell an outer restarter where this inner one stands: plug-ins that print them.
+
+    [NestedRestarter] name=[InProcess] state=handling stage=starting
+
+The states are those of the launcher's lines, ``core/layered_restart.py``. Give each to the
+Wrapper's argument whose class it derives from, alone or in a Compose.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.core.layered_restart import RankMonitorState
+from holdfast.inprocess.abort import Abort
+from holdfast.inprocess.completion import Completion
+from holdfast.inprocess.initialize import Initialize
+from holdfast.inprocess.state import FrozenState
+from holdfast.inprocess.terminate import Terminate
+
+__all__ = [
+    "NestedRestarterAborted",
+    "NestedRestarterFinalized",
+    "NestedRestarterHandlingCompleted",
+    "NestedRestarterHandlingStarting",
+]
+
+LOGGER = logging.getLogger("holdfast")
+
+
+class _Told:
+    """Says it on one rank.
+
+    Args:
+        special_rank: The rank that says it, by its present number.
+    """
+
+    def __init__(self, special_rank: int = 0) -> None:
+        self.special_rank = special_rank
+
+    def _tell(self, state: FrozenState, new: RankMonitorState) -> FrozenState:
+        if state.rank == self.special_rank:
+            LOGGER.info("[NestedRestarter] name=[InProcess] %s", new.value)
+        return state
+
+
+class NestedRestarterHandlingCompleted(_Told, Initialize):
+    """Training begins, or comes back."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        """Give back ``state``."""
+        first = state.iteration == 0
+        return self._tell(
+            state,
+            RankMonitorState.INITIALIZE if first else RankMonitorState.HANDLING_COMPLETED,
+        )
+
+
+class NestedRestarterHandlingStarting(_Told, Abort):
+    """A restart begins."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        """Give back ``state``."""
+        return self._tell(state, RankMonitorState.HANDLING_START)
+
+
+class NestedRestarterFinalized(_Told, Completion):
+    """Training has succeeded."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        """Give back ``state``."""
+        return self._tell(state, RankMonitorState.FINALIZED)
+
+
+class NestedRestarterAborted(_Told, Terminate):
+    """This rank leaves."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        """Give back ``state``."""
+        return self._tell(state, RankMonitorState.ABORTED)

@@ -1,0 +1,382 @@
+"""Who is called what, and who works, after ranks were lost: a function that every rank computes.
+
+An assignment takes a :class:`RankAssignmentCtx` and gives it back, changed: ``state.rank`` and
+``state.world_size`` without gaps, ``state.mode``, ``state.active_rank`` and
+``state.active_world_size`` where it decides who works, ``terminated_ranks`` empty. Assignments of
+the first generation take and give ``(state, terminated_ranks)``; all of these here do both.
+
+``Compose(last, ..., first)`` makes one of several. The arithmetic is in ``core/inprocess``.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime as dt
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from holdfast.core.inprocess import renumber
+from holdfast.core.inprocess.rank_tree import (
+    NO_FLAG,
+    LayerFlag,
+    LayerRule,
+    RankTree,
+    TreeError,
+    grow,
+)
+from holdfast.inprocess.compose import positional_capacity
+from holdfast.inprocess.exception import RestartError
+from holdfast.inprocess.gather import as_key, gather_from
+from holdfast.inprocess.state import Mode, State
+
+__all__ = [
+    "ActivateAllRanks",
+    "ActiveWorldSizeDivisibleBy",
+    "FillGaps",
+    "FilterCountGroupedByKey",
+    "FilterGroupedByKey",
+    "Layer",
+    "LayerFlag",
+    "MaxActiveWorldSize",
+    "RankAssignment",
+    "RankAssignmentCtx",
+    "RankDiscarded",
+    "RankFilter",
+    "ShiftRanks",
+    "Tree",
+    "WorldSizeDivisibleBy",
+]
+
+
+class RankDiscarded(RestartError):  # noqa: N818 - the name is public API
+    """The assignment has no place for this rank; it leaves, and the others go on."""
+
+
+@dataclass
+class RankAssignmentCtx:
+    """What an assignment works on.
+
+    Attributes:
+        state: Of this rank; to be changed.
+        store: Of this iteration; its ``gather`` shows ranks each other's values.
+        terminated_ranks: Numbers, before the assignment, of those who do not take part any more.
+    """
+
+    state: State
+    store: Any
+    terminated_ranks: set[int]
+    _gathered: int = field(default=0, init=False, repr=False, compare=False)
+
+    def gather(self, who: str, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Values of all living ranks; the n-th call of a rank meets the n-th of the others.
+
+        Raises:
+            BarrierTimeout: Not all came in time.
+            RestartError: The store cannot gather.
+            TypeError: JSON cannot carry the value.
+        """
+        self._gathered += 1
+        return gather_from(self.store, f"{who}/{self._gathered}", value, timeout_s)
+
+
+class RankAssignment(abc.ABC):
+    """Base of all assignments. Raises :class:`RankDiscarded` where this rank has no place."""
+
+    @abc.abstractmethod
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        """Assign."""
+
+
+class _Assignment(RankAssignment):
+    """An assignment that is called in the manner of either generation."""
+
+    @overload
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx: ...
+    @overload
+    def __call__(self, ctx: State, terminated_ranks: set[int]) -> tuple[State, set[int]]: ...
+    @overload
+    def __call__(self, ctx: State) -> State: ...
+
+    def __call__(
+        self, ctx: RankAssignmentCtx | State, terminated_ranks: set[int] | None = None
+    ) -> RankAssignmentCtx | tuple[State, set[int]] | State:
+        """Assign, and give back what came."""
+        if isinstance(ctx, RankAssignmentCtx):
+            self._assign(ctx)
+            return ctx
+        whole = RankAssignmentCtx(ctx, ctx.store, set(terminated_ranks or ()))
+        self._assign(whole)
+        return ctx if terminated_ranks is None else (ctx, whole.terminated_ranks)
+
+    @abc.abstractmethod
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        """Change ``ctx``."""
+
+
+def activate_all(state: State) -> None:
+    """Everybody works."""
+    state.mode = Mode.ACTIVE
+    state.active_rank = state.rank
+    state.active_world_size = state.world_size
+
+
+def _renumber(ctx: RankAssignmentCtx, rank: int | None) -> None:
+    state, dead = ctx.state, ctx.terminated_ranks
+    if rank is None:
+        raise RankDiscarded(
+            f"rank {state.rank} (initially {state.initial_rank}) has no place in iteration "
+            f"{state.iteration}: it is among the {len(dead)} of {state.world_size} ranks that are "
+            "lost or were filtered out"
+        )
+    state.rank = rank
+    state.world_size -= len(dead)
+    ctx.terminated_ranks = set()
+
+
+class ShiftRanks(_Assignment):
+    """Everybody moves down past the lost: order is kept."""
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        _renumber(ctx, renumber.shifted(ctx.state.rank, ctx.terminated_ranks))
+
+
+class FillGaps(_Assignment):
+    """As few ranks as possible move: the last take the numbers of the lost."""
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        state = ctx.state
+        _renumber(ctx, renumber.gaps_filled(state.rank, state.world_size, ctx.terminated_ranks))
+
+
+def _key_of(key_or_fn: Any, state: State) -> Any:
+    """A key, or what the function makes of ``state``, of ``(rank, world_size)``, or of nothing."""
+    if not callable(key_or_fn):
+        return key_or_fn
+    needed, most = positional_capacity(key_or_fn)
+    if needed == 2:  # the first generation's
+        return key_or_fn(state.rank, state.world_size)
+    return key_or_fn(state) if most else key_or_fn()
+
+
+class FilterCountGroupedByKey(_Assignment):
+    """Give up all ranks of groups that lost too many; an assignment has to follow.
+
+    ``Compose(ShiftRanks(), FilterCountGroupedByKey(node_name, lambda count: count == 8))`` keeps
+    nodes that have all of their 8 ranks.
+
+    Args:
+        key_or_fn: This rank's group, or a function of ``state`` or ``(rank, world_size)`` that
+            returns it: anything that JSON can carry; a list and a tuple are the same.
+        condition: Number of living ranks in a group to true where the group stays.
+        timeout: How long ranks wait for each other's keys.
+    """
+
+    def __init__(
+        self,
+        key_or_fn: Any,
+        condition: Callable[[int], bool],
+        timeout: dt.timedelta = dt.timedelta(seconds=60),
+    ) -> None:
+        if not callable(condition):
+            raise TypeError(f"condition should be a function of a count, is {condition!r}")
+        self.key_or_fn = key_or_fn
+        self.condition = condition
+        self.timeout = timeout
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        shown = (ctx.state.rank, _key_of(self.key_or_fn, ctx.state))
+        gathered = ctx.gather(type(self).__name__, shown, self.timeout.total_seconds())
+        keys = [(rank, as_key(key)) for rank, key in gathered]
+        ctx.terminated_ranks |= renumber.members_of_failing_groups(
+            keys, ctx.terminated_ranks, self.condition
+        )
+
+
+FilterGroupedByKey = FilterCountGroupedByKey
+
+
+class RankFilter(RankAssignment):
+    """Base of assignments that only decide who works; may take ``state`` instead of ``ctx``."""
+
+
+class _Filter(_Assignment, RankFilter):
+    """Ranks below some size work; sizes start from the present active world size."""
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        state = ctx.state
+        world = state.world_size
+        size = world if state.active_world_size is None else min(state.active_world_size, world)
+        size = self._size(size)
+        active = state.rank < size
+        state.active_world_size = size
+        state.active_rank = state.rank if active else None
+        state.mode = Mode.ACTIVE if active else Mode.INACTIVE
+
+    @abc.abstractmethod
+    def _size(self, size: int) -> int:
+        """How many of ``size`` work."""
+
+
+class ActivateAllRanks(_Assignment, RankFilter):
+    """Every rank works."""
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        activate_all(ctx.state)
+
+
+class MaxActiveWorldSize(_Filter):
+    """At most so many ranks work; the others stand by.
+
+    Once smaller, the active world does not grow again, unless :class:`ActivateAllRanks` runs first.
+
+    Args:
+        max_active_world_size: ``None``: no limit.
+    """
+
+    def __init__(self, max_active_world_size: int | None = None) -> None:
+        if max_active_world_size is not None:
+            _need_whole("max_active_world_size", max_active_world_size, 1)
+        self.max_active_world_size = max_active_world_size
+
+    def _size(self, size: int) -> int:
+        return renumber.at_most(size, self.max_active_world_size)
+
+
+class ActiveWorldSizeDivisibleBy(_Filter):
+    """As many ranks work as are divisible by ``divisor``; the others stand by."""
+
+    def __init__(self, divisor: int = 1) -> None:
+        _need_whole("divisor", divisor, 1)
+        self.divisor = divisor
+
+    def _size(self, size: int) -> int:
+        return renumber.multiple_of(size, self.divisor)
+
+
+WorldSizeDivisibleBy = ActiveWorldSizeDivisibleBy
+
+
+def _need_whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} should be a whole number, is {value!r}")
+    if value < least:
+        raise ValueError(f"{name} should be at least {least}, is {value}")
+
+
+@dataclass
+class Layer:
+    """One layer of a :class:`Tree`.
+
+    Attributes:
+        min_ranks: A group with fewer living ranks is given up, with all its ranks.
+        max_ranks: At most so many ranks of a group work at the start; ``None``: all.
+        key_or_fn: This rank's group in this layer, or a function of ``state`` that returns it;
+            anything that JSON can carry.
+        flag: ``LayerFlag.RESERVE``, ``LayerFlag.BACKFILL``, both, or ``None``.
+    """
+
+    min_ranks: int = 1
+    max_ranks: int | None = None
+    key_or_fn: Any = ""
+    flag: LayerFlag | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_ranks is not None:
+            _need_whole("max_ranks", self.max_ranks, 1)
+        _need_whole("min_ranks", self.min_ranks, 0)
+        if self.flag is not None and not isinstance(self.flag, LayerFlag):
+            raise TypeError(f"flag should be a LayerFlag or None, is {self.flag!r}")
+
+    @property
+    def rule(self) -> LayerRule:
+        """Without the key."""
+        return LayerRule(self.min_ranks, self.max_ranks, self.flag or NO_FLAG)
+
+
+class Tree(_Assignment):
+    """Replace lost ranks by others of the same node, or rack; see ``core/inprocess/rank_tree.py``.
+
+    Ranks exchange their keys once per call of the wrapped function, and compute everything else by
+    themselves. Decides numbers and who works; cannot be composed with other assignments.
+
+    Args:
+        layers: The first is the root, and all ranks have one key there.
+        world_size_filter: Number of active ranks to a number that is not larger, from which on they
+            stand by.
+
+    Raises:
+        TypeError: A layer is no :class:`Layer`.
+        ValueError: There is no layer.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], world_size_filter: Callable[[int], int] | None = None
+    ) -> None:
+        self.layers = list(layers)
+        if not self.layers:
+            raise ValueError("layers: a tree needs at least one")
+        for layer in self.layers:
+            if not isinstance(layer, Layer):
+                raise TypeError(f"layers: should be Layer objects, one is {layer!r}")
+        self.world_size_filter = world_size_filter
+
+    def _assign(self, ctx: RankAssignmentCtx) -> None:
+        state = ctx.state
+        known = state.kept.get(self)
+        names: Sequence[int | None]
+        if isinstance(known, RankTree):
+            tree, names = known.without(ctx.terminated_ranks)
+        else:
+            tree, names = self._first_tree(ctx)
+        name = names[state.rank]
+        # The dead that the tree gave up with their groups belong to the dead that are told of.
+        ctx.terminated_ranks = {rank for rank, new in enumerate(names) if new is None}
+        _renumber(ctx, name)
+        assert name is not None
+        tree = self._filtered(tree)
+        state.kept = {**state.kept, self: tree}
+        state.active_rank = tree.active[name]
+        state.active_world_size = tree.active_world_size
+        state.mode = Mode.INACTIVE if state.active_rank is None else Mode.ACTIVE
+
+    def _first_tree(self, ctx: RankAssignmentCtx) -> tuple[RankTree, Sequence[int | None]]:
+        state = ctx.state
+        keys = [_key_of(layer.key_or_fn, state) for layer in self.layers]
+        shown = [
+            (rank, path)
+            for rank, path in ctx.gather("Tree", (state.rank, keys))
+            if rank not in ctx.terminated_ranks
+        ]
+        ranks = [rank for rank, _ in shown]
+        rules = [layer.rule for layer in self.layers]
+        try:
+            tree, order = grow(rules, [[as_key(key) for key in path] for _, path in shown])
+        except TreeError as error:
+            raise RuntimeError(f"Tree: {error}") from None
+        if order != sorted(order):
+            warnings.warn(
+                "Tree: ranks of one group are not next to each other; they are numbered by the "
+                f"order of the tree, which begins with {[ranks[leaf] for leaf in order[:8]]}",
+                UserWarning,
+                stacklevel=4,
+            )
+        leaves: Sequence[int | None] = range(len(order))
+        if ctx.terminated_ranks:  # lost before there was a tree; groups may be too small already
+            tree, leaves = tree.without(frozenset())
+        names: list[int | None] = [None] * state.world_size
+        for leaf, place in enumerate(order):
+            names[ranks[place]] = leaves[leaf]
+        return tree, names
+
+    def _filtered(self, tree: RankTree) -> RankTree:
+        if self.world_size_filter is None:
+            return tree
+        size = self.world_size_filter(tree.active_world_size)
+        if not 0 <= size <= tree.active_world_size:
+            raise AssertionError(
+                f"world_size_filter made {size} of {tree.active_world_size} active ranks; it may "
+                "only make fewer"
+            )
+        return tree.with_active_world_size(size)

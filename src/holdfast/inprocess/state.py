@@ -1,0 +1,184 @@
+"""What a rank is, in this iteration: its numbers, whether it works, and what went wrong before.
+
+:class:`State` has the fields of both generations of the interface, and can be changed by rank
+assignments. :class:`FrozenState` is what other plug-ins see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Mode(enum.Enum):
+    """What a rank is doing; ``Status`` is the same."""
+
+    INITIALIZED = "initialized"
+    """It has no part yet."""
+    ACTIVE = "active"
+    """It calls the function."""
+    INACTIVE = "inactive"
+    """It stands by, until others complete or are lost."""
+    TERMINATED = "terminated"
+    """It is out of the job."""
+    ABORTING = "aborting"
+    """Its collectives are being aborted."""
+    ABORTED = "aborted"
+    """Its collectives are aborted, and the function is being left."""
+
+
+Status = Mode
+
+_UNSET: Any = None
+"""Where a number comes from the environment, or from another number."""
+
+
+class _Names:
+    """The first generation's name for ``mode``."""
+
+    mode: Mode
+
+    @property
+    def status(self) -> Mode:
+        """``mode`` by its other name."""
+        return self.mode
+
+
+@dataclass(frozen=True)
+class FrozenState(_Names):
+    """A picture of a :class:`State`; to assign raises :class:`dataclasses.FrozenInstanceError`.
+
+    Attributes:
+        rank: Number among the ranks that are left, from 0; inactive ones are numbered, too.
+        world_size: How many ranks are left.
+        active_rank: ``RANK`` that the function sees; ``None`` where it is not called.
+        active_world_size: ``WORLD_SIZE`` that the function sees; ``None`` before any assignment.
+        initial_rank: Number at the start of the job.
+        initial_world_size: Number of ranks at the start of the job.
+        iteration: How many times the function was called before.
+        mode: What the rank is doing.
+        fn_exception: What the function raised on *this* rank, while that is being handled.
+        store: The store of this iteration, where there is one.
+    """
+
+    rank: int
+    world_size: int
+    active_rank: int | None
+    active_world_size: int | None
+    initial_rank: int
+    initial_world_size: int
+    iteration: int = 0
+    mode: Mode = Mode.INITIALIZED
+    fn_exception: Exception | None = None
+    store: Any = field(default=None, repr=False, compare=False)
+
+
+FIELDS = tuple(part.name for part in dataclasses.fields(FrozenState))
+"""Of both kinds of state, in the order of the constructor."""
+
+
+@dataclass
+class State(_Names):
+    """What :class:`FrozenState` has, open to change.
+
+    Without arguments, ``rank`` and ``world_size`` come from the environment, as by
+    :meth:`from_env`. Initial numbers default to the present ones.
+
+    Raises:
+        ValueError: The environment has no number where one is needed.
+    """
+
+    rank: int = _UNSET
+    world_size: int = _UNSET
+    active_rank: int | None = None
+    active_world_size: int | None = None
+    initial_rank: int = _UNSET
+    initial_world_size: int = _UNSET
+    iteration: int = 0
+    mode: Mode = Mode.INITIALIZED
+    fn_exception: Exception | None = None
+    store: Any = field(default=None, repr=False, compare=False)
+    kept: Mapping[object, object] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What assignments keep from one iteration to the next, by plug-in. Replaced, never changed:
+    who goes back to an earlier state has what was kept then."""
+    mode_was_set: bool = field(default=False, init=False, repr=False, compare=False)
+    """Somebody assigned ``mode`` since this was last made False."""
+
+    def __post_init__(self) -> None:
+        if self.rank is _UNSET:
+            self.rank = _number(os.environ, "RANK", 0)
+        if self.world_size is _UNSET:
+            self.world_size = _number(os.environ, "WORLD_SIZE", 1)
+        if self.initial_rank is _UNSET:
+            self.initial_rank = self.rank
+        if self.initial_world_size is _UNSET:
+            self.initial_world_size = self.world_size
+        self.mode_was_set = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "status":
+            name = "mode"
+        if name == "mode":
+            object.__setattr__(self, "mode_was_set", True)
+        object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_env(cls) -> State:
+        """From ``RANK`` (default 0) and ``WORLD_SIZE`` (default 1).
+
+        Raises:
+            ValueError: One of them is no whole number.
+        """
+        return cls()
+
+    def freeze(self) -> FrozenState:
+        """A picture of what is now."""
+        return FrozenState(**{name: getattr(self, name) for name in FIELDS})
+
+    def copy(self) -> State:
+        """Another state that is the same, kept things included."""
+        return dataclasses.replace(self).copy_from(self)
+
+    def copy_from(self, other: State | FrozenState, fields: Iterable[str] | None = None) -> State:
+        """Take these fields of ``other``; ``None``: all. Returns this state.
+
+        Raises:
+            AttributeError: ``other`` has no such field.
+        """
+        if fields is None:
+            fields = (*FIELDS, "kept", "mode_was_set") if isinstance(other, State) else FIELDS
+        for name in fields:
+            setattr(self, name, getattr(other, name))
+        return self
+
+    def advance(self) -> None:
+        """To the next iteration; what the function raised is over."""
+        self.iteration += 1
+        self.fn_exception = None
+
+    def set_distributed_vars(self) -> None:
+        """Export ``RANK`` and ``WORLD_SIZE``: what the function is to see.
+
+        That is the active rank and the active world size. A rank that stands by has no active rank;
+        it keeps its own.
+        """
+        rank = self.rank if self.active_rank is None else self.active_rank
+        size = self.world_size if self.active_world_size is None else self.active_world_size
+        os.environ["RANK"] = str(rank)
+        os.environ["WORLD_SIZE"] = str(size)
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(
+            f"environment variable {name} should be a whole number, is {text!r}"
+        ) from None
