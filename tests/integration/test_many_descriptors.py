@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 from collections.abc import Iterator
 
 import pytest
 
-from holdfast.host import child
+from holdfast.host import child, leftovers
 from holdfast.host.output import OutputPump, Stream
 
 SELECT_MAX = 1024
@@ -58,11 +57,11 @@ def test_output_is_drained() -> None:
 
 
 @pytest.mark.usefixtures("_low_descriptors_are_taken")
-def test_a_death_is_awaited() -> None:
-    """By a descriptor of the process."""
+def test_deaths_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By descriptors of the processes."""
     pid = child.spawn(["/bin/sleep", "1000"], {}, {})
+    monkeypatch.setattr(child, "reap", lambda: iter(()))  # not the children of other tests
+    monkeypatch.setattr(child, "descendants", lambda: [pid])
 
-    assert not child.await_death(pid, 0.0)
-    child.send_signal(pid, signal.SIGKILL)
-    assert child.await_death(pid, 30.0)
+    assert leftovers.end_all(30.0) == []
     os.waitpid(pid, 0)

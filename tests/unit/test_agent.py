@@ -13,7 +13,7 @@ from holdfast.fault_tolerance.agent import LocalElasticAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 from holdfast.fault_tolerance.ranks import NodePlace, Ranks
-from holdfast.host import child
+from holdfast.host import child, clock
 
 
 @pytest.fixture
@@ -84,6 +84,29 @@ def test_a_sweep_ends_with_its_cycle(
     agent._reap()
 
     assert killed == [4711, 4711]
+
+
+def test_a_process_whose_program_is_being_loaded_is_looked_at_again(
+    agent: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may become a resource tracker, which must live; one that hides for long is none."""
+    now, verdicts, killed = [100.0], {1: None, 2: None}, []
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(child, "descendants", lambda **_: list(verdicts))
+    monkeypatch.setattr(child, "is_resource_tracker", verdicts.get)
+    monkeypatch.setattr(child, "send_signal", lambda pid, _: killed.append(pid))
+
+    agent._do(machine.Sweep(0))
+    again = agent._next_deadline()
+    assert (killed, again) == ([], pytest.approx(100.005))
+    now[0], verdicts[1] = again, True
+    agent._on_time()
+    assert killed == []
+    now[0] = 101.0
+    agent._on_time()
+
+    assert killed == [2]
+    assert agent._next_deadline() is None
 
 
 @pytest.mark.parametrize("group", [False, True])

@@ -28,7 +28,7 @@ from holdfast.fault_tolerance.monitors import Monitors, socket_path
 from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, write_error_file
-from holdfast.host import child, clock, run_dirs
+from holdfast.host import child, clock, leftovers, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from holdfast.wire.frames import Message
 
 _STDERR = 2
+_LOADING_S = 0.005
+"""When to look again at a process whose program is being loaded."""
+_LOADING_S_MAX = 1.0
+"""A process that has no command line for so long hides it, and is like any other."""
 _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
 _LAST_DELIVERY_S = 5.0
@@ -90,6 +94,7 @@ class LocalElasticAgent:
             report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
             alone=plan.meeting is None,
         )
+        self._control: ControlEndpoint | None = None
         self._others = self._find_others()
         self._pump = OutputPump()
         self._loop = Loop()
@@ -99,6 +104,8 @@ class LocalElasticAgent:
         self._past: dict[int, Ranks] = {}
         self._tie: list[str] = []
         self._sweeping = False
+        self._sweep_began_at = 0.0
+        self._sweep_again_at: float | None = None
         self._finish: machine.Finish | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
             self._runtime_dir, f"_ft_launcher{os.getpid()}.socket"
@@ -123,7 +130,7 @@ class LocalElasticAgent:
             with self._loop as loop:
                 loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
                 loop.on_signals(plan.signals_to_handle, self._on_signal)
-                control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
+                self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
                 try:
                     self._feed(machine.Begin())
                     if self._others:
@@ -132,7 +139,7 @@ class LocalElasticAgent:
                 finally:
                     if self._others:
                         self._others.close()
-                    control.close()
+                    self._control.close()
                     self._monitors.close()
                     self._end_everything()
         finally:
@@ -144,12 +151,16 @@ class LocalElasticAgent:
     def _next_deadline(self) -> float | None:
         others = self._others.next_deadline() if self._others else None
         own = self._machine.next_deadline()
-        return min((at for at in (own, others) if at is not None), default=None)
+        again = self._sweep_again_at if self._sweeping else None
+        return min((at for at in (own, others, again) if at is not None), default=None)
 
     def _on_time(self) -> None:
         self._feed(machine.TimePassed())
         if self._others:
             self._others.on_time()
+        again = self._sweep_again_at
+        if self._sweeping and again is not None and clock.monotonic() >= again:
+            self._sweep()
 
     def _on_signal(self, signum: int) -> None:
         self._feed(machine.SignalArrived(signum))
@@ -241,6 +252,7 @@ class LocalElasticAgent:
                     self._rank(local_rank).signal(signal.SIGKILL, group=True)
             case machine.Sweep():
                 self._sweeping = True
+                self._sweep_began_at = clock.monotonic()
                 self._sweep()
             case machine.ReadIteration(first):
                 self._read_iteration(first=first)
@@ -303,6 +315,8 @@ class LocalElasticAgent:
     def _start_cycle(self, cycle: int) -> None:
         self._sweeping = False  # leftovers that took too long are not waited for any more
         plan = self._plan
+        if self._control:
+            self._control.retry()  # the descriptors of the last cycle are free
         if self._ranks:
             self._ranks.close()
             self._past = {self._ranks.cycle: self._ranks}
@@ -463,11 +477,16 @@ class LocalElasticAgent:
     # ------------------------------------------------------------ nothing left behind
     def _sweep(self) -> None:
         """End what the ranks left; report when nothing is left."""
-        leftovers = child.descendants(leave=self._monitors.pids())
-        for pid in leftovers:
-            if not child.is_resource_tracker(pid):  # it cleans up, and ends by itself
+        left = child.descendants(leave=self._monitors.pids())
+        now = clock.monotonic()
+        self._sweep_again_at = None
+        for pid in left:
+            is_tracker = child.is_resource_tracker(pid)  # which cleans up, and ends by itself
+            if is_tracker is None and now < self._sweep_began_at + _LOADING_S_MAX:
+                self._sweep_again_at = now + _LOADING_S  # the kernel tells nobody when it is loaded
+            elif not is_tracker:
                 child.send_signal(pid, signal.SIGKILL)
-        if not leftovers:
+        if not left:
             self._sweeping = False
             self._event("cycle_stopped")
             self._staging.deliver(self._machine.cycle, over=True)
@@ -475,13 +494,12 @@ class LocalElasticAgent:
 
     def _end_everything(self) -> None:
         """Whatever way we leave: nothing that we started stays. Usually there is nothing."""
-        give_up_at = clock.monotonic() + _LAST_SWEEP_S
-        while (leftovers := child.descendants()) and clock.monotonic() < give_up_at:
-            for pid in leftovers:
-                child.send_signal(pid, signal.SIGKILL)
-            child.await_death(leftovers[0], _LAST_SWEEP_S)
-            for _ in child.reap():
-                pass
+        if left := leftovers.end_all(_LAST_SWEEP_S):
+            LOGGER.error(
+                "left behind, still there %g s after SIGKILL: %s",
+                _LAST_SWEEP_S,
+                leftovers.describe(left),
+            )
 
     def _keep_evidence(self) -> None:
         try:

@@ -5,11 +5,14 @@ Strangers (another user), garbage and floods end their own connection and nothin
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.host import endpoint
+from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted
 from holdfast.host.loop import Loop
 
@@ -36,21 +39,27 @@ class ControlEndpoint:
         self._loop = loop
         self._on_request = on_request
         self._peers: list[Channel] = []
-        self._listener = endpoint.listen(path)
-        self._listener.setblocking(False)
-        loop.watch(self._listener.fileno(), self._accept)
+        self._acceptor = Acceptor(endpoint.listen(path), _warn)
+        loop.watch(self._acceptor.fileno(), self._accept)
+
+    def retry(self) -> None:
+        """Listen again if that had to be given up: descriptors may be free now."""
+        if self._acceptor.is_blocked and self._acceptor.retry():
+            self._loop.watch(self._acceptor.fileno(), self._accept)
 
     def close(self) -> None:
         """Stop listening and drop all connections."""
-        self._loop.forget(self._listener.fileno())
-        self._listener.close()
+        self._loop.forget(self._acceptor.fileno())
         for peer in list(self._peers):
-            self._drop(peer)
+            self._loop.hang_up(peer)
+        self._peers.clear()
+        self._acceptor.close()
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
+        connection = self._acceptor.accept()
+        if self._acceptor.is_blocked:
+            self._loop.forget(self._acceptor.fileno())
+        if connection is None:
             return
         peer = Channel(connection, self._loop.epoll)
         _, uid = peer.peer()
@@ -83,3 +92,14 @@ class ControlEndpoint:
     def _drop(self, peer: Channel) -> None:
         self._peers.remove(peer)
         self._loop.hang_up(peer)
+        self.retry()
+
+
+def _warn(error: OSError) -> None:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    LOGGER.error(
+        "requests of ranks are refused: %s. This launcher may have %d descriptors open; allow more "
+        "(ulimit -n), or find out what takes them",
+        error.strerror or error,
+        most,
+    )

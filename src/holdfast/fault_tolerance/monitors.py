@@ -110,10 +110,13 @@ class Monitors:
         return None
 
     def close(self) -> None:
-        """End all monitors and close their sockets. A monitor keeps nothing that could be lost."""
+        """End all monitors and close their sockets. A monitor keeps nothing that could be lost.
+
+        They are reaped with all that is left at the end (:mod:`holdfast.host.leftovers`).
+        """
         for place in self._places.values():
             if place.pid:
-                child.end(place.pid)
+                child.send_signal(place.pid, SIGKILL)
                 place.pid = 0
             self._hang_up(place)
             place.listener.close()

@@ -7,7 +7,6 @@ the main thread: a death signal fires when the *thread* that started a process e
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.host import rank_boot, wait_for
+from holdfast.host import rank_boot
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
@@ -119,35 +118,24 @@ def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
     return True
 
 
-def is_resource_tracker(pid: int) -> bool:
+def is_resource_tracker(pid: int) -> bool | None:
     """One of Python's multiprocessing: removes shared memory of a dead process when that is gone.
 
     It ends by itself as soon as nobody who could use it is alive; killed before that, it leaks.
+
+    Returns:
+        None: that cannot be said yet. While the kernel loads a program (a moment, but on a busy
+        machine long enough for the one who started it to die) its process has no command line.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"multiprocessing.resource_tracker" in file.read()
+            command = file.read()
+        if not command:
+            os.readlink(f"/proc/{pid}/exe")  # a process that has ended has no program
+            return None
     except OSError:
         return False
-
-
-def end(pid: int) -> None:
-    """SIGKILL a child that does nothing worth waiting for, and reap it."""
-    send_signal(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-
-
-def await_death(pid: int, timeout_s: float) -> bool:
-    """Wait until a process has ended; False: not within ``timeout_s``."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return True
-    try:
-        return wait_for.readable(descriptor, timeout_s)
-    finally:
-        os.close(descriptor)
+    return b"multiprocessing.resource_tracker" in command
 
 
 def descendants(root: int | None = None, leave: frozenset[int] = frozenset()) -> list[int]:

@@ -1,0 +1,75 @@
+"""What a launcher ends when it leaves, and what it says of the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast.host import child, leftovers, proc
+
+FAMILY = """
+import json, os, signal, subprocess, sys, time
+from holdfast.host import child, leftovers
+child.become_subreaper()
+# A stubborn child, its own child in another session, and one that ended and is not reaped by it.
+PARENT = '''
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if not os.fork():
+    os._exit(0)
+child = subprocess.Popen(["setsid", "sleep", "1000"])
+print("ready", flush=True)
+signal.pause()
+'''
+parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+parent.stdout.readline()
+before = child.descendants()
+left = leftovers.end_all(60.0)
+print(json.dumps({"before": before, "left": left, "after": child.descendants()}))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def run(source: str) -> dict[str, Any]:
+    """Run in a process of its own: what it ends must not be ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, timeout=90, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_nothing_is_left() -> None:
+    """Neither grandchildren nor zombies, and all children are reaped."""
+    found = run(FAMILY)
+
+    assert len(found["before"]) == 3
+    assert (found["left"], found["after"]) == ([], [])
+
+
+def test_what_does_not_end_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a busy wait: nothing wakes, so nothing is looked at before the time is over."""
+    stubborn = child.spawn(["/bin/sleep", "1000"], {}, {})
+    zombie = child.spawn(["/bin/true"], {}, {})
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    looks = []
+    monkeypatch.setattr(child, "reap", lambda: iter(()))
+    monkeypatch.setattr(child, "descendants", lambda: looks.append(1) or [zombie, stubborn])
+    monkeypatch.setattr(proc.Process, "send", lambda *_: True)
+
+    left = leftovers.end_all(0.2)
+
+    assert left == [stubborn]
+    assert len(looks) <= 3
+    assert leftovers.describe(left).startswith(f"sleep (pid {stubborn}, state S")
+    assert leftovers.describe([stubborn] * 10).endswith(" and 2 more")
+    os.kill(stubborn, signal.SIGKILL)
+    for pid in (stubborn, zombie):
+        os.waitpid(pid, 0)

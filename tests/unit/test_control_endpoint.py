@@ -1,0 +1,128 @@
+"""Where ranks ask something of their launcher."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.host.loop import Loop
+from holdfast.wire.frames import Decoder, encode
+
+
+class Node:
+    """A launcher's endpoint, and the ranks that call."""
+
+    def __init__(self, folder: Path, loop: Loop) -> None:
+        self.loop = loop
+        self.path = str(folder / "launcher.socket")
+        self.asked: list[tuple[int, WorkloadAction, str]] = []
+        self.endpoint = ControlEndpoint(
+            self.path, loop, lambda rank, action, why: self.asked.append((rank, action, why))
+        )
+
+    def connect(self, rank: socket.socket) -> None:
+        rank.settimeout(30)
+        rank.connect(self.path)
+
+    def ask(self, rank: socket.socket) -> str:
+        """What the launcher answers."""
+        rank.sendall(
+            encode({"op": "control", "rank": 3, "action": "ShutdownWorkload", "description": "x"})
+        )
+        self.turn(2)  # accept, serve
+        [answer] = Decoder().feed(rank.recv(1 << 16))
+        return str(answer["op"])
+
+    def turn(self, times: int) -> None:
+        """Let the loop run; nothing here waits for anybody."""
+        for _ in range(times):
+            self.loop.wait(0.0)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Loop() as loop:
+        node = Node(tmp_path, loop)
+        yield node
+        node.endpoint.close()
+
+
+@contextmanager
+def no_descriptor_free(*, but: int) -> Iterator[None]:
+    """As if this process had as many open as it may, ``but`` some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    taken: list[int] = []
+    try:
+        try:
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        for _ in range(but):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def is_hung_up_on(rank: socket.socket) -> bool:
+    return rank.recv(1) == b""
+
+
+def test_a_request_is_answered(node: Node) -> None:
+    """And told to the launcher."""
+    with socket.socket(socket.AF_UNIX) as rank:
+        node.connect(rank)
+        assert node.ask(rank) == "ok"
+
+    assert node.asked == [(3, WorkloadAction.ShutdownWorkload, "x")]
+
+
+def test_without_a_free_descriptor_a_rank_is_refused_at_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing stays in the queue that would keep the loop turning; one error for all of it."""
+    ranks = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    with no_descriptor_free(but=0):
+        for rank in ranks:
+            node.connect(rank)
+        node.turn(3)
+
+        assert [is_hung_up_on(rank) for rank in ranks] == [True, True, True]
+        assert node.loop.epoll.poll(0) == [], "nothing to be done is left"
+    assert caplog.text.count("requests of ranks are refused: Too many open files") == 1
+    for rank in ranks:
+        rank.close()
+
+    with socket.socket(socket.AF_UNIX) as rank:
+        node.connect(rank)
+        assert node.ask(rank) == "ok"
+
+
+def test_without_even_the_reserve_nobody_is_listened_to_until_there_is_one(node: Node) -> None:
+    """Somebody else may take the reserve in the moment in which it is given up."""
+    with socket.socket(socket.AF_UNIX) as rank:
+        with no_descriptor_free(but=0):
+            node.connect(rank)
+            os.close(node.endpoint._acceptor._reserve)
+            node.endpoint._acceptor._reserve = -1
+            taken = os.open(os.devnull, os.O_RDONLY)
+            node.turn(1)
+            assert node.loop.epoll.poll(0) == []
+            node.endpoint.retry()
+            assert node.loop.epoll.poll(0) == []
+            os.close(taken)
+
+        node.endpoint.retry()
+        assert node.ask(rank) == "ok"
