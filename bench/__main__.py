@@ -23,7 +23,7 @@ from typing import Any
 import holdfast
 from bench.figures import Report, table
 
-NAMES = ("heartbeat", "lateness", "memory", "startup", "restart", "teardown")
+NAMES = ("heartbeat", "lateness", "memory", "startup", "restart", "teardown", "assignment")
 _HERE = Path(__file__).parent
 
 

@@ -5,7 +5,8 @@
     ├── RankMonitorClientError               the client was misused or cannot reach its monitor
     ├── TimeoutsCalcError                    limits cannot be learned (no process group, ...)
     ├── InvalidStateTransitionException      the layered-restart state machine was misused
-    └── UnhealthyNodeException               this node leaves the job
+    ├── UnhealthyNodeException               this node leaves the job
+    └── RestartError                         of in-process restart: holdfast.inprocess.exception
 
 ``holdfast.wire.frames.FrameError`` (bytes that are no frame) never reaches a user.
 """

@@ -18,6 +18,10 @@ HEAVY = ["torch", "numpy", "yaml", "asyncio", "argparse", "difflib", "multiproce
         "holdfast.fault_tolerance.config",
         "holdfast.fault_tolerance.command_line.arguments",
         "holdfast.fault_tolerance.plan",
+        "holdfast.inprocess",
+        "holdfast.inprocess.arguments",
+        "holdfast.inprocess.plugin_call",
+        "holdfast.inprocess.nested_restarter",
     ],
 )
 def test_importing_is_light(module):
@@ -26,3 +30,15 @@ def test_importing_is_light(module):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_submodules_of_inprocess_are_its_attributes():
+    """As in ``import holdfast.inprocess``, then ``inprocess.rank_assignment.ShiftRanks()``."""
+    code = """import holdfast.inprocess as inprocess
+names = [name for name in dir(inprocess) if not name.startswith("_")]
+print(all(getattr(inprocess, name) is not None for name in names), "rank_filter" in names)
+print(inprocess.rank_filter.MaxActiveWorldSize(1).__class__ is
+      inprocess.rank_assignment.MaxActiveWorldSize, hasattr(inprocess, "nothing"))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True True\nTrue False\n"

@@ -98,16 +98,19 @@ def _shared_bases(instances: tuple[object, ...]) -> tuple[type, ...]:
 
 @functools.cache
 def _class_for(cls: type, shared: tuple[type, ...]) -> Any:
-    for base in shared:
-        if base is object:
-            break
-        try:
-            made = types.new_class(cls.__name__, (cls, base), exec_body=_in_this_module)
-        except TypeError:
-            continue  # nothing can be derived from it: function, say
-        made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
-        return made
-    return cls
+    derived = [
+        base
+        for base in shared
+        if not any(other is not base and issubclass(other, base) for other in shared)
+    ]
+    if derived in ([], [object]):
+        return cls
+    try:
+        made = types.new_class(cls.__name__, (cls, *derived), exec_body=_in_this_module)
+    except TypeError:  # nothing can be derived from them: function, say
+        return _class_for(cls, tuple(base for base in shared if base not in derived))
+    made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+    return made
 
 
 def _in_this_module(namespace: dict[str, Any]) -> None:

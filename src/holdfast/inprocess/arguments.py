@@ -1,0 +1,158 @@
+"""The Wrapper's arguments, and what is asked of them.
+
+A wrong type is a ``TypeError`` that names the argument; a wrong value a ``ValueError`` that begins
+with the condition that does not hold, and shows the values.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.inprocess.abort import Abort
+from holdfast.inprocess.completion import Completion
+from holdfast.inprocess.finalize import Finalize
+from holdfast.inprocess.health_check import HealthCheck
+from holdfast.inprocess.initialize import Initialize
+from holdfast.inprocess.rank_assignment import RankAssignment, RankFilter
+from holdfast.inprocess.terminate import Terminate
+
+_TIMES = (
+    "monitor_thread_interval",
+    "monitor_process_interval",
+    "heartbeat_interval",
+    "progress_watchdog_interval",
+    "soft_timeout",
+    "hard_timeout",
+    "heartbeat_timeout",
+    "barrier_timeout",
+    "completion_timeout",
+    "last_call_wait",
+    "termination_grace_time",
+)
+_PLUGINS: Mapping[str, type] = {
+    "initialize": Initialize,
+    "abort": Abort,
+    "finalize": Finalize,
+    "health_check": HealthCheck,
+    "rank_assignment": RankAssignment,
+    "rank_filter": RankFilter,
+    "completion": Completion,
+    "terminate": Terminate,
+}
+_ORDERS = (
+    ("soft_timeout", "hard_timeout"),
+    ("hard_timeout", "barrier_timeout"),
+    ("monitor_process_interval", "barrier_timeout"),
+    ("monitor_process_interval", "heartbeat_timeout"),
+    ("monitor_process_interval", "soft_timeout"),
+    ("heartbeat_timeout", "barrier_timeout"),
+    ("heartbeat_interval", "heartbeat_timeout"),
+    ("monitor_thread_interval", "soft_timeout"),
+    ("progress_watchdog_interval", "soft_timeout"),
+)
+"""The first has to be less than the second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrapperArguments:
+    """As the Wrapper takes them; what each means is said there.
+
+    No defaults that stand for objects: the Wrapper makes those (``TCPStore``, the default abort).
+    """
+
+    store_factory: type
+    store_kwargs: dict[str, Any] | None = None
+    initialize: Initialize | None = None
+    abort: Abort | None = None
+    finalize: Finalize | None = None
+    health_check: HealthCheck | None = None
+    rank_assignment: RankAssignment | None = None
+    rank_filter: RankFilter | None = None
+    monitor_thread_interval: dt.timedelta = dt.timedelta(seconds=1)
+    monitor_process_interval: dt.timedelta = dt.timedelta(seconds=1)
+    heartbeat_interval: dt.timedelta = dt.timedelta(seconds=1)
+    progress_watchdog_interval: dt.timedelta = dt.timedelta(seconds=1)
+    soft_timeout: dt.timedelta = dt.timedelta(seconds=60)
+    hard_timeout: dt.timedelta = dt.timedelta(seconds=90)
+    heartbeat_timeout: dt.timedelta = dt.timedelta(seconds=30)
+    barrier_timeout: dt.timedelta = dt.timedelta(seconds=120)
+    completion_timeout: dt.timedelta = dt.timedelta(seconds=120)
+    last_call_wait: dt.timedelta = dt.timedelta(seconds=1)
+    termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
+    monitor_process_logfile: str | None = None
+    monitor_process_pidfile: str | None = None
+    enabled: bool = True
+    completion: Completion | None = None
+    terminate: Terminate | None = None
+
+    def validate(self, *, store_mixin: type, distributed_is_available: Callable[[], bool]) -> None:
+        """Check all of them, enabled or not.
+
+        Args:
+            store_mixin: What a store factory has to be derived from.
+            distributed_is_available: ``torch.distributed.is_available``.
+
+        Raises:
+            TypeError: An argument has another type than it should.
+            ValueError: A value, or two of them together, cannot be.
+        """
+        self._check_types(store_mixin)
+        for name in _TIMES:
+            if getattr(self, name) < dt.timedelta(0):
+                raise ValueError(f"{name} >= 0 does not hold: {name} is {_seconds(self, name)}")
+        for less, more in _ORDERS:
+            if not getattr(self, less) < getattr(self, more):
+                raise ValueError(
+                    f"{less} < {more} does not hold: {less} is {_seconds(self, less)}, {more} is "
+                    f"{_seconds(self, more)}"
+                )
+        for name in ("monitor_process_logfile", "monitor_process_pidfile"):
+            _check_path(name, getattr(self, name))
+        if not distributed_is_available():
+            raise ValueError(
+                "torch.distributed.is_available() does not hold: this torch was built without it"
+            )
+
+    def _check_types(self, store_mixin: type) -> None:
+        factory: object = self.store_factory
+        if not (isinstance(factory, type) and issubclass(factory, store_mixin)):
+            raise _wrong("store_factory", f"a subclass of {store_mixin.__name__}", factory)
+        if not isinstance(self.store_kwargs, (dict, type(None))):
+            raise _wrong("store_kwargs", "a dict or None", self.store_kwargs)
+        for name, base in _PLUGINS.items():
+            if not isinstance(plugin := getattr(self, name), (base, type(None))):
+                article = "an" if base.__name__[0] in "AI" else "a"
+                raise _wrong(name, f"{article} {base.__name__} or None", plugin)
+        for name in _TIMES:
+            if not isinstance(time := getattr(self, name), dt.timedelta):
+                raise _wrong(name, "a datetime.timedelta", time)
+        for name in ("monitor_process_logfile", "monitor_process_pidfile"):
+            if not isinstance(path := getattr(self, name), (str, type(None))):
+                raise _wrong(name, "a str or None", path)
+        if not isinstance(self.enabled, bool):
+            raise _wrong("enabled", "a bool", self.enabled)
+
+
+def _wrong(name: str, expected: str, value: object) -> TypeError:
+    return TypeError(f"{name} should be {expected}, is {value!r}")
+
+
+def _seconds(arguments: WrapperArguments, name: str) -> str:
+    return f"{getattr(arguments, name).total_seconds():g} s"
+
+
+def _check_path(name: str, path: str | None) -> None:
+    if path is None:
+        return
+    if not Path(path).is_absolute():
+        raise ValueError(f"os.path.isabs({name}) does not hold: {name} is {path!r}")
+    try:
+        path.format(rank=0)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"{name} may hold {{rank}} and nothing else in braces, is {path!r} ({error!r})"
+        ) from None

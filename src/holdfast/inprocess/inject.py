@@ -1,0 +1,145 @@
+"""Which parameters of the function get the CallWrapper.
+
+Those whose annotation is the class, or an Optional or Union with it, however it is written: as an
+object, as a string, with ``from __future__ import annotations``, or under ``TYPE_CHECKING`` only.
+Besides, those with a reserved name whose annotation does not say otherwise (none, ``Any``,
+``Optional[Any]``, ``object``, or a string that means nothing here).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RESERVED_NAMES = frozenset(
+    {"call_wrapper", "inprocess_call_wrapper", "nvrx_call_wrapper", "holdfast_call_wrapper"}
+)
+"""Parameters of these names get the CallWrapper unless their annotation says otherwise."""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Where one function wants the CallWrapper.
+
+    Attributes:
+        signature: Of the function; ``None`` where nothing is injected.
+        names: Of the parameters.
+    """
+
+    signature: inspect.Signature | None
+    names: tuple[str, ...]
+
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: object
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments to call the function with: those given, defaults, and over all that, ``value``.
+
+        Arguments that are missing stay so: the function's own TypeError says it best.
+
+        Raises:
+            TypeError: There are more arguments than parameters, or two for one.
+        """
+        if self.signature is None:
+            return args, dict(kwargs)
+        bound = self.signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        bound.arguments.update(dict.fromkeys(self.names, value))
+        return bound.args, bound.kwargs
+
+
+def injection(function: Callable[..., Any], kind: type) -> Injection:
+    """Where ``function`` wants an object of class ``kind``."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return Injection(None, ())
+    space = _namespace(function)
+    names = tuple(
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and _wants(name, parameter.annotation, kind, space)
+    )
+    return Injection(signature if names else None, names)
+
+
+def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
+    """What the function's annotations can refer to, as far as it is still there."""
+    inner: Any = inspect.unwrap(function)
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inspect.unwrap(inner.func)
+    if not isinstance(inner, (types.FunctionType, types.MethodType)):
+        inner = type(inner).__call__
+    inner = inspect.unwrap(getattr(inner, "__func__", inner))
+    if not isinstance(inner, types.FunctionType):
+        return {}
+    names = dict(inner.__globals__)
+    for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=False):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:  # it has not been assigned yet
+            continue
+    return names
+
+
+def _wants(name: str, annotation: Any, kind: type, space: dict[str, Any]) -> bool:
+    if annotation is inspect.Parameter.empty:
+        return name in RESERVED_NAMES
+    try:
+        resolved = typing.get_type_hints(_Annotated(annotation), globalns=space)["it"]
+    except Exception:  # noqa: BLE001 - evaluating a user's annotation can raise anything
+        return _mentions(annotation, kind.__name__) or name in RESERVED_NAMES
+    alternatives = list(_alternatives(resolved))
+    if any(part is kind for part in alternatives):
+        return True
+    says_nothing = all(part in (Any, object, type(None)) for part in alternatives)
+    return name in RESERVED_NAMES and says_nothing
+
+
+class _Annotated:
+    """Something with one annotation, as ``get_type_hints`` wants it."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.__annotations__ = {"it": annotation}
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """Members of a Union, those of Unions in it included."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [part for arg in typing.get_args(annotation) for part in _alternatives(arg)]
+    return [annotation]
+
+
+def _mentions(annotation: Any, class_name: str) -> bool:
+    """An annotation that cannot be evaluated is, by its text, the class, or a Union with it."""
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
+    if not isinstance(annotation, str):
+        parts = _alternatives(annotation)
+        return len(parts) > 1 and any(_mentions(part, class_name) for part in parts)
+    try:
+        return _is_alternative(ast.parse(annotation.strip(), mode="eval").body, class_name)
+    except (SyntaxError, ValueError):
+        return False
+
+
+def _is_alternative(node: ast.expr, class_name: str) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name == class_name
+        case ast.Constant(value=str() as text):
+            return _mentions(text, class_name)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _is_alternative(left, class_name) or _is_alternative(right, class_name)
+        case ast.Subscript(
+            value=ast.Name(id="Optional" | "Union") | ast.Attribute(attr="Optional" | "Union"),
+            slice=inner,
+        ):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return any(_is_alternative(part, class_name) for part in parts)
+    return False

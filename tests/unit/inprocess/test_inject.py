@@ -1,0 +1,185 @@
+"""Which parameters get the CallWrapper, however the function says so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, Union
+
+import pytest
+
+from holdfast.inprocess.inject import injection
+
+
+class CallWrapper:
+    """Stands for the real one."""
+
+
+WRAPPER = CallWrapper()
+
+
+def annotated(annotation: Any, name: str = "here") -> Callable[..., Any]:
+    namespace: dict[str, Any] = {"annotation": annotation}
+    source = f"def fn(first, {name}: annotation = 'default'): return {name}"
+    exec(compile(source, "user.py", "exec", dont_inherit=True), namespace)
+    return namespace["fn"]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        CallWrapper,
+        Optional[CallWrapper],  # noqa: UP045
+        CallWrapper | None,
+        Union[int, CallWrapper],  # noqa: UP007
+        Union[int, Optional[CallWrapper]],  # noqa: UP007, UP045
+        Annotated[CallWrapper, "documented"],
+        "CallWrapper",
+        "inprocess.CallWrapper",
+        "Optional[CallWrapper]",
+        "typing.Optional[inprocess.CallWrapper]",
+        "CallWrapper | None",
+        "None | 'CallWrapper'",
+        "Union[int, CallWrapper]",
+        Optional["CallWrapper"],
+    ],
+    ids=str,
+)
+def test_an_annotation_with_the_class_gets_it(annotation) -> None:
+    """As an object, or as text that cannot be evaluated where the function is."""
+    fn = annotated(annotation)
+    args, kwargs = injection(fn, CallWrapper).bind((1,), {}, WRAPPER)
+
+    assert fn(*args, **kwargs) is WRAPPER
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        int,
+        object,
+        Any,
+        Optional[Any],  # noqa: UP045
+        Callable[[CallWrapper], None],
+        list[CallWrapper],
+        type[CallWrapper],
+        "list[CallWrapper]",
+        "Callable[[CallWrapper], None]",
+        "NotThere",
+        "not even (python",
+        "OtherCallWrapper",
+        None,
+        3,
+    ],
+    ids=str,
+)
+def test_another_annotation_does_not(annotation) -> None:
+    """Nor does it raise."""
+    fn = annotated(annotation)
+    found = injection(fn, CallWrapper)
+
+    assert found.names == ()
+    assert found.bind((1,), {"here": 2}, WRAPPER) == ((1,), {"here": 2})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "gets_it"),
+    [
+        (Any, True),
+        (Optional[Any], True),  # noqa: UP045
+        (object, True),
+        ("Optional[Any]", True),
+        ("NotThere", True),
+        (int, False),
+        (Optional[int], False),  # noqa: UP045
+        (dict[str, Any], False),
+    ],
+)
+@pytest.mark.parametrize("name", ["call_wrapper", "inprocess_call_wrapper"])
+def test_a_reserved_name_gets_it_unless_its_annotation_says_otherwise(
+    name, annotation, gets_it
+) -> None:
+    """``inprocess_call_wrapper: Optional[Any] = None`` is how a large user asks for it."""
+    assert injection(annotated(annotation, name), CallWrapper).names == ((name,) if gets_it else ())
+
+
+def test_a_reserved_name_without_annotation_gets_it() -> None:
+    """No annotation is needed."""
+
+    def fn(first, call_wrapper):
+        return first, call_wrapper
+
+    args, kwargs = injection(fn, CallWrapper).bind((), {"first": 1}, WRAPPER)
+    assert fn(*args, **kwargs) == (1, WRAPPER)
+
+
+def test_string_annotations_are_resolved_where_the_function_is() -> None:
+    """This module has them everywhere; a local class is found by closure, or by its name."""
+
+    def fn(a: int, /, b: Optional[CallWrapper] = None, *rest: int, c: CallWrapper, **more: Any):  # noqa: UP045
+        return a, b, rest, c, more
+
+    found = injection(fn, CallWrapper)
+    args, kwargs = found.bind((1, "given", 3), {"c": "given", "d": 4}, WRAPPER)
+
+    assert found.names == ("b", "c")
+    assert fn(*args, **kwargs) == (1, WRAPPER, (3,), WRAPPER, {"d": 4})
+
+
+def test_defaults_come_first_and_are_overwritten() -> None:
+    """Also where an argument was passed."""
+
+    def fn(a: int = 1, b: int = 2, w: CallWrapper | None = None):
+        return a, b, w
+
+    found = injection(fn, CallWrapper)
+    for given in ((), (1,), (1, 2), (1, 2, "mine")):
+        args, kwargs = found.bind(given, {}, WRAPPER)
+        assert fn(*args, **kwargs) == (1, 2, WRAPPER)
+
+
+def test_methods_partials_and_wrapped_functions_are_looked_through() -> None:
+    """The signature that counts is the one the caller sees."""
+
+    class Trainer:
+        def train(self, w: CallWrapper):
+            return w
+
+        def __call__(self, w: CallWrapper):
+            return w
+
+    def decorated(fn):
+        @functools.wraps(fn)
+        def inner(*args, **kwargs):
+            return fn(*args, **kwargs)
+
+        return inner
+
+    def two(a: int, w: CallWrapper):
+        return w
+
+    for fn, given in [
+        (Trainer().train, ()),
+        (Trainer(), ()),
+        (functools.partial(two, 1), ()),
+        (decorated(two), (1,)),
+    ]:
+        args, kwargs = injection(fn, CallWrapper).bind(given, {}, WRAPPER)
+        assert fn(*args, **kwargs) is WRAPPER
+
+
+def test_a_missing_argument_is_the_functions_own_error() -> None:
+    """It says which."""
+
+    def fn(needed, call_wrapper):
+        raise AssertionError
+
+    args, kwargs = injection(fn, CallWrapper).bind((), {}, WRAPPER)
+    with pytest.raises(TypeError, match="needed"):
+        fn(*args, **kwargs)
+
+
+def test_a_callable_without_a_signature_gets_nothing() -> None:
+    """And is called as it is."""
+    found = injection(dict, CallWrapper)
+    assert found.bind((), {"a": 1}, WRAPPER) == ((), {"a": 1})
