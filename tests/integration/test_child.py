@@ -33,8 +33,10 @@ server.listen()
 
 
 def is_asleep(pid: int) -> bool:
-    path = Path(f"/proc/{pid}/comm")
-    return path.exists() and path.read_text().strip() == "sleep"
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
+    except OSError:  # it has ended
+        return False
 
 
 @pytest.mark.parametrize("path", ["/usr/bin:/bin", "/nowhere"])
@@ -86,10 +88,11 @@ def test_everything_below_us_is_found_but_what_is_to_be_left() -> None:
     one = child.spawn(["/bin/sh", "-c", "setsid sleep 1000 & exec sleep 1000"], env, {})
     other = child.spawn(["/bin/sleep", "1000"], env, {})
 
-    until(lambda: len(child.descendants()) >= 3, "all three run")
-    below_one = set(child.descendants(leave=frozenset({other}))) - {one}
-    assert other not in below_one
-    assert below_one
+    below_one = until(lambda: child.descendants(one), "its child runs")
+    assert {one, other, *below_one} <= set(child.descendants())
+    rest = set(child.descendants(leave=frozenset({one})))
+    assert other in rest
+    assert not rest & {one, *below_one}
 
     for pid in (*below_one, one, other):
         child.send_signal(pid, signal.SIGKILL)

@@ -20,8 +20,8 @@ import os, sys, time, pathlib
 out = pathlib.Path(os.environ["OUT"])
 rank, cycle = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 def note(name, text):
-    with open(out / name, "a") as file:
-        file.write(text + "\\n")
+    with open(out / name, "ab", buffering=0) as file:
+        file.write((text + "\\n").encode())  # at once, be it long: others write, too
 """
 """First lines of a rank's script."""
 
@@ -411,9 +411,14 @@ def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: L
 def monitors_of(launcher_pid: int) -> list[int]:
     """Rank monitors of a launcher."""
     children = Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split()
-    return [
-        int(pid) for pid in children if b"monitor_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return [int(pid) for pid in children if b"monitor_main" in command_line(pid)]
+
+
+def command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def test_a_shutdown_request_ends_the_job_at_the_next_failure(ft: Launcher) -> None:

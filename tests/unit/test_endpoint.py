@@ -71,10 +71,11 @@ def test_the_other_end_going_away_is_told_from_its_silence(answering, tmp_path) 
 
 def test_a_late_answer_is_not_taken_for_the_next(answering) -> None:
     """A question that was given up is still answered some day, and nobody hangs up meanwhile."""
-    asked = threading.Semaphore(0)
+    heard, asked = threading.Semaphore(0), threading.Semaphore(0)
 
     def serve(accepted: socket.socket) -> None:
         accepted.recv(1000)
+        heard.release()
         asked.acquire(timeout=30)
         accepted.sendall(encode({"op": "ok", "to": "first"}))
         accepted.recv(1000)
@@ -83,6 +84,7 @@ def test_a_late_answer_is_not_taken_for_the_next(answering) -> None:
     connection = connect(answering(serve))
     with pytest.raises(EndpointTimeoutError, match=r"did not answer 'bye' within 0.01 s"):
         connection.request({"op": "bye"}, 0.01)
+    heard.acquire(timeout=30)  # or both questions might be read as one
     asked.release()
     assert connection.request({"op": "limits"}, 30.0)["to"] == "second"
     connection.close()
