@@ -18,6 +18,7 @@ _HOME = {"Compose": "compose", "FrozenState": "state", "Mode": "state", "State":
 _SUBMODULES = frozenset(
     {
         "abort",
+        "attribution",
         "completion",
         "compose",
         "exception",

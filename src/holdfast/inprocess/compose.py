@@ -80,8 +80,8 @@ def warn_if_none(instance: object, given: tuple[Any, ...], result: object) -> No
     """A plug-in that was given something and returned nothing has forgotten its ``return``."""
     if result is None and given and given != (None,):
         warnings.warn(
-            f"{instance!r} was given {len(given)} argument(s) and returned None: "
-            "the next one in Compose gets None. Return what is to be passed on",
+            f"{instance!r} was given {len(given)} argument(s) and returned None: return what is to "
+            "be passed on to the next one in Compose",
             UserWarning,
             stacklevel=3,
         )

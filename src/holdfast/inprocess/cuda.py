@@ -15,13 +15,16 @@ def cuda_in_use() -> Any:
 
 
 def own_device() -> int:
-    """``LOCAL_RANK`` where it is set, else the current device.
+    """``LOCAL_RANK`` where that is a device this process can see, else the current device.
 
-    Raises:
-        ValueError: ``LOCAL_RANK`` is no whole number.
+    CUDA is in use. A process that sees only its own device has number 0 for it, whatever its local
+    rank.
     """
-    local_rank = os.environ.get("LOCAL_RANK")
-    return int(local_rank) if local_rank else int(cuda_in_use().current_device())
+    cuda = cuda_in_use()
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdecimal() and int(local_rank) < cuda.device_count():
+        return int(local_rank)
+    return int(cuda.current_device())
 
 
 def on_current_device(function: Callable[[], object]) -> Callable[[], object]:

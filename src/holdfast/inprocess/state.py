@@ -57,8 +57,8 @@ class FrozenState(_Names):
         world_size: How many ranks are left.
         active_rank: ``RANK`` that the function sees; ``None`` where it is not called.
         active_world_size: ``WORLD_SIZE`` that the function sees; ``None`` before any assignment.
-        initial_rank: Number at the start of the job.
-        initial_world_size: Number of ranks at the start of the job.
+        initial_rank: Number at the start of the job; ``rank`` unless given.
+        initial_world_size: Number of ranks at the start of the job; ``world_size`` unless given.
         iteration: How many times the function was called before.
         mode: What the rank is doing.
         fn_exception: What the function raised on *this* rank, while that is being handled.
@@ -67,14 +67,20 @@ class FrozenState(_Names):
 
     rank: int
     world_size: int
-    active_rank: int | None
-    active_world_size: int | None
-    initial_rank: int
-    initial_world_size: int
+    active_rank: int | None = None
+    active_world_size: int | None = None
+    initial_rank: int = _UNSET
+    initial_world_size: int = _UNSET
     iteration: int = 0
     mode: Mode = Mode.INITIALIZED
     fn_exception: Exception | None = None
     store: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.initial_rank is _UNSET:
+            object.__setattr__(self, "initial_rank", self.rank)
+        if self.initial_world_size is _UNSET:
+            object.__setattr__(self, "initial_world_size", self.world_size)
 
 
 FIELDS = tuple(part.name for part in dataclasses.fields(FrozenState))

@@ -128,6 +128,9 @@ class FakeCuda:
     def current_device(self):
         return 5
 
+    def device_count(self):
+        return 8
+
     def set_device(self, device):
         self.calls.append(("set", device, threading.current_thread() is threading.main_thread()))
 
@@ -164,12 +167,14 @@ def test_cuda_that_is_not_initialised_is_left_alone(cuda) -> None:
 
 
 def test_the_device_answers_in_a_thread_first_and_then_here(cuda, monkeypatch) -> None:
-    """The local rank's device, else the current one."""
+    """The local rank's device where there is one, else the current one."""
     CudaHealthCheck()(frozen())
     assert cuda.calls == [("synchronize", 5, False), ("synchronize", 5, True)]
-    monkeypatch.setenv("LOCAL_RANK", "2")
-    CudaHealthCheck()(frozen())
-    assert {device for _, device, _ in cuda.calls[2:]} == {2}
+    for local_rank, expected in [("2", 2), ("8", 5), ("first", 5), ("", 5)]:
+        cuda.calls.clear()
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        CudaHealthCheck()(frozen())
+        assert {device for _, device, _ in cuda.calls} == {expected}
 
 
 def test_a_device_that_does_not_answer_is_named(cuda) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core.inprocess.rank_tree import LayerFlag, LayerRule, RankTree, TreeError, grow
 
@@ -80,3 +82,79 @@ def test_ranks_with_other_layers_are_named() -> None:
         grow([LayerRule(), LayerRule()], [("", "a"), ("",)])
     with pytest.raises(TreeError, match=r"there are 6: 0, 1, 2, 3, \.\.\."):
         grow([LayerRule()], [(k,) for k in range(6)])
+
+
+# ------------------------------------------------------------------ any tree
+flags = st.sampled_from([LayerFlag(0), LayerFlag.RESERVE, LayerFlag.BACKFILL, BOTH])
+
+
+@st.composite
+def losses(draw: st.DrawFn, *, flag: LayerFlag | None = None) -> tuple[RankTree, set[int]]:
+    """Two layers of groups under a root, and whom it loses."""
+    world = draw(st.integers(1, 40))
+    limits = st.none() | st.integers(1, 12)
+    rules = [
+        LayerRule(
+            draw(st.integers(0, 3)) if flag is None else 0,
+            draw(limits),
+            draw(flags) if flag is None else flag,
+        )
+        for _ in range(3)
+    ]
+    tree, _ = grow(rules, [(0, rank // 8, rank // 4) for rank in range(world)])
+    return tree, draw(st.sets(st.integers(0, world - 1)))
+
+
+def moves(tree: RankTree, dead: set[int]) -> list[tuple[int | None, int | None]]:
+    """Active indices of survivors, before and after."""
+    after, names = tree.without(dead)
+    check(after)
+    return [
+        (tree.active[leaf], after.active[name])
+        for leaf, name in enumerate(names)
+        if name is not None
+    ]
+
+
+@given(losses())
+def test_who_works_goes_on_working_and_indices_have_one_owner(case) -> None:
+    """R-1, whatever the layers say; a loss puts nobody to rest."""
+    tree, dead = case
+    assert all(new is not None for old, new in moves(tree, dead) if old is not None)
+
+
+@given(losses(flag=LayerFlag(0)))
+def test_without_flags_order_is_kept_and_reserves_stay_where_they_are(case) -> None:
+    """Survivors move down past the lost, as far as they need to."""
+    tree, dead = case
+    survivors = [(old, new) for old, new in moves(tree, dead) if new is not None]
+    assert [new for _, new in sorted(survivors)] == list(range(len(survivors)))
+    assert all(old is not None for old, _ in survivors)
+
+
+@given(losses(flag=LayerFlag.RESERVE))
+def test_with_enough_reserves_nobody_moves(case) -> None:
+    """Each hole goes to one that stood by; where they run out, the others close up in order."""
+    tree, dead = case
+    survivors = moves(tree, dead)
+    idle_before = sum(old is None for old, _ in survivors)
+    holes = sum(tree.active[leaf] is not None for leaf in dead)
+    stayed = [(old, new) for old, new in survivors if old is not None]
+    if idle_before >= holes:
+        assert all(old == new for old, new in stayed)
+        assert sum(new is None for _, new in survivors) == idle_before - holes
+    else:
+        assert all(new is not None for _, new in survivors)
+        assert stayed == sorted(stayed)
+        assert [new for _, new in stayed] == sorted(new for _, new in stayed if new is not None)
+
+
+@given(losses(flag=LayerFlag.BACKFILL))
+def test_with_backfill_all_the_way_only_the_last_move(case) -> None:
+    """At most as many as there are holes; the others below the new size keep their index."""
+    tree, dead = case
+    holes = [leaf for leaf in dead if tree.active[leaf] is not None]
+    working = [(old, new) for old, new in moves(tree, dead) if old is not None]
+    assert sum(old != new for old, new in working) <= len(holes)
+    if holes and all(tree.active[leaf] < len(working) for leaf in holes):
+        assert sum(old != new for old, new in working) == len(holes)

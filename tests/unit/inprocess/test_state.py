@@ -46,7 +46,7 @@ def test_a_frozen_state_cannot_be_changed_and_stays_as_it_was() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         frozen.rank = 0
     state.rank = 2
-    assert frozen == FrozenState(1, 4, 0, 2, 1, 4)
+    assert frozen == FrozenState(1, 4, 0, 2, 1, 4) == FrozenState(1, 4, 0, 2)
 
 
 def test_copies_take_what_they_are_told() -> None:

@@ -1,0 +1,34 @@
+"""What interrupted an iteration, as text and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.inprocess.messages import Cause, Kind
+from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_record_comes_back_from_its_text(kind) -> None:
+    """As printed, and as shown in a list."""
+    record = InterruptionRecord.from_cause(Cause(3, kind, "why"))
+    assert record.interruption is Interruption[kind.name]
+    assert str(record) == f"InterruptionRecord(rank=3, interruption=Interruption.{kind.name})"
+    assert InterruptionRecord.from_str(str(record)) == record
+    assert InterruptionRecord.from_str(f" {record!r}\n") == record
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "EXCEPTION",
+        "InterruptionRecord(rank=x, interruption=Interruption.EXCEPTION)",
+        "InterruptionRecord(rank=3, interruption=Interruption.NOTHING)",
+        "InterruptionRecord(rank=3, interruption=Interruption.EXCEPTION) and more",
+    ],
+)
+def test_what_is_no_record_is_a_value_error(text) -> None:
+    """It shows the text."""
+    with pytest.raises(ValueError, match="no InterruptionRecord"):
+        InterruptionRecord.from_str(text)
