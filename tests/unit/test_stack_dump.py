@@ -34,6 +34,14 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "stacks.txt")
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    """Bounded."""
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        time.sleep(0.002)
+
+
 @pytest.fixture
 def victim(path: str) -> Iterator[Callable[[str], proc.Process]]:
     """Start a process that registered its dump and then does something for ever."""
@@ -133,10 +141,46 @@ def test_no_answer_is_asked_for_again_and_then_stated(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:
     """K-2: the caller's bound ends it, with a reason."""
-    dump = StackDump(victim(BLOCKED), SIGNUM, path, time.monotonic())
+    process = victim(BLOCKED)
+    wait_until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
 
     assert collect(dump, bound_s=0.3) == ""
     assert dump.why_not == f"no answer to signal {SIGNUM}"
+    assert not dump.was_stopped
+
+
+def test_a_process_that_was_stopped_since_is_continued(
+    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc showed it running; the signal waits until it goes on."""
+    process = victim(SLEEP)
+    running = proc.process_state(process.pid)
+    process.send(signal.SIGSTOP)
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    with monkeypatch.context() as patch:
+        patch.setattr(proc, "process_state", lambda _: running)
+        dump = StackDump(process, SIGNUM, path, time.monotonic())
+
+    assert collect(dump).count("in name_in_the_stack") == 1
+    assert dump.was_stopped
+
+
+def test_a_signal_on_its_way_is_not_sent_twice(
+    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the process may not have run yet: it would dump twice."""
+    process = victim(BLOCKED)
+    wait_until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
+    sent = []
+    with monkeypatch.context() as patch:
+        patch.setattr(proc.Process, "send", lambda _, signum: sent.append(signum))
+        dump.step(dump.started_at + 1.0)
+
+    assert sent == []
+    assert proc.process_state(process.pid).awaits(SIGNUM)
+    dump.close()
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,20 @@ class ProcessState:
         rss_kib: Resident memory.
         blocked: Signals the main thread blocks, bit ``n - 1`` for signal ``n``.
         caught: Signals that have a handler, same form.
+        pending: Signals that were sent to the process and are not delivered yet, same form.
     """
 
-    __slots__ = ("blocked", "caught", "rss_kib", "state", "threads", "wchan")
+    __slots__ = ("blocked", "caught", "pending", "rss_kib", "state", "threads", "wchan")
 
     def __init__(
-        self, state: str, wchan: str, threads: int, rss_kib: int, blocked: int, caught: int
+        self,
+        state: str,
+        wchan: str,
+        threads: int,
+        rss_kib: int,
+        blocked: int,
+        caught: int,
+        pending: int,
     ) -> None:
         self.state = state
         self.wchan = wchan
@@ -68,10 +76,15 @@ class ProcessState:
         self.rss_kib = rss_kib
         self.blocked = blocked
         self.caught = caught
+        self.pending = pending
 
     def blocks(self, signum: int) -> bool:
         """The main thread blocks ``signum`` now, as it does inside the handler of ``signum``."""
         return bool(self.blocked >> (signum - 1) & 1)
+
+    def awaits(self, signum: int) -> bool:
+        """``signum`` was sent and is not delivered: blocked, stopped, or it has not run since."""
+        return bool(self.pending >> (signum - 1) & 1)
 
     def catches(self, signum: int) -> bool:
         """``signum`` has a handler, so that sending it does not end the process."""
@@ -106,6 +119,7 @@ def process_state(pid: int) -> ProcessState | None:
         int(fields.get(b"VmRSS", b"0").split()[0]),  # a zombie has none
         int(fields[b"SigBlk"], 16),
         int(fields[b"SigCgt"], 16),
+        int(fields[b"ShdPnd"], 16),
     )
 
 

@@ -5,7 +5,8 @@ this works while the interpreter's lock is held. Bounded by the caller; in betwe
 caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. ::
 
     /proc state ─► SIGCONT if stopped ─► dump signal ─┬─ bytes ─► quiet, handler left ─► done
-                                                      └─ none in 50 ms ─► SIGCONT, once more
+                                                      └─ none in 50 ms, nor on its way
+                                                           ─► SIGCONT, once more
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death. Lean: imported by the rank monitor.
@@ -21,7 +22,7 @@ from holdfast.host.inotify import WriteWatch
 QUIET_S = 0.02
 """A dump is written in pieces; one that has not grown for so long has ended."""
 SILENT_S = 0.05
-"""A dump takes under 3 ms; nothing for so long means that the signal was not delivered."""
+"""A dump takes under 3 ms; nothing for so long means that something is in its way."""
 _POLL_S = 0.005
 """Where the kernel cannot tell of writes."""
 _STACKS_BYTES_MAX = 256 * 1024
@@ -33,7 +34,7 @@ class StackDump:
 
     Attributes:
         state: What /proc said before anything was sent; ``None``: the process was gone.
-        was_stopped: It was stopped, or answered only to a SIGCONT.
+        was_stopped: It was stopped.
         why_not: Why there are no stacks (so far), ``None`` once there are.
         next_step_at: When to call :meth:`step` at the latest; ``None``: it is done.
     """
@@ -123,12 +124,23 @@ class StackDump:
         if self._repeated:
             self._plan(now + SILENT_S, now)
         elif now >= self.started_at + SILENT_S:
-            self._repeated = self.was_stopped = True
-            self.process.send(_SIGCONT)
-            self.process.send(self._signum)
+            self._ask_again()
             self._plan(now + SILENT_S, now)
         else:
             self._plan(self.started_at + SILENT_S, now)
+
+    def _ask_again(self) -> None:
+        """Unless the signal is on its way, as on a busy machine: a second one dumps twice."""
+        state = proc.process_state(self.process.pid)
+        is_stopped = state is not None and state.is_stopped
+        is_coming = state is not None and (state.blocks(self._signum) or state.awaits(self._signum))
+        if is_coming and not is_stopped:
+            return
+        self._repeated = True
+        self.was_stopped = self.was_stopped or is_stopped
+        self.process.send(_SIGCONT)
+        if not is_coming:
+            self.process.send(self._signum)
 
     def _is_dumping(self) -> bool:
         # The kernel blocks a signal while its handler runs.
