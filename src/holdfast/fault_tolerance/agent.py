@@ -27,7 +27,8 @@ from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.monitors import Monitors, socket_path
 from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
-from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, write_error_file
+from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
+from holdfast.fault_tolerance.worker_env import Place
 from holdfast.host import child, clock, leftovers, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
@@ -37,6 +38,7 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.multi_node import NodeOfMany
+    from holdfast.fault_tolerance.standbys import Standbys
     from holdfast.host.iteration_file import IterationReader
     from holdfast.wire.frames import Message
 
@@ -103,6 +105,7 @@ class LocalElasticAgent:
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
         self._tie: list[str] = []
+        self._standbys: Standbys | None = None
         self._sweeping = False
         self._sweep_began_at = 0.0
         self._sweep_again_at: float | None = None
@@ -125,6 +128,18 @@ class LocalElasticAgent:
         run_dirs.remove_orphaned_runtime_dirs()
         child.become_subreaper()
         self._tie = child.death_tie()
+        if plan.warm:
+            from holdfast.fault_tolerance.standbys import Standbys  # noqa: PLC0415 - where used
+
+            self._standbys = Standbys(
+                plan.warm,
+                plan.nproc_per_node,
+                self._loop,
+                self._tie,
+                self._job,
+                self._runtime_dir,
+                self._what_a_rank_is,
+            )
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
         try:
             with self._loop as loop:
@@ -132,6 +147,8 @@ class LocalElasticAgent:
                 loop.on_signals(plan.signals_to_handle, self._on_signal)
                 self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
                 try:
+                    if self._standbys and plan.warm and plan.warm.at_start:
+                        self._standbys.cycle_started()
                     self._feed(machine.Begin())
                     if self._others:
                         self._others.begin(loop, self._stop_when_closed)
@@ -141,6 +158,8 @@ class LocalElasticAgent:
                         self._others.close()
                     self._control.close()
                     self._monitors.close()
+                    if self._standbys:
+                        self._standbys.close()
                     self._end_everything()
         finally:
             self._clean_up()
@@ -150,9 +169,10 @@ class LocalElasticAgent:
 
     def _next_deadline(self) -> float | None:
         others = self._others.next_deadline() if self._others else None
+        parked = self._standbys.next_deadline() if self._standbys else None
         own = self._machine.next_deadline()
         again = self._sweep_again_at if self._sweeping else None
-        return min((at for at in (own, others, again) if at is not None), default=None)
+        return min((at for at in (own, others, again, parked) if at is not None), default=None)
 
     def _on_time(self) -> None:
         self._feed(machine.TimePassed())
@@ -161,6 +181,8 @@ class LocalElasticAgent:
         again = self._sweep_again_at
         if self._sweeping and again is not None and clock.monotonic() >= again:
             self._sweep()
+        if self._standbys:
+            self._standbys.on_time()
 
     def _on_signal(self, signum: int) -> None:
         self._feed(machine.SignalArrived(signum))
@@ -186,6 +208,8 @@ class LocalElasticAgent:
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
                 self._feed(machine.WorkerExited(local_rank, reaped.exit_code))
+            elif self._standbys and self._standbys.died(reaped.pid):
+                pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
                 self._feed(machine.MonitorExited(watched))
@@ -206,6 +230,8 @@ class LocalElasticAgent:
                 LOGGER.log(level if isinstance(level, int) else logging.INFO, message.get("text"))
             case "hello":
                 self._feed(machine.RankReportedIn(local_rank))
+                if self._standbys:
+                    self._standbys.rank_reported_in()
             case "overdue":
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
                     ranks.ranks[local_rank].hang = Hang(
@@ -251,6 +277,8 @@ class LocalElasticAgent:
                 for local_rank in local_ranks:
                     self._rank(local_rank).signal(signal.SIGKILL, group=True)
             case machine.Sweep():
+                if self._standbys:
+                    self._standbys.cycle_ending()
                 self._sweeping = True
                 self._sweep_began_at = clock.monotonic()
                 self._sweep()
@@ -259,6 +287,8 @@ class LocalElasticAgent:
             case machine.StartMonitor(local_rank):
                 self._replace_monitor(local_rank)
             case machine.FailureSeen(local_rank, will_restart):
+                if self._standbys:
+                    self._standbys.cycle_ending()
                 self._on_failure_seen(self._rank(local_rank), will_restart=will_restart)
             case machine.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
@@ -333,10 +363,19 @@ class LocalElasticAgent:
                 self._launcher_socket,
                 self._monitor_socket(local_rank),
                 self._pump,
+                self._standbys,
             )
-            self._event("worker_started", local_rank=local_rank, rank=rank.place.rank, pid=rank.pid)
+            self._event(
+                "worker_started",
+                local_rank=local_rank,
+                rank=rank.place.rank,
+                pid=rank.pid,
+                is_warm=rank.is_warm,
+            )
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
+        if self._standbys:
+            self._standbys.cycle_started()
         LOGGER.info(
             "cycle %d: started %d ranks of %s, pids %s; node has joined round %d of the "
             "rendezvous %r as rank %d of %d",
@@ -349,6 +388,16 @@ class LocalElasticAgent:
             node.group_rank,
             node.group_world_size,
         )
+
+    def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
+        """Command, environment and pid of a rank, as far as no cycle has a part in them."""
+        plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
+        nproc = plan.nproc_per_node
+        place = rank.place if rank else Place(local_rank, 0, 0, nproc, nproc, 1, 0, "", 0)
+        monitor_socket = self._monitor_socket(local_rank)
+        env = rank_env(plan, place, self._environ, self._launcher_socket, monitor_socket)
+        is_alive = rank is not None and rank.pid and rank.exit_code is None
+        return plan.command_for(local_rank), env, rank.pid if rank and is_alive else None
 
     def _monitor_socket(self, local_rank: int) -> str | None:
         enabled = self._plan.monitors_enabled
@@ -477,7 +526,8 @@ class LocalElasticAgent:
     # ------------------------------------------------------------ nothing left behind
     def _sweep(self) -> None:
         """End what the ranks left; report when nothing is left."""
-        left = child.descendants(leave=self._monitors.pids())
+        parked = self._standbys.pids() if self._standbys else frozenset()
+        left = child.descendants(leave=self._monitors.pids() | parked)
         now = clock.monotonic()
         self._sweep_again_at = None
         for pid in left:

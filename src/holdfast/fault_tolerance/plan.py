@@ -68,6 +68,23 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True)
+class WarmStandby:
+    """Parked interpreters, from which ranks restart without importing.
+
+    Attributes:
+        preload: Modules to import besides those that are seen in a rank.
+        delay_s: A cycle's age, and the time since its last rank reported in, before it is steady.
+        memory_mib_max: All parked processes of the node together may have so much.
+        at_start: Prepare while waiting for the first cycle, too.
+    """
+
+    preload: tuple[str, ...] = ()
+    delay_s: float = 20.0
+    memory_mib_max: int = 16384
+    at_start: bool = False
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """One node's part of a job.
 
@@ -104,6 +121,7 @@ class LaunchPlan:
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         virtual_local_rank: Each rank sees one GPU only, as device 0.
         monitors_enabled: Ranks are watched.
+        warm: How ranks restart from parked interpreters; ``None``: they don't.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
@@ -140,6 +158,7 @@ class LaunchPlan:
     log_line_prefix_template: str = DEFAULT_PREFIX
     virtual_local_rank: bool = False
     monitors_enabled: bool = True
+    warm: WarmStandby | None = None
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -167,9 +186,12 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     resolved = resolve(args)
     config = resolved.config
     later = _later(args, config, environ)
+    why_cold = _why_cold(args, entry)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
+    if why_cold and ("ft_warm_standby" in getattr(args, "origins", ()) or args.ft_warm_start):
+        warnings.append(f"no warm standby: {why_cold}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
         warnings.append(
             f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
@@ -207,6 +229,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
         ),
         virtual_local_rank=args.virtual_local_rank,
+        warm=None if why_cold else _warm(args),
         meeting=_meeting(args, environ, config, nodes),
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
@@ -243,6 +266,28 @@ def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Ent
     if args.run_path:
         return _Entrypoint("run-path", (python, "-u", "-c", _RUN_PATH, script, *words))
     return _Entrypoint("script", (python, "-u", script, *words))
+
+
+def _why_cold(args: Any, entry: _Entrypoint) -> str | None:
+    """Why no interpreters are parked; None: they are."""
+    if not args.ft_warm_standby and not args.ft_warm_start:
+        return "it is switched off"
+    if entry.kind == "program":
+        return "with --no-python it is not known what the program does"
+    if entry.command[0] != sys.executable:
+        return "PYTHON_EXEC is another interpreter than the launcher's"
+    if args.max_restarts == 0 and not args.ft_warm_start:
+        return "there are no restarts (--max-restarts 0)"
+    return None
+
+
+def _warm(args: Any) -> WarmStandby:
+    return WarmStandby(
+        preload=tuple(filter(None, args.ft_warm_preload)),
+        delay_s=args.ft_warm_standby_delay,
+        memory_mib_max=args.ft_warm_standby_memory_mb,
+        at_start=args.ft_warm_start,
+    )
 
 
 def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from holdfast.core.failure import Hang, RankEnd, explain, was_asked
 from holdfast.fault_tolerance.plan import LaunchPlan
@@ -22,6 +23,9 @@ from holdfast.fault_tolerance.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 from holdfast.host.port import ReservedPort
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.standbys import Standbys
 
 STDOUT, STDERR = 1, 2
 """Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
@@ -39,6 +43,7 @@ class Rank:
     place: Place
     folder: Path
     pid: int = 0
+    is_warm: bool = False
     streams: dict[int, Stream] = field(default_factory=dict)
     oom_before: dict[str, int] = field(default_factory=dict)
     hang: Hang | None = None
@@ -161,34 +166,46 @@ class Ranks:
         launcher_socket: str,
         monitor_socket: str | None,
         pump: OutputPump,
+        standbys: Standbys | None = None,
     ) -> Rank:
-        """Start one rank; ``tie``: see :func:`.child.death_tie`.
+        """Start one rank, from its parked process if it has one.
+
+        Args:
+            local_rank: Which one.
+            tie: See :func:`.child.death_tie`.
+            base_env: The launcher's environment.
+            launcher_socket: Path of the socket for control requests.
+            monitor_socket: Path of the socket of its monitor; None: it has none.
+            pump: Takes its output where something has to be done with it.
+            standbys: The parked processes of this node.
 
         Raises:
             OSError: A file or pipe for its output, or its process, cannot be made.
         """
         rank = self.ranks[local_rank]
         plan = self._plan
-        env = worker_env(
-            base_env,
+        command = plan.command_for(local_rank)
+        env = rank_env(
+            plan,
             rank.place,
-            role=plan.role,
-            run_id=plan.run_id,
-            max_restarts=plan.max_restarts,
+            base_env,
+            launcher_socket,
+            monitor_socket,
             error_file=str(rank.error_file),
-            launcher_socket=launcher_socket,
-            monitor_socket=monitor_socket,
             marker=self.marker(local_rank),
-            virtual_local_rank=plan.virtual_local_rank,
         )
         rank.oom_before = oom.oom_kills()
         with contextlib.ExitStack() as stack:
-            descriptors = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
-            rank.pid = child.spawn_rank(
+            outputs = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
+            parked = standbys and standbys.take(
+                local_rank, command, env, outputs[STDOUT], outputs[STDERR]
+            )
+            rank.is_warm = bool(parked)
+            rank.pid = parked or child.spawn_rank(
                 tie,
-                plan.command_for(local_rank),
+                command,
                 env,
-                {number: ours for number, ours in descriptors.items() if ours != number},
+                {number: ours for number, ours in outputs.items() if ours != number},
             )
         for stream in rank.streams.values():
             pump.add(stream)
@@ -270,6 +287,35 @@ class Ranks:
         return template.safe_substitute(
             role_name=self._plan.role, rank=place.rank, local_rank=place.local_rank
         ).encode()
+
+
+def rank_env(
+    plan: LaunchPlan,
+    place: Place,
+    base_env: Mapping[str, str],
+    launcher_socket: str,
+    monitor_socket: str | None,
+    *,
+    error_file: str = "",
+    marker: str = "",
+) -> dict[str, str]:
+    """The whole environment of one rank; without keywords, as far as the cycle has no part in it.
+
+    Raises:
+        ConfigError: See :func:`.worker_env`.
+    """
+    return worker_env(
+        base_env,
+        place,
+        role=plan.role,
+        run_id=plan.run_id,
+        max_restarts=plan.max_restarts,
+        error_file=error_file,
+        launcher_socket=launcher_socket,
+        monitor_socket=monitor_socket,
+        marker=marker,
+        virtual_local_rank=plan.virtual_local_rank,
+    )
 
 
 def read_error_file(path: Path) -> tuple[str | None, str | None]:

@@ -12,6 +12,24 @@ from holdfast.fault_tolerance.data import (
 )
 from holdfast.host.proc import MARKER
 
+PER_CYCLE = frozenset(
+    {
+        "RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "GROUP_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_ERROR_FILE",
+        "NVRX_CYCLE",
+        MARKER,
+    }
+)
+"""Variables that may differ between two cycles of one local rank; all others are the job's."""
+
 
 @dataclass(frozen=True)
 class Place:

@@ -40,6 +40,12 @@ def start_ticks(pid: int) -> int | None:
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
 
 
+def mapped_files(pid: int) -> list[str]:
+    """Files in the memory of ``pid``, each as often as it is mapped; none if it can't be read."""
+    lines = (_read(f"/proc/{pid}/maps") or b"").decode(errors="replace").splitlines()
+    return [fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6]
+
+
 def pid_namespace() -> int:
     """Inode of our pid namespace: pids mean something only within one."""
     return os.stat("/proc/self/ns/pid").st_ino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.fault_tolerance.command_line.forms import Shaped, read_uds
+from holdfast.fault_tolerance.command_line.forms import CommaList, Shaped, read_uds
 from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.fault_tolerance.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
@@ -89,6 +89,50 @@ FT_OPTIONS = [
         "Wait before the second of two failures in a row is restarted; doubles with each up to "
         "300 s, and starts anew after a cycle that lived for so long",
         "most failures are not helped by waiting",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-warm-standby",
+        Flag(),
+        False,
+        "Keep an interpreter per rank parked that has imported what the rank imports, and restart "
+        "from it",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-warm-start",
+        Flag(),
+        False,
+        "Prepare such interpreters already while this node waits for others, with torch",
+        "a node that does not wait would only be slower",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-warm-preload",
+        CommaList(),
+        [],
+        "Modules that they import besides the packages with extension modules seen in a rank",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-warm-standby-delay",
+        Number("seconds", least=0),
+        20.0,
+        "How long training must have gone on undisturbed before they are prepared",
+        "their imports take time from the ranks",
+        later=False,
+    ),
+    _ours(
+        "Restarting",
+        "--ft-warm-standby-memory-mb",
+        Number("MiB", least=0, whole=True),
+        16384,
+        "Memory that all of them on a node may have together; beyond it no more are prepared",
+        "8 with a CUDA build of torch have about half of it",
         later=False,
     ),
     *_fields(

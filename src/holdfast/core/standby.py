@@ -1,0 +1,363 @@
+"""Decide about parked interpreters: when to prepare one, and whether a rank may start from it.
+
+Pure. Times are seconds on the caller's monotonic clock.
+
+             steady; one at a time        ready
+    NONE -------------------> PREPARING -------> READY ----> a rank's process (wanted, all the same)
+     ^                            |                |
+     +----------------------------+----------------+  died, hung, unfit, too large, or a cycle ended
+
+A cycle is *steady* when ``delay_s`` have passed since it began and since its last rank reported to
+its monitor. Before that, and while ranks are being stopped, nothing is prepared: imports would take
+time from what everybody waits for. A rank is started plainly whenever its process is not READY; no
+restart waits for one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.never import assert_never
+
+PREPARE_LIMIT_S = 300.0
+"""Preparing may take this long; imports from a slow network file system take minutes."""
+FAILURES_MAX = 3
+"""Processes that die or hang while parked, until no more are prepared."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a process is from its start on, and cannot change later.
+
+    Attributes:
+        command: Program and arguments.
+        env: Environment, without the variables that each cycle sets anew.
+        inherited: What it has from the launcher: limits, umask, working directory ... By name.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    inherited: Mapping[str, object]
+
+
+def why_cold(prepared: Shape, wanted: Shape) -> str | None:
+    """What tells a prepared process from the rank that is wanted; None: nothing does."""
+    if list(prepared.command) != list(wanted.command):
+        return "the command changed"
+    for name in sorted({*prepared.env, *wanted.env}):
+        if prepared.env.get(name) != wanted.env.get(name):
+            return f"{name} changed in the environment"
+    for name in sorted({*prepared.inherited, *wanted.inherited}):
+        if prepared.inherited.get(name) != wanted.inherited.get(name):
+            return f"the launcher's {name} changed"
+    return None
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class CycleStarted:
+    """All ranks of a cycle have been started, or the node waits for a cycle to take part in."""
+
+
+@dataclass(frozen=True)
+class RankReportedIn:
+    """A rank has connected to its monitor: it is past its first lines."""
+
+
+@dataclass(frozen=True)
+class CycleEnding:
+    """Ranks are being stopped, or have ended."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that was to be prepared has been started, and will have this shape."""
+
+    local_rank: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """There is nothing to import ahead for this rank in this cycle."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A process has imported what it should and waits."""
+
+    local_rank: int
+    memory_kib: int
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A process cannot be made to equal a plain start; it has left."""
+
+    local_rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """A process is gone although nobody asked it to leave, or could not be started."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rank is about to start; answered by :class:`GoOn`, or by nothing: a plain start."""
+
+    local_rank: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class StartedOver:
+    """A process that went on found that it differed from a plain start, and became one."""
+
+    local_rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Nothing happened but time."""
+
+
+Event = (
+    CycleStarted
+    | RankReportedIn
+    | CycleEnding
+    | Started
+    | Nothing
+    | Ready
+    | Unfit
+    | Died
+    | Wanted
+    | StartedOver
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class Prepare:
+    """Start a process and have it import; report Started, or Nothing, or Died.
+
+    Attributes:
+        least: Import no more than torch: with more, a process turned out unfit.
+    """
+
+    local_rank: int
+    least: bool = False
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """Have the process become the rank."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Discard:
+    """End the process, without waiting for its end."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person should read."""
+
+    level: str
+    text: str
+
+
+Effect = Prepare | GoOn | Discard | Note
+
+
+class State(enum.Enum):
+    """Of the parked process of one local rank."""
+
+    NONE = "none"
+    PREPARING = "preparing"
+    READY = "ready"
+    SKIPPED = "skipped"
+    """There is nothing to prepare in this cycle."""
+
+
+@dataclass
+class Standby:
+    """The parked processes of one node.
+
+    Attributes:
+        nproc: Ranks of this node.
+        delay_s: Until a cycle counts as steady.
+        memory_kib_max: All parked processes together may have so much.
+        given_up: Why nothing more is prepared; None: it is.
+    """
+
+    nproc: int
+    delay_s: float
+    memory_kib_max: int
+    given_up: str | None = None
+    _states: dict[int, State] = field(default_factory=dict)
+    _shapes: dict[int, Shape] = field(default_factory=dict)
+    _memory_kib: dict[int, int] = field(default_factory=dict)
+    _steady_at: float | None = None
+    _ready_by: float | None = None
+    _failures: int = 0
+    _least: bool = False
+
+    def next_deadline(self) -> float | None:
+        """When to send :class:`TimePassed`; None: not before the next event."""
+        if self._ready_by is not None:
+            return self._ready_by
+        return self._steady_at if self._next() is not None else None
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        effects: list[Effect] = []
+        match event:
+            case CycleStarted():
+                self._steady_at = now + self.delay_s
+                for local_rank, state in self._states.items():
+                    if state is State.SKIPPED:
+                        self._states[local_rank] = State.NONE
+            case RankReportedIn():
+                if self._steady_at is not None:
+                    self._steady_at = max(self._steady_at, now + self.delay_s)
+            case CycleEnding():
+                self._steady_at = None
+                if (unfinished := self._preparing()) is not None:
+                    self._drop(unfinished, effects)
+            case Started(local_rank, shape):
+                self._shapes[local_rank] = shape
+            case Nothing(local_rank):
+                self._settle(local_rank, State.SKIPPED)
+                self._on_time(now, effects)
+            case Ready(local_rank, memory_kib):
+                self._on_ready(local_rank, memory_kib, effects)
+                self._on_time(now, effects)
+            case Unfit(local_rank, reason):
+                self._on_unfit(local_rank, reason, effects)
+            case Died(local_rank):
+                self._on_failure(local_rank, "ended unexpectedly", effects)
+            case Wanted(local_rank, shape):
+                self._on_wanted(local_rank, shape, effects)
+            case StartedOver(local_rank, reason):
+                self._give_up(f"the script {reason}", effects)
+            case TimePassed():
+                self._on_time(now, effects)
+            case _:
+                assert_never(event)
+        return effects
+
+    # ------------------------------------------------------------ inside
+    def _state(self, local_rank: int) -> State:
+        return self._states.get(local_rank, State.NONE)
+
+    def _preparing(self) -> int | None:
+        return next((k for k, s in self._states.items() if s is State.PREPARING), None)
+
+    def _next(self) -> int | None:
+        """Whose turn it is, once the cycle is steady."""
+        if self.given_up is not None or self._preparing() is not None:
+            return None
+        return next((k for k in range(self.nproc) if self._state(k) is State.NONE), None)
+
+    def _settle(self, local_rank: int, state: State) -> None:
+        if self._preparing() == local_rank:
+            self._ready_by = None
+        self._states[local_rank] = state
+        if state is not State.READY:
+            self._memory_kib.pop(local_rank, None)
+
+    def _drop(self, local_rank: int, effects: list[Effect]) -> None:
+        self._settle(local_rank, State.NONE)
+        effects.append(Discard(local_rank))
+
+    def _give_up(self, reason: str, effects: list[Effect]) -> None:
+        if self.given_up is not None:
+            return
+        self.given_up = reason
+        effects.append(Note("info", f"no more warm standby, ranks start plainly: {reason}"))
+
+    def _on_ready(self, local_rank: int, memory_kib: int, effects: list[Effect]) -> None:
+        if self._state(local_rank) is not State.PREPARING:
+            return
+        self._settle(local_rank, State.READY)
+        self._memory_kib[local_rank] = memory_kib
+        total = sum(self._memory_kib.values())
+        if total > self.memory_kib_max:
+            self._drop(local_rank, effects)
+            self._give_up(
+                f"{len(self._memory_kib) + 1} parked processes take {total >> 10} MiB, the limit "
+                f"is {self.memory_kib_max >> 10} MiB (--ft-warm-standby-memory-mb)",
+                effects,
+            )
+        elif self._next() is None:
+            effects.append(
+                Note(
+                    "info",
+                    f"warm standby: {len(self._memory_kib)} of {self.nproc} ranks can restart "
+                    f"without importing; their parked processes take {total >> 10} MiB",
+                )
+            )
+
+    def _on_unfit(self, local_rank: int, reason: str, effects: list[Effect]) -> None:
+        if self._state(local_rank) is not State.PREPARING:
+            return
+        self._settle(local_rank, State.NONE)
+        if self._least:
+            self._give_up(reason, effects)
+        else:
+            self._least = True
+            effects.append(Note("info", f"warm standby imports no more than torch: {reason}"))
+
+    def _on_failure(self, local_rank: int, how: str, effects: list[Effect]) -> None:
+        if self._state(local_rank) not in (State.PREPARING, State.READY):
+            return
+        self._settle(local_rank, State.NONE)
+        self._failures += 1
+        if self._failures == 1:
+            text = f"the parked process of local rank {local_rank} {how}; trying again"
+            effects.append(Note("warning", text))
+        elif self._failures >= FAILURES_MAX:
+            self._give_up(f"{self._failures} parked processes ended or hung", effects)
+
+    def _on_wanted(self, local_rank: int, shape: Shape, effects: list[Effect]) -> None:
+        state = self._state(local_rank)
+        if state is State.PREPARING:
+            self._drop(local_rank, effects)
+        if state is not State.READY:
+            return
+        reason = why_cold(self._shapes[local_rank], shape)
+        if reason is None:
+            self._settle(local_rank, State.NONE)
+            effects.append(GoOn(local_rank))
+        else:
+            self._drop(local_rank, effects)
+            effects.append(Note("info", f"local rank {local_rank} starts plainly: {reason}"))
+
+    def _on_time(self, now: float, effects: list[Effect]) -> None:
+        if self._ready_by is not None and now >= self._ready_by:
+            local_rank = self._preparing()
+            assert local_rank is not None
+            how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
+            self._on_failure(local_rank, how, effects)
+            effects.append(Discard(local_rank))
+        if self._steady_at is None or now < self._steady_at:
+            return
+        following = self._next()
+        if following is not None:
+            self._states[following] = State.PREPARING
+            self._ready_by = now + PREPARE_LIMIT_S
+            effects.append(Prepare(following, self._least))

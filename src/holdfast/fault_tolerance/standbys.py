@@ -1,0 +1,227 @@
+"""The parked interpreters of a node at work: feeds :mod:`holdfast.core.standby`.
+
+Decides nothing, and waits for nothing: a rank whose process is not ready is started plainly.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core import standby as machine
+from holdfast.core.libraries import TORCH, imported_libraries
+from holdfast.core.never import assert_never
+from holdfast.fault_tolerance.worker_env import PER_CYCLE
+from holdfast.host import child, clock, proc
+from holdfast.host.channel import Channel
+from holdfast.host.inherited import inherited
+from holdfast.host.loop import Loop
+from holdfast.host.standby_process import StandbyProcess, park
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.plan import WarmStandby
+
+LOGGER = logging.getLogger("holdfast")
+_SIGKILL = 9
+_HARMLESS = (*sorted(PER_CYCLE), "NCCL_", "GLOO_", "HF_", "TOKENIZERS_", "WANDB_")
+"""Variables that torch and numpy do not read while they are imported."""
+
+
+@dataclass
+class _Parked:
+    process: StandbyProcess
+    peer: Channel
+
+
+class Standbys:
+    """One parked interpreter for each local rank, or fewer. Main thread only.
+
+    Args:
+        plan: What the command line says.
+        loop: Where their messages arrive.
+        tie: See :func:`.child.death_tie`.
+        job: Marks their environment.
+        folder: For what they leave word in; private.
+        like: Command, environment and pid of a rank as it would be started now; no pid where none
+            runs.
+    """
+
+    def __init__(
+        self,
+        plan: WarmStandby,
+        nproc: int,
+        loop: Loop,
+        tie: Sequence[str],
+        job: str,
+        folder: str,
+        like: Callable[[int], tuple[list[str], dict[str, str], int | None]],
+    ) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._tie = tie
+        self._job = job
+        self._folder = folder
+        self._like = like
+        self._machine = machine.Standby(nproc, plan.delay_s, plan.memory_mib_max << 10)
+        self._parked: dict[int, _Parked] = {}
+        self._dying: set[int] = set()
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` is due."""
+        return self._machine.next_deadline()
+
+    def on_time(self) -> None:
+        """Time has passed."""
+        self._read_notes()
+        self._feed(machine.TimePassed())
+
+    def cycle_started(self) -> None:
+        """All ranks of a cycle were started, or the node waits for one."""
+        self._feed(machine.CycleStarted())
+
+    def rank_reported_in(self) -> None:
+        """A rank is past its first lines."""
+        self._feed(machine.RankReportedIn())
+
+    def cycle_ending(self) -> None:
+        """Ranks are being stopped, or have ended."""
+        self._read_notes()
+        self._feed(machine.CycleEnding())
+
+    def take(
+        self, local_rank: int, command: Sequence[str], env: Mapping[str, str], out: int, err: int
+    ) -> int | None:
+        """Have the parked process of a rank become it; its pid, or None: start it plainly."""
+        if local_rank not in self._parked:
+            return None
+        shape = _shape(command, env)
+        for effect in self._machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
+            if isinstance(effect, machine.GoOn):
+                return self._go_on(local_rank, env, out, err)
+            self._do(effect)
+        return None
+
+    def pids(self) -> frozenset[int]:
+        """Parked processes, and those that were told to end and have not yet."""
+        return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
+
+    def died(self, pid: int) -> bool:
+        """Note that a process was reaped; whether it was parked."""
+        if pid in self._dying:
+            self._dying.discard(pid)
+            return True
+        for local_rank, parked in self._parked.items():
+            if parked.process.pid == pid:
+                self._receive(local_rank, parked.peer)  # its last words may say why
+                self._forget(local_rank)
+                self._feed(machine.Died(local_rank))
+                return True
+        return False
+
+    def close(self) -> None:
+        """End them all."""
+        for local_rank in list(self._parked):
+            self._discard(local_rank)
+
+    # ------------------------------------------------------------ inside
+    def _feed(self, event: machine.Event) -> None:
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._do(effect)
+
+    def _read_notes(self) -> None:
+        for local_rank in range(self._machine.nproc):
+            if reason := _taken(self._note(local_rank)):
+                self._feed(machine.StartedOver(local_rank, reason))
+
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.Prepare(local_rank, least):
+                self._prepare(local_rank, least=least)
+            case machine.Discard(local_rank):
+                self._discard(local_rank)
+            case machine.Note(level, text):
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case machine.GoOn():
+                raise AssertionError("only a rank that is wanted goes on")
+            case _:
+                assert_never(effect)
+
+    def _prepare(self, local_rank: int, *, least: bool) -> None:
+        command, env, pid = self._like(local_rank)
+        found = [TORCH] if pid is None else imported_libraries(proc.mapped_files(pid))
+        names = [TORCH] if least and TORCH in found else found
+        if not least:
+            names += [name for name in self._plan.preload if name not in names]
+        if not names:
+            self._feed(machine.Nothing(local_rank))
+            return
+        shape = _shape(command, env)
+        try:
+            process = park(
+                self._tie,
+                command,
+                {**shape.env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
+                preload=names,
+                per_cycle=sorted(PER_CYCLE),
+                harmless=_HARMLESS,
+                note=self._note(local_rank),
+            )
+        except OSError as error:
+            LOGGER.warning("cannot start a process for warm standby: %s", error)
+            self._feed(machine.Died(local_rank))
+            return
+        peer = Channel(process.control, self._loop.epoll)
+        self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
+        self._parked[local_rank] = _Parked(process, peer)
+        self._feed(machine.Started(local_rank, shape))
+
+    def _receive(self, local_rank: int, peer: Channel) -> None:
+        for message in peer.receive():
+            match message.get("op"):
+                case "ready":
+                    self._feed(machine.Ready(local_rank, int(message["memory_kib"])))
+                case "unfit":
+                    self._discard(local_rank)
+                    self._feed(machine.Unfit(local_rank, str(message["reason"])))
+        if peer.gone and peer.fileno() >= 0:
+            self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _go_on(self, local_rank: int, env: Mapping[str, str], out: int, err: int) -> int | None:
+        parked = self._parked[local_rank]
+        if not parked.process.go_on(env, out, err):
+            LOGGER.info("local rank %d starts plainly: its parked process is gone", local_rank)
+            self._discard(local_rank)
+            return None
+        self._forget(local_rank)
+        return parked.process.pid
+
+    def _discard(self, local_rank: int) -> None:
+        if parked := self._parked.get(local_rank):
+            self._forget(local_rank)
+            self._dying.add(parked.process.pid)
+            child.send_signal(parked.process.pid, _SIGKILL)
+
+    def _forget(self, local_rank: int) -> None:
+        self._loop.hang_up(self._parked.pop(local_rank).peer)
+
+    def _note(self, local_rank: int) -> str:
+        return os.path.join(self._folder, f"started_over_{local_rank}")  # noqa: PTH118
+
+
+def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
+    lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
+    return machine.Shape(list(command), lasting, inherited())
+
+
+def _taken(path: str) -> str:
+    """What a file says, which is removed; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            text = file.read()
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        return ""
+    return text

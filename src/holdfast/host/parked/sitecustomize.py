@@ -1,0 +1,527 @@
+"""A plain start of a rank, paused where the interpreter is ready and the script has not begun.
+
+Python imports ``sitecustomize`` at the end of its own start. With this folder first on PYTHONPATH
+it finds us: we undo that, import torch and other libraries, say so, and wait. Once told to go on we
+take the rank's environment and output, and return. What follows is the interpreter's own doing, as
+in a plain start: ``__main__``, ``sys.path[0]``, ``-m``, ``-c``, tracebacks and exit codes need no
+imitation.
+
+What has been imported is put aside until the script imports any of it: only then is it known that
+the script has not prepared for the import (set OMP_NUM_THREADS, moved ``sys.path``, hooked it).
+
+The rule is: the same as a plain start, or a plain start. Where it is not certain, the process
+``exec``s its own command, and so becomes the plain start: same pid, same descriptors. Before it is
+told to go on it says why it is unfit, and leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+ORDERS = "HOLDFAST_PARKED"
+"""Environment variable with our orders, a JSON object; see ``standby_process.py``."""
+CONTROL_FD = 3
+_STREAMS = (1, 2)
+_PARKED_NAME = "holdfast-parked"  # 15 characters, as many as the kernel keeps
+_FIRST_VICTIM = 300
+"""Added to the OOM score of a parked process: it is the cheapest to lose."""
+_LOSES_NOTHING_AT = 0
+
+
+class Unfit(Exception):  # noqa: N818 - never leaves this module
+    """This process might differ from a plain start; the text says how."""
+
+
+# ------------------------------------------------------------------ prepare
+class _Watched(os._Environ[str]):  # noqa: SLF001 - nothing else is what os.environ is
+    """``os.environ`` that knows who was asked for."""
+
+    read: set[str]
+
+    def __getitem__(self, key: Any) -> Any:
+        _Watched.read.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        _Watched.read.add(str(key))
+        return super().__contains__(key)
+
+
+def _preload(names: Sequence[str], per_cycle: Sequence[str]) -> tuple[set[str], dict[str, str]]:
+    """Import ``names``; the variables that were read on the way, and those that were set."""
+    from importlib import import_module  # noqa: PLC0415 - nothing is imported without orders
+
+    environ = dict(os.environ)
+    plain = type(os.environ)
+    read: set[str] = set()
+    _Watched.read = read
+    os.environ.__class__ = _Watched
+    try:
+        for name in names:
+            before = _interpreter()
+            try:
+                import_module(name)
+            except Exception as error:  # noqa: BLE001 - a library may raise anything
+                raise Unfit(f"{name} cannot be imported: {error}") from None
+            after = _interpreter()
+            for what, was in before.items():
+                if after[what] != was:
+                    raise Unfit(f"importing {name} changes {what}")
+            if both := sorted(read & set(per_cycle)):
+                raise Unfit(f"{name} reads {both[0]} while it is imported")
+    finally:
+        os.environ.__class__ = plain
+    now = dict(os.environ)
+    if set(environ) - set(now):
+        raise Unfit("an import removes variables from the environment")
+    return read, {key: value for key, value in now.items() if environ.get(key) != value}
+
+
+def _interpreter() -> dict[str, object]:
+    """What an import must leave as it is, so that doing it early makes no difference."""
+    import builtins  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    status = _status()
+    return {
+        "sys.path": list(sys.path),
+        "sys.meta_path": list(sys.meta_path),
+        "sys.path_hooks": list(sys.path_hooks),
+        "sys.excepthook": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "builtins": (len(vars(builtins)), builtins.__import__, builtins.open, builtins.print),
+        "the flags for loading libraries": sys.getdlopenflags(),
+        "the number of threads": (status["Threads"], threading.active_count()),
+        "signal handlers": (status["SigBlk"], status["SigIgn"], status["SigCgt"]),
+        "open files": _descriptors(),
+        "stdout or stderr (it writes)": [os.fstat(number).st_size for number in _STREAMS],
+        "children": _children(),
+        "umask": status.get("Umask"),
+        "working directory": os.getcwd(),
+    }
+
+
+def _status() -> dict[str, str]:
+    with open("/proc/self/status") as file:
+        return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for number in sorted(os.listdir("/proc/self/fd")):
+        try:
+            found.append(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+        except OSError:  # the one that lists
+            continue
+    return found
+
+
+def _children() -> str:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return file.read()
+
+
+def _refuse_strange_places(modules: Mapping[str, ModuleType], not_after_ns: int) -> dict[str, Any]:
+    """Files of the modules, with what tells a changed one; only installed ones will do."""
+    standard = os.path.dirname(os.__file__)
+    specs = [getattr(module, "__spec__", None) for module in modules.values()]
+    paths = [spec.origin for spec in specs if spec is not None and spec.has_location]
+    with open("/proc/self/maps") as file:
+        mapped = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if "-packages/" in line}
+    found = {}
+    for path in {*paths, *mapped}:
+        if "/site-packages/" not in path and "/dist-packages/" not in path:
+            if not path.startswith(standard):
+                raise Unfit(f"{path} is not an installed library")
+            continue  # the standard library is loaded by the interpreter's start already
+        try:
+            found[path] = stamp = _stamp(path)
+        except OSError as error:
+            raise Unfit(f"{path}: {error.strerror}") from None
+        if stamp[0] >= not_after_ns:
+            raise Unfit(f"{path} changed while it was imported")
+    return found
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _memory_kib() -> int:
+    """What this process costs the node: memory shared with others counted in part."""
+    try:
+        with open("/proc/self/smaps_rollup") as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return int(_status()["VmRSS"].split()[0])
+
+
+# ------------------------------------------------------------------ go on
+def _become_plain(environ: Mapping[str, str], note: str, why: str) -> NoReturn:
+    """Start over as the command that this process was started with.
+
+    Leaves word for the launcher in the file ``note``, because it may happen again.
+    """
+    import signal  # noqa: PLC0415
+
+    try:
+        with open(note, "w") as file:
+            file.write(why)
+    except OSError:
+        pass
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
+        signal.signal(signum, signal.SIG_DFL)
+    os.execvpe(sys.orig_argv[0], sys.orig_argv, dict(environ))  # noqa: S606
+
+
+def _refresh_streams() -> None:
+    """Have the streams that exist already ask what their new places can do.
+
+    The stream objects stay, because log handlers hold them.
+    """
+    import io  # noqa: PLC0415
+
+    streams: tuple[Any, Any] = sys.stdout, sys.stderr
+    for number, stream in zip(_STREAMS, streams, strict=True):
+        raw: Any = io.FileIO(number, "wb", closefd=False)
+        raw.name = stream.buffer.name
+        stream.__init__(
+            raw,
+            encoding=stream.encoding,
+            errors=stream.errors,
+            newline="\n",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+
+def _refuse_other_streams() -> None:
+    import io  # noqa: PLC0415
+
+    for stream in (sys.stdout, sys.stderr):
+        if type(stream) is not io.TextIOWrapper or type(stream.buffer) is not io.FileIO:
+            raise Unfit("stdout or stderr are buffered")
+
+
+def _refuse_early_words() -> None:
+    if any(os.fstat(number).st_size for number in _STREAMS):
+        raise Unfit("something is written while Python starts")
+
+
+def _oom_score(new: int | None = None) -> int:
+    """The score as it was. Raising it is always allowed, going back unless somebody forbade it."""
+    path = "/proc/self/oom_score_adj"
+    with open(path) as file:
+        before = int(file.read())
+    if new is not None:
+        with open(path, "w") as file:
+            file.write(str(min(1000, new)))
+    return before
+
+
+def _command_name(name: str | None = None) -> str:
+    path = "/proc/self/comm"
+    with open(path) as file:
+        before = file.read().rstrip("\n")
+    if name is not None:
+        with open(path, "w") as file:
+            file.write(name)
+    return before
+
+
+def _shadowed(names: set[str]) -> bool:
+    """The folders that the script's imports search first hold something of these names."""
+    first = sys.argv[0]
+    if first in ("-m", "-c"):
+        folders = [os.getcwd()]
+    else:
+        folders = [os.path.dirname(os.path.realpath(first)), os.path.realpath(first)]
+    standard = os.path.dirname(os.__file__)
+    for folder in sys.path:
+        if folder == standard:
+            break
+        folders.append(folder)
+    for folder in folders:
+        try:
+            entries = os.listdir(folder)
+        except OSError:
+            continue
+        if not names.isdisjoint(entry.partition(".")[0] for entry in entries):
+            return True
+    return False
+
+
+class _Aside:
+    """Libraries that were imported, out of sight until one of them is.
+
+    A finder for ``sys.meta_path``, which leaves it when it has done its work.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        read: set[str],
+        written: Mapping[str, str],
+        harmless: Sequence[str],
+        note: str,
+    ) -> None:
+        import importlib.machinery  # noqa: PLC0415
+        import logging  # noqa: PLC0415
+        import warnings  # noqa: PLC0415
+
+        self._modules = {name: sys.modules.pop(name) for name in names}
+        self._tops = {name.partition(".")[0] for name in names}
+        self._read = read
+        self._written = written
+        self._harmless = tuple(harmless)
+        self._note = note
+        self._find = importlib.machinery.PathFinder.find_spec
+        self._loggers = {
+            name: logger.disabled
+            for name, logger in logging.root.manager.loggerDict.items()
+            if isinstance(logger, logging.Logger)
+        }
+        self._logging = logging
+        self._warnings = warnings
+        self._environ: dict[str, str] = {}
+        self._surroundings: tuple[object, ...] = ()
+
+    def hide(self, filters: Sequence[Any]) -> None:
+        """From now on what is imported is found here; ``filters``: of warnings, before imports."""
+        self._filters = [each for each in self._warnings.filters if each not in filters]
+        self._warnings.filters[:] = filters  # type: ignore[index]
+        self._environ = dict(os.environ)
+        sys.meta_path.insert(0, self)
+        self._surroundings = self._look_around()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: object = None
+    ) -> ModuleSpec | None:
+        """What a plain import would find, with a loader that takes it from here."""
+        if path is not None or name not in self._tops or name in sys.modules:
+            return None
+        spec = self._find(name)
+        if spec is not None:
+            spec.loader = _Kept(spec.loader, self)  # type: ignore[assignment]
+        return spec
+
+    def give(self, name: str) -> ModuleType:
+        """One of them is imported: all are put back, if the script has not prepared for it."""
+        if self in sys.meta_path:
+            if why := self._doubt():
+                _become_plain(self._environ, self._note, why)
+            sys.meta_path.remove(self)
+            sys.modules.update({key: kept for key, kept in self._modules.items() if key != name})
+            self._warnings.filters[:0] = self._filters  # type: ignore[index]
+            for logger, was_disabled in self._loggers.items():
+                found = self._logging.root.manager.loggerDict[logger]
+                found.disabled = was_disabled  # type: ignore[union-attr]
+            os.environ.update(self._written)
+        return self._modules[name]
+
+    def _look_around(self) -> tuple[object, ...]:
+        import builtins  # noqa: PLC0415
+
+        return (
+            list(sys.meta_path),
+            list(sys.path_hooks),
+            sys.getdlopenflags(),
+            builtins.__import__,
+            builtins.open,
+            self._logging.getLoggerClass(),
+            self._logging.root.manager,
+        )
+
+    def _doubt(self) -> str | None:
+        """What the script did before its first import of a library that the import may depend on.
+
+        What it does after that import makes no difference, as in a plain start.
+        """
+        now = dict(os.environ)
+        for key in sorted({*now, *self._environ}):
+            is_harmless = key.startswith(self._harmless) and key not in self._read
+            if now.get(key) != self._environ.get(key) and not is_harmless:
+                return f"changes {key} before it imports"
+        if self._look_around() != self._surroundings:
+            return "changes how modules are imported before it imports"
+        for name in self._tops:
+            spec, kept = self._find(name), self._modules.get(name)
+            was = kept.__spec__ if kept else None
+            if was is not None and (spec is None or spec.origin != was.origin):
+                return f"has another {name} on its path"
+        return None
+
+
+class _Kept:
+    """Loads a module that has been loaded; in all else the loader that a plain start has."""
+
+    def __init__(self, loader: object, aside: _Aside) -> None:
+        self._loader = loader
+        self._aside = aside
+        self._spec: ModuleSpec | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself."""
+        module = self._aside.give(spec.name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run; only its spec was replaced by the import."""
+        module.__spec__ = self._spec
+
+
+# ------------------------------------------------------------------ one life
+def _send(control: Any, message: Mapping[str, object]) -> None:
+    import json  # noqa: PLC0415
+
+    body = json.dumps(message).encode()
+    control.sendall(len(body).to_bytes(4, "big") + body)  # a frame, see wire/frames.py
+
+
+def _receive(control: Any) -> tuple[dict[str, str], list[int]]:
+    """Environment and output; leaves if the launcher has."""
+    import array  # noqa: PLC0415
+    import json  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+
+    descriptors = array.array("i")
+    room = socket.CMSG_SPACE(3 * descriptors.itemsize)
+    data, attached, _, _ = control.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+    for _, _, raw in attached:
+        descriptors.frombytes(raw)
+    if not data or len(descriptors) != 3:
+        os._exit(_LOSES_NOTHING_AT)
+    *outputs, orders = descriptors
+    with open(orders, "rb") as file:
+        file.seek(0)
+        environ: dict[str, str] = json.load(file)
+    return environ, outputs
+
+
+def _undo_the_way_in(orders: Mapping[str, Any]) -> ModuleType | None:
+    """As if this folder had never been on the path; the sitecustomize that a plain start has."""
+    here = os.path.dirname(__file__)
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    sys.path_importer_cache.pop(here, None)
+    os.environ.pop("PYTHONPATH", None)
+    if orders["pythonpath"] is not None:
+        os.environ["PYTHONPATH"] = orders["pythonpath"]
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # type: ignore[import-not-found] # noqa: PLC0415
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        return None
+    return sitecustomize  # type: ignore[no-any-return, unused-ignore]
+
+
+def _refuse_user_customisation() -> None:
+    import site  # noqa: PLC0415
+    from importlib.machinery import PathFinder  # noqa: PLC0415
+
+    if site.ENABLE_USER_SITE and PathFinder.find_spec("usercustomize") is not None:
+        raise Unfit("there is a usercustomize module, which a plain start runs before any import")
+
+
+def _live(orders: Mapping[str, Any]) -> ModuleType | None:
+    """Park, go on, and return what ``import sitecustomize`` is to give."""
+    import socket  # noqa: PLC0415
+    import time  # noqa: PLC0415
+    import warnings  # noqa: PLC0415
+
+    began_ns = time.time_ns()
+    note: str = orders["note"]
+    plain_name = _command_name(_PARKED_NAME)
+    control = socket.socket(fileno=CONTROL_FD)
+    os.set_inheritable(CONTROL_FD, False)
+    try:
+        oom_score = _oom_score()
+        for score in (oom_score + _FIRST_VICTIM, oom_score, oom_score + _FIRST_VICTIM):
+            _oom_score(score)  # it must be possible to go back
+        _refuse_other_streams()
+        real = _undo_the_way_in(orders)
+        _refuse_user_customisation()
+        _refuse_early_words()
+        before = set(sys.modules)
+        filters = list(warnings.filters)
+        read, written = _preload(orders["preload"], orders["per_cycle"])
+        added = {name: module for name, module in sys.modules.items() if name not in before}
+        files = _refuse_strange_places(added, began_ns)
+        _send(control, {"op": "ready", "memory_kib": _memory_kib(), "modules": len(added)})
+    except Unfit as error:
+        _send(control, {"op": "unfit", "reason": str(error)})
+        os._exit(_LOSES_NOTHING_AT)
+    except OSError as error:
+        _send(control, {"op": "unfit", "reason": f"{type(error).__name__}: {error}"})
+        os._exit(_LOSES_NOTHING_AT)
+
+    environ, outputs = _receive(control)
+    try:
+        for number, descriptor in zip(_STREAMS, outputs, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        control.close()
+        _oom_score(oom_score)
+        _command_name(plain_name)
+        _refresh_streams()
+        standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
+        if _shadowed(standard):
+            why = "has modules of its own with names of the standard library"
+            _become_plain(environ, note, why)
+        if _have_changed(files):
+            _become_plain(environ, note, "")  # that was this time
+        os.environ.clear()
+        os.environ.update(environ)
+        _restart_the_clock_of_log_records(time)
+        names = [name for name in added if name.partition(".")[0] not in standard]
+        _Aside(names, read, written, orders["harmless"], note).hide(filters)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a plain start has it not
+        _become_plain(environ, note, f"could not be started warm ({error!r})")
+    return real
+
+
+def _have_changed(files: Mapping[str, Any]) -> bool:
+    try:
+        return any(_stamp(path) != stamp for path, stamp in files.items())
+    except OSError:
+        return True
+
+
+def _restart_the_clock_of_log_records(time: Any) -> None:
+    """``%(relativeCreated)d`` counts from the import of logging."""
+    import logging  # noqa: PLC0415
+
+    start: Any = logging._startTime  # type: ignore[attr-defined] # noqa: SLF001
+    now = time.time_ns() if isinstance(start, int) else time.time()
+    logging._startTime = now  # type: ignore[attr-defined] # noqa: SLF001
+
+
+def _main() -> None:
+    text = os.environ.pop(ORDERS, None)
+    if text is None:  # imported by accident
+        return
+    import json  # noqa: PLC0415
+
+    real = _live(json.loads(text))
+    if real is None:  # nothing of this name is there, and nothing of it stays
+        raise ImportError("no sitecustomize", name="sitecustomize")
+    sys.modules["sitecustomize"] = real
+
+
+_main()

@@ -1,0 +1,116 @@
+"""Start a rank's interpreter ahead of time, and let it go on when the rank is needed.
+
+The parked side is ``parked/sitecustomize.py``: read that first.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+
+from holdfast.host import child, proc
+
+BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
+ORDERS = "HOLDFAST_PARKED"
+CONTROL_FD = 3
+_FIRST_FREE_FD = 10
+
+
+class StandbyProcess:
+    """A parked interpreter.
+
+    Attributes:
+        pid: The caller reaps it.
+        control: Our end of its control connection, non-blocking; it says ``{"op": "ready",
+            "memory_kib": N}`` or ``{"op": "unfit", "reason": ...}``. Closing it ends the process.
+    """
+
+    __slots__ = ("control", "pid")
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.control = control
+
+    def go_on(self, env: Mapping[str, str], stdout: int, stderr: int) -> bool:
+        """Have it become the rank, with this environment and output; False: it can't any more.
+
+        Does not wait for it. Only for one that has said it is ready.
+        """
+        state = proc.process_state(self.pid)
+        if state is None or state.state not in ("S", "R"):
+            return False
+        orders = os.memfd_create("holdfast-environment", os.MFD_CLOEXEC)
+        try:
+            with open(orders, "wb", closefd=False) as file:
+                file.write(json.dumps(dict(env)).encode())
+            rights = array.array("i", (stdout, stderr, orders))
+            self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError:
+            return False
+        finally:
+            os.close(orders)
+        return True
+
+
+def park(
+    tie: Sequence[str],
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    preload: Sequence[str],
+    per_cycle: Sequence[str],
+    harmless: Sequence[str],
+    note: str,
+) -> StandbyProcess:
+    """Start ``command``, a Python interpreter with what it is to run, and park it before it does.
+
+    Args:
+        tie: See :func:`.child.death_tie`.
+        command: As for :func:`.child.spawn_rank`; its interpreter runs unbuffered (``-u``).
+        env: Environment of the rank, without the variables that only its cycle can tell.
+        preload: Modules to import.
+        per_cycle: Names of those variables.
+        harmless: Prefixes of variables that none of the modules reads while it is imported,
+            unless through Python, which is noticed.
+        note: Path of a file in which it says why it had to start over as a plain start, after it
+            went on; empty where that need not happen the next time.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    pythonpath = env.get("PYTHONPATH")
+    orders = {
+        "preload": list(preload),
+        "per_cycle": list(per_cycle),
+        "harmless": list(harmless),
+        "pythonpath": pythonpath,
+        "note": note,
+    }
+    parked_env = {
+        **env,
+        "PYTHONPATH": os.pathsep.join(filter(None, (BOOT_FOLDER, pythonpath))),
+        ORDERS: json.dumps(orders),
+    }
+    ours, theirs = socket.socketpair()
+    with contextlib.ExitStack() as stack:
+        stack.callback(theirs.close)
+        words = os.memfd_create("holdfast-parked", os.MFD_CLOEXEC)  # must stay empty
+        stack.callback(os.close, words)
+        # Out of the way of 1 to 3: a dup2 must not overwrite the source of the next one.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD) for fd in (words, theirs)]
+        for descriptor in high:
+            stack.callback(os.close, descriptor)
+        try:
+            pid = child.spawn_rank(
+                tie, command, parked_env, {1: high[0], 2: high[0], CONTROL_FD: high[1]}
+            )
+        except OSError:
+            ours.close()
+            raise
+    ours.settimeout(0.0)
+    return StandbyProcess(pid, ours)
