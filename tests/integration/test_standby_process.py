@@ -1,0 +1,525 @@
+"""A rank that went on from a parked process cannot be told from one that was started plainly."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host import child, proc
+from holdfast.host.standby_process import StandbyProcess, park
+from holdfast.wire.frames import Decoder
+
+BOUND_S = 60.0
+
+WORLD = """
+import ctypes, gc, inspect, io, json, locale, logging, multiprocessing, os, pickle, re, resource
+import signal, sys, threading, warnings
+
+class Mine:
+    pass
+
+def square(number):
+    return number * number, __name__
+
+def c_environ():
+    block = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    found, n = [], 0
+    while block[n]:
+        found.append(block[n].decode())
+        n += 1
+    return sorted(found)
+
+def descriptors():
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = re.sub(r"\\d+", "N", os.readlink("/proc/self/fd/" + number))
+        except OSError:
+            pass
+    return found
+
+def stream(of):
+    names = "name mode encoding errors line_buffering write_through closed newlines".split()
+    raw = of.buffer
+    return [
+        [repr(getattr(of, name)) for name in names],
+        [of.isatty(), of.seekable(), of.readable(), of.writable(), of.fileno()],
+        [type(raw).__name__, repr(raw.name), raw.mode, raw.closefd],
+        [of is sys.__stdout__, of is sys.__stderr__],
+    ] if hasattr(raw, "closefd") else [repr(of)]
+
+def status(*names):
+    with open("/proc/self/status") as file:
+        lines = dict(line.rstrip("\\n").split(":\\t", 1) for line in file if ":\\t" in line)
+    return {name: lines[name] for name in names}
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+def world():
+    main = sys.modules["__main__"]
+    standard = sys.stdlib_module_names
+    facts = {
+        "argv": sys.argv,
+        "orig_argv": sys.orig_argv,
+        "cmdline": read("/proc/self/cmdline").split("\\0"),
+        "comm": read("/proc/self/comm"),
+        "flags": str(sys.flags),
+        "xoptions": sys._xoptions,
+        "warnoptions": sys.warnoptions,
+        "cwd": os.getcwd(),
+        "environ": list(os.environ.items()),
+        "environ type": type(os.environ).__name__,
+        "C environ": c_environ(),
+        "path": sys.path,
+        "path hooks": len(sys.path_hooks),
+        "importers": sorted(path for path in sys.path_importer_cache if "parked" in path),
+        "main": {key: repr(value) for key, value in vars(main).items() if key.startswith("__")},
+        "main order": [key for key in vars(main) if key.startswith("__")],
+        "main is main": vars(main) is globals(),
+        "modules": sorted(n for n in sys.modules if n.partition(".")[0] not in standard),
+        "sitecustomize": "sitecustomize" in sys.modules,
+        "pickle": type(pickle.loads(pickle.dumps(Mine()))) is Mine,
+        "pickled": pickle.dumps(Mine()).hex(),
+        "source": inspect.getsource(square) if "-c" not in sys.orig_argv else "",
+        "handlers": [str(signal.getsignal(n)) for n in sorted(signal.valid_signals())],
+        "signals": status("SigBlk", "SigIgn", "SigCgt", "Umask", "Threads", "NoNewPrivs"),
+        "descriptors": descriptors(),
+        "streams": [stream(s) for s in (sys.stdout, sys.stderr)],
+        "stdin": [repr(sys.stdin), sys.stdin.read()],
+        "limits": [resource.getrlimit(n) for n in range(16)],
+        "oom": read("/proc/self/oom_score_adj"),
+        "session": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()],
+        "parent": os.getppid(),
+        "nice": os.nice(0),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "threads": [thread.name for thread in threading.enumerate()],
+        "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__,
+                  sys.gettrace(), sys.getprofile(), sys.getrecursionlimit()],
+        "filters": [str(each) for each in warnings.filters],
+        "locale": [locale.setlocale(locale.LC_ALL), sys.getfilesystemencoding()],
+        "gc": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+        "log time": logging.makeLogRecord({}).relativeCreated < 30e3,
+        "root": [logging.root.level, logging.root.handlers],
+        "frames": len(inspect.stack()),
+        "names of frames": [frame.filename for frame in inspect.stack()],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "trees": [],
+    }
+    for method in METHODS:
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            facts["trees"].append([method, pool.map(square, [2, 3])])
+    return facts
+"""
+"""What a script can see of itself."""
+
+SHOW = """
+METHODS = []
+if __name__ == "__main__":
+    print(json.dumps(world(), default=repr))
+"""
+SHOW_WITH_CHILDREN = SHOW.replace("[]", '["fork", "spawn", "forkserver"]')
+
+
+@dataclass
+class Ended:
+    """What a process did."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
+class Ranks:
+    """Starts processes both ways."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.job = f"none-{os.urandom(4).hex()}"
+        self.note = folder / "note"
+        self.libraries = folder / "lib" / "site-packages"
+        self.libraries.mkdir(parents=True)
+        self._parked: list[StandbyProcess] = []
+        self._pids: set[int] = set()
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("COV_", "PYTEST"))},
+            "PYTHONPATH": str(self.libraries),
+            "OMP_NUM_THREADS": "1",
+            "KEPT": "as it is",
+        }
+        self.cycle = {"RANK": "3", "HOLDFAST_MARKER": f"{self.job}.1.3", "MASTER_PORT": "1234"}
+
+    def write(self, name: str, source: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    def library(self, name: str, source: str) -> str:
+        self.write(f"lib/site-packages/{name}.py", source)
+        return name
+
+    def park(self, *arguments: str | Path, preload: tuple[str, ...] = ()) -> StandbyProcess:
+        command = [sys.executable, "-u", *map(str, arguments)]
+        process = park(
+            [],
+            command,
+            {**self.env, "HOLDFAST_MARKER": f"{self.job}.parked.3"},
+            preload=preload,
+            per_cycle=sorted(self.cycle),
+            harmless=("NCCL_",),
+            note=str(self.note),
+        )
+        self._parked.append(process)
+        self._pids.add(process.pid)
+        return process
+
+    def said(self, process: StandbyProcess) -> dict[str, Any]:
+        """The first words of a parked process."""
+        decoder = Decoder()
+        while True:
+            assert select.select([process.control], [], [], BOUND_S)[0], "it says nothing"
+            data = process.control.recv(1 << 16)
+            assert data, "it left without a word"
+            if messages := decoder.feed(data):
+                return messages[0]
+
+    def plain(self, *arguments: str | Path, **cycle: str) -> Ended:
+        with self._outputs() as (out, err):
+            command = [sys.executable, "-u", *map(str, arguments)]
+            pid = child.spawn(command, {**self.env, **self.cycle, **cycle}, {1: out, 2: err})
+            self._pids.add(pid)
+            return self._end(pid)
+
+    def warm(self, *arguments: str | Path, preload: tuple[str, ...] = (), **cycle: str) -> Ended:
+        process = self.park(*arguments, preload=preload)
+        assert self.said(process)["op"] == "ready"
+        return self.go_on(process, **cycle)
+
+    def go_on(self, process: StandbyProcess, **cycle: str) -> Ended:
+        with self._outputs() as (out, err):
+            assert process.go_on({**self.env, **self.cycle, **cycle}, out, err)
+            process.control.close()
+            return self._end(process.pid)
+
+    def close(self) -> None:
+        for process in self._parked:
+            process.control.close()
+        for pid in self._pids:
+            child.end(pid)
+
+    def _outputs(self) -> Any:
+        return _Outputs(self.folder)
+
+    def _end(self, pid: int) -> Ended:
+        assert child.await_death(pid, BOUND_S), "it does not end"
+        _, status = os.waitpid(pid, 0)
+        self._pids.discard(pid)
+        return Ended(
+            (self.folder / "out").read_text(),
+            (self.folder / "err").read_text(),
+            os.waitstatus_to_exitcode(status),
+        )
+
+
+class _Outputs:
+    def __init__(self, folder: Path) -> None:
+        self._paths = [folder / "out", folder / "err"]
+
+    def __enter__(self) -> list[int]:
+        flags = os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC
+        self._descriptors = [os.open(path, flags, 0o644) for path in self._paths]
+        return self._descriptors
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    started = Ranks(tmp_path)
+    yield started
+    started.close()
+
+
+LIBRARY = """
+import logging, random, string, queue, urllib.parse
+logger = logging.getLogger(__name__)
+value = object()
+"""
+
+
+SETTINGS = """
+import os
+seen = [os.environ.get(name) for name in ("OMP_NUM_THREADS", "KEPT")]
+"""
+
+
+def _facts(ended: Ended) -> Mapping[str, Any]:
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.stderr == ""
+    return json.loads(re.sub(r"0x[0-9a-f]+", "0x", ended.stdout))
+
+
+def _assert_same(warm: Ended, plain: Ended) -> None:
+    seen, expected = _facts(warm), _facts(plain)
+    for name, value in expected.items():
+        assert seen[name] == value, name
+
+
+@pytest.mark.parametrize(
+    "kind", ["script", "relative", "through a link", "module", "package", "code", "folder"]
+)
+def test_a_script_sees_the_same_world(ranks: Ranks, kind: str) -> None:
+    """All that it can see of its process, its environment and its ``__main__``."""
+    library = ranks.library("lib1", LIBRARY)
+    source = WORLD + (SHOW_WITH_CHILDREN if kind in ("script", "module") else SHOW)
+    arguments: dict[str, list[str | Path]] = {
+        "script": [ranks.write("code/script.py", source), "--flag", "ä word"],
+        "relative": ["./here.py", "-u"],
+        "through a link": ["link.py"],
+        "module": ["-m", "world_module", "--flag"],
+        "package": ["-m", "world_package"],
+        "code": ["-c", source, "a", "b"],
+        "folder": [ranks.write("app/__main__.py", source).parent],
+    }
+    for name in ("work/here.py", "work/world_module.py", "work/world_package/__main__.py"):
+        ranks.write(name, source)
+    Path("link.py").symlink_to(ranks.folder / "code" / "script.py")
+
+    warm = ranks.warm(*arguments[kind], preload=(library,))
+    plain = ranks.plain(*arguments[kind])
+
+    _assert_same(warm, plain)
+    assert _facts(warm)["modules"], "it looks for modules"
+    assert library not in _facts(warm)["modules"], "what is not imported is not seen"
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "sys.exit(7)",
+        'sys.exit("bye")',
+        'def f():\n    raise ValueError("loss is NaN")\nf()',
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "raise KeyboardInterrupt",
+        "os._exit(5)",
+        "import nothing_of_this_name",
+        "def (",
+    ],
+)
+def test_every_way_to_end_is_the_same(ranks: Ranks, ending: str) -> None:
+    """Exit code, traceback to the letter, and what functions for the exit see."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write(
+        "script.py",
+        "import atexit, os, signal, sys, threading\n"
+        "import lib1\n"
+        "def last():\n"
+        '    print("last", __name__, sorted(vars(sys.modules["__main__"])))\n'
+        "atexit.register(last)\n"
+        "threading.Thread(target=print, args=('thread',)).start()\n"
+        f"{ending}\n",
+    )
+
+    assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
+
+
+def test_a_library_is_imported_once_and_at_its_turn(ranks: Ranks) -> None:
+    """It is not seen before; then it is complete, and its spec the one that a plain start has."""
+    library = ranks.library("lib1", "import os\ncount = os.environ.setdefault('LIB1', 'set')\n")
+    script = ranks.write(
+        "script.py",
+        """
+        import importlib.util, os, sys, warnings
+        def facts():
+            spec = importlib.util.find_spec("lib1")
+            return [spec.name, spec.origin, str(spec.submodule_search_locations)]
+        print("lib1" in sys.modules, os.environ.get("LIB1"), facts())
+        import lib1
+        print(sys.modules["lib1"] is lib1, os.environ.get("LIB1"), facts())
+        print(sorted((k, str(v)[:30]) for k, v in vars(lib1).items() if k != "__builtins__"))
+        print([type(finder).__name__ for finder in sys.meta_path], importlib.reload(lib1) is lib1)
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.exit_code == 0, warm.stderr
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        'os.environ["OMP_NUM_THREADS"] = "2"',
+        'os.environ["KEPT"] = "no more"',
+        "del os.environ['KEPT']",
+        "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'other'))",
+        "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_: None}))",
+        "import logging; logging.setLoggerClass(type('L', (logging.Logger,), {}))",
+    ],
+)
+def test_a_script_that_prepares_for_its_imports_starts_over(ranks: Ranks, before: str) -> None:
+    """The import has happened already: the process becomes a plain start, and leaves word."""
+    library = ranks.library("lib1", SETTINGS + "place = 'installed'\n")
+    ranks.write("other/lib1.py", SETTINGS + "place = 'other'\n")
+    script = ranks.write(
+        "script.py",
+        f"import os, sys\n{before}\nimport lib1\nprint(lib1.seen, lib1.place)\n",
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.exit_code == 0, warm.stderr
+    assert ranks.note.read_text()
+
+
+def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks) -> None:
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write(
+        "script.py", "import os\nos.environ['NCCL_DEBUG'] = 'INFO'\nimport lib1\nprint(lib1.value)"
+    )
+
+    assert ranks.warm(script, preload=(library,)).exit_code == 0
+    assert not ranks.note.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import threading\nthreading.Thread(target=input, daemon=True).start()", "threads"),
+        ("import os\nrank = os.environ.get('RANK')", "reads RANK"),
+        ("print('hello')", "stdout or stderr"),
+        ("file = open(__file__)", "open files"),
+        ("import signal; signal.signal(signal.SIGUSR1, print)", "signal handlers"),
+        ("import sys; sys.path.append('/')", "sys.path"),
+        ("import sys; sys.excepthook = print", "sys.excepthook"),
+        ("import os; os.chdir('/')", "working directory"),
+        ("import subprocess; child = subprocess.Popen(['sleep', '60'])", "children"),
+        ("1 / 0", "cannot be imported"),
+    ],
+)
+def test_a_library_that_does_more_than_define_things_is_not_imported_ahead(
+    ranks: Ranks, source: str, reason: str
+) -> None:
+    """It says why, and leaves."""
+    library = ranks.library("lib1", source)
+    process = ranks.park(ranks.write("script.py", "print('never')"), preload=(library,))
+
+    said = ranks.said(process)
+
+    assert said["op"] == "unfit"
+    assert reason in said["reason"]
+    assert child.await_death(process.pid, BOUND_S)
+    proc.sweep(ranks.job)
+
+
+def test_the_users_own_modules_are_not_imported_ahead(ranks: Ranks) -> None:
+    """They change from run to run."""
+    ranks.write("own/own.py", "")
+    ranks.env["PYTHONPATH"] = str(ranks.folder / "own")
+    process = ranks.park(ranks.write("script.py", ""), preload=("own",))
+
+    assert "own.py is not an installed library" in ranks.said(process)["reason"]
+
+
+def test_a_library_that_changed_meanwhile_is_imported_anew(ranks: Ranks) -> None:
+    library = ranks.library("lib1", "version = 1")
+    script = ranks.write("script.py", "import lib1\nprint(lib1.version)\n")
+    process = ranks.park(script, preload=(library,))
+    assert ranks.said(process)["op"] == "ready"
+
+    ranks.library("lib1", "version = 22")
+
+    assert ranks.go_on(process).stdout == "22\n"
+
+
+def test_a_module_that_hides_one_of_the_standard_library_is_found(ranks: Ranks) -> None:
+    """In a plain start the script's folder comes first."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write("code/script.py", "import queue\nprint(queue.__file__)\n")
+    ranks.write("code/queue.py", "")
+
+    assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
+
+
+def test_the_launchers_end_is_the_end_of_a_parked_process(ranks: Ranks) -> None:
+    process = ranks.park(ranks.write("script.py", ""))
+    ranks.said(process)
+
+    process.control.close()
+
+    assert child.await_death(process.pid, BOUND_S)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_stopped_process_does_not_go_on(ranks: Ranks, signum: int) -> None:
+    process = ranks.park(ranks.write("script.py", ""))
+    ranks.said(process)
+
+    os.kill(process.pid, signum)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+
+    assert not process.go_on({}, 1, 2)
+
+
+def test_a_sitecustomize_of_the_users_is_run_as_ever(ranks: Ranks) -> None:
+    """Ours stands in front of it only for a moment."""
+    ranks.library("sitecustomize", "import builtins\nbuiltins.hello = 'from sitecustomize'\n")
+    script = ranks.write("script.py", "import sitecustomize\nprint(hello, sitecustomize.__file__)")
+
+    warm = ranks.warm(script)
+
+    assert warm == ranks.plain(script)
+    assert "from sitecustomize" in warm.stdout
+
+
+def test_torch_is_ready_and_every_rank_draws_numbers_of_its_own(ranks: Ranks) -> None:
+    """Imported, with data loaders of both kinds, threads, and a parallel operation."""
+    script = ranks.write(
+        "script.py",
+        """
+        import sys
+        was_there = "torch" in sys.modules, "numpy" in sys.modules
+        import torch
+        import torch.utils.data as data
+        class Numbers(data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, n): return torch.tensor([n])
+        if __name__ == "__main__":
+            print(was_there, sorted(n for n in sys.modules if n.startswith("torch"))[:400])
+            for method in ("fork", "spawn"):
+                loader = data.DataLoader(Numbers(), num_workers=1, multiprocessing_context=method)
+                print(method, [int(batch) for batch in loader])
+            matrix = torch.ones(300, 300)
+            print(float((matrix @ matrix).sum()), torch.get_num_threads())
+            print(torch.initial_seed(), hash("text"), file=sys.stderr)
+        """,
+    )
+
+    first = ranks.warm(script, preload=("torch",))
+    second = ranks.warm(script, preload=("torch",))
+    plain = ranks.plain(script)
+
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == second.stdout == plain.stdout
+    seeds, hashes = zip(*(ended.stderr.split() for ended in (first, second, plain)), strict=True)
+    assert len(set(seeds)) == len(set(hashes)) == 3

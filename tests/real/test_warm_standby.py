@@ -1,0 +1,124 @@
+"""Real launchers whose ranks restart from parked interpreters."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import proc
+from tests.real.harness import Job, Launcher, kill, until
+
+WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
+SCRIPT = """
+import json, os, signal, sys
+import lib1
+line = json.dumps([os.environ["NVRX_CYCLE"], os.environ["RANK"], os.getpid(), lib1.imported_by])
+with open(os.environ["OUT"] + "/lives", "a") as file:
+    file.write(line + "\\n")
+print("hello from", os.environ["RANK"], os.environ["NVRX_CYCLE"])
+if os.environ["NVRX_CYCLE"] == os.environ["LAST"]:
+    sys.exit(0)
+while True:
+    signal.pause()
+"""
+LIBRARY = """
+import os
+imported_by = "parked" if open("/proc/self/comm").read().startswith("holdfast") else "plain"
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "lib1.py").write_text(LIBRARY)
+    return {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "LAST": "1"}
+
+
+def parked(job: Job) -> list[int]:
+    """Processes that the job has parked, or is preparing."""
+    return [
+        pid
+        for pid in proc.find_marked(f"{job.process.pid}-")
+        if b".parked." in Path(f"/proc/{pid}/environ").read_bytes()
+    ]
+
+
+def is_ready(job: Job) -> bool:
+    return bool(job.said("ranks can restart without importing"))
+
+
+def lives(job: Job) -> list[list[str | int]]:
+    return [eval(line) for line in job.written("lives")]
+
+
+def test_ranks_restart_from_parked_processes(ft: Launcher, env: dict[str, str]) -> None:
+    """Same pid, no import, output and files where they belong; and nothing is left."""
+    script = ft.script(SCRIPT)
+    arguments = "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", "--tee=3", *WARM
+    job = ft.start(*arguments, script, env=env)
+    until(lambda: is_ready(job), "two parked processes")
+    waiting = parked(job)
+    assert len(waiting) == 2
+
+    kill(int(lives(job)[0][2]))
+
+    assert job.wait() == 0
+    second = {life[1]: life for life in lives(job) if life[0] == "1"}
+    assert {int(life[2]) for life in second.values()} == set(waiting)
+    assert [life[3] for life in second.values()] == ["parked", "parked"]
+    started = job.events("worker_started")
+    assert [event["is_warm"] for event in started] == [False, False, True, True]
+    assert "[default1]:hello from 1 1" in job.stdout
+    assert (job.run_dir / "attempt_1" / "1" / "stdout.log").read_text() == "hello from 1 1\n"
+    assert job.leftovers() == []
+
+
+def test_a_parked_process_that_died_costs_a_plain_start(ft: Launcher, env: dict[str, str]) -> None:
+    """Said once, and replaced."""
+    job = ft.start("--max-restarts=2", *WARM, ft.script(SCRIPT), env={**env, "LAST": "2"})
+    until(lambda: is_ready(job), "a parked process")
+    first = parked(job)[0]
+
+    kill(first)
+
+    until(lambda: job.said("parked process of local rank 0 ended unexpectedly"), "word of it")
+    until(lambda: parked(job) not in ([], [first]), "another one")
+    kill(int(lives(job)[0][2]))
+    until(lambda: len(lives(job)) == 2, "a restart")
+    os.kill(int(lives(job)[1][2]), signal.SIGKILL)
+    assert job.wait() == 0
+    assert len(lives(job)) == 3
+
+
+def test_parked_processes_die_with_the_launcher(ft: Launcher, env: dict[str, str]) -> None:
+    """K-1, however it ends."""
+    job = ft.start("--max-restarts=1", *WARM, ft.script(SCRIPT), env=env)
+    until(lambda: is_ready(job), "a parked process")
+
+    kill(job.process.pid)
+
+    job.wait()
+    until(lambda: not job.leftovers(), "everything is gone")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--max-restarts=1", "--no-python", "true"], "with --no-python"),
+        (["--max-restarts=0", "script.py"], "there are no restarts"),
+    ],
+)
+def test_where_it_is_not_safe_it_says_so(
+    ft: Launcher, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    script = str(ft.script(""))
+    words = [word.replace("script.py", script) for word in arguments]
+
+    job = ft.start("--ft-warm-standby=true", *words)
+
+    assert job.wait() == 0
+    assert job.said(f"no warm standby: {reason}")

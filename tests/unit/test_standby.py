@@ -1,0 +1,279 @@
+"""When interpreters are parked, and when a rank may start from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.libraries import imported_libraries
+from holdfast.core.standby import (
+    FAILURES_MAX,
+    PREPARE_LIMIT_S,
+    CycleEnding,
+    CycleStarted,
+    Died,
+    Discard,
+    Effect,
+    GoOn,
+    Note,
+    Nothing,
+    Prepare,
+    RankReportedIn,
+    Ready,
+    Shape,
+    Standby,
+    Started,
+    StartedOver,
+    TimePassed,
+    Unfit,
+    Wanted,
+    why_cold,
+)
+
+SHAPE = Shape(["python", "-u", "train.py"], {"OMP_NUM_THREADS": "1"}, {"Umask": "0022"})
+MIB = 1 << 10
+
+
+def standby(nproc: int = 2, delay_s: float = 10.0, memory_kib_max: int = 1000 * MIB) -> Standby:
+    return Standby(nproc, delay_s, memory_kib_max)
+
+
+def steady(machine: Standby, now: float = 0.0) -> list[Effect]:
+    """A cycle begins, and the delay passes."""
+    machine.handle(CycleStarted(), now)
+    return machine.handle(TimePassed(), now + machine.delay_s)
+
+
+def made_ready(
+    machine: Standby, local_rank: int, now: float, memory_kib: int = MIB
+) -> list[Effect]:
+    machine.handle(Started(rank, SHAPE), now)
+    return machine.handle(Ready(rank, memory_kib), now)
+
+
+def notes(effects: list[Effect]) -> list[str]:
+    return [effect.text for effect in effects if isinstance(effect, Note)]
+
+
+def test_nothing_is_prepared_before_training_is_steady() -> None:
+    """Imports would take time from the start that everybody waits for."""
+    machine = standby()
+    assert machine.next_deadline() is None
+    machine.handle(CycleStarted(), 100.0)
+
+    assert machine.handle(TimePassed(), 109.9) == []
+    assert machine.next_deadline() == 110.0
+    assert machine.handle(TimePassed(), 110.0) == [Prepare(0)]
+
+
+def test_a_rank_that_reports_in_late_puts_it_off() -> None:
+    machine = standby()
+    machine.handle(CycleStarted(), 0.0)
+    machine.handle(RankReportedIn(), 8.0)
+
+    assert machine.handle(TimePassed(), 10.0) == []
+    assert machine.next_deadline() == 18.0
+
+
+def test_they_are_prepared_one_at_a_time() -> None:
+    machine = standby()
+    assert steady(machine) == [Prepare(0)]
+    assert machine.handle(TimePassed(), 11.0) == []
+
+    assert made_ready(machine, 0, 12.0) == [Prepare(1)]
+    said = made_ready(machine, 1, 13.0)
+
+    assert "2 of 2 ranks can restart without importing" in notes(said)[0]
+    assert "take 2 MiB" in notes(said)[0]
+    assert machine.next_deadline() is None, "then nobody is woken any more"
+
+
+def test_a_rank_starts_from_a_process_that_is_ready_once() -> None:
+    machine = standby(1)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+
+    assert machine.handle(Wanted(0, SHAPE), 20.0) == [GoOn(0)]
+    assert machine.handle(Wanted(0, SHAPE), 20.0) == []
+    assert steady(machine, 30.0) == [Prepare(0)], "and the next cycle gets one of its own"
+
+
+def test_a_restart_while_one_is_prepared_does_not_wait_for_it() -> None:
+    machine = standby()
+    steady(machine)
+
+    assert machine.handle(CycleEnding(), 11.0) == [Discard(0)]
+    assert machine.handle(Wanted(0, SHAPE), 11.1) == []
+    assert machine.handle(Ready(0, MIB), 11.2) == [], "a word on the way means nothing any more"
+    assert machine.next_deadline() is None
+
+
+def test_those_that_are_ready_outlast_a_restart_that_does_not_want_them() -> None:
+    """A node may stand by for a cycle."""
+    machine = standby(1)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+
+    assert machine.handle(CycleEnding(), 12.0) == []
+    assert machine.handle(Wanted(0, SHAPE), 13.0) == [GoOn(0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: replace(s, command=["python", "other.py"]), "the command changed"),
+        (lambda s: replace(s, env={"OMP_NUM_THREADS": "2"}), "OMP_NUM_THREADS changed"),
+        (lambda s: replace(s, env={}), "OMP_NUM_THREADS changed"),
+        (lambda s: replace(s, env={**s.env, "NEW": ""}), "NEW changed"),
+        (lambda s: replace(s, inherited={"Umask": "0077"}), "the launcher's Umask changed"),
+    ],
+)
+def test_a_rank_that_differs_is_started_plainly(
+    change: Callable[[Shape], Shape], reason: str
+) -> None:
+    """Warm only if provably the same, else cold, and it says what differed."""
+    machine = standby(1)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+
+    effects = machine.handle(Wanted(0, change(SHAPE)), 20.0)
+
+    assert effects[0] == Discard(0)
+    assert reason in notes(effects)[0]
+    assert why_cold(SHAPE, SHAPE) is None
+
+
+def test_a_process_that_dies_is_replaced_and_told_of_once() -> None:
+    machine = standby(1)
+    steady(machine)
+    said = machine.handle(Died(0), 11.0)
+    for _ in range(FAILURES_MAX - 1):
+        assert machine.handle(TimePassed(), 12.0) == [Prepare(0)]
+        said += machine.handle(Died(0), 13.0)
+
+    assert machine.handle(TimePassed(), 14.0) == []
+    assert len(notes(said)) == 2
+    assert notes(said)[1] == (
+        "no more warm standby, ranks start plainly: 3 parked processes ended or hung"
+    )
+
+
+def test_a_process_that_hangs_is_ended() -> None:
+    machine = standby(1)
+    steady(machine)
+    assert machine.next_deadline() == 10.0 + PREPARE_LIMIT_S
+
+    effects = machine.handle(TimePassed(), 10.0 + PREPARE_LIMIT_S)
+
+    assert Discard(0) in effects
+    assert "was not ready after 300 s" in notes(effects)[0]
+
+
+def test_beyond_the_memory_limit_no_more_are_parked() -> None:
+    machine = standby(3, memory_kib_max=100 * MIB)
+    steady(machine)
+    made_ready(machine, 0, 11.0, 60 * MIB)
+
+    effects = made_ready(machine, 1, 12.0, 60 * MIB)
+
+    assert effects[0] == Discard(1)
+    assert "2 parked processes take 120 MiB, the limit is 100 MiB" in notes(effects)[0]
+    assert machine.handle(TimePassed(), 13.0) == []
+    assert machine.handle(Wanted(0, SHAPE), 14.0) == [GoOn(0)], "the first one stays good"
+
+
+def test_where_a_library_is_unfit_torch_alone_is_tried() -> None:
+    machine = standby(1)
+    steady(machine)
+    assert (
+        "scipy starts threads" in notes(machine.handle(Unfit(0, "scipy starts threads"), 11.0))[0]
+    )
+
+    assert machine.handle(TimePassed(), 12.0) == [Prepare(0, least=True)]
+    said = notes(machine.handle(Unfit(0, "torch starts threads"), 13.0))
+
+    assert said == ["no more warm standby, ranks start plainly: torch starts threads"]
+    assert machine.next_deadline() is None
+
+
+def test_a_script_that_started_over_is_not_started_warm_again() -> None:
+    machine = standby(1)
+    said = notes(machine.handle(StartedOver(0, "changes OMP_NUM_THREADS before it imports"), 1.0))
+
+    assert "the script changes OMP_NUM_THREADS" in said[0]
+    assert steady(machine) == []
+
+
+def test_a_cycle_that_imports_nothing_is_asked_once() -> None:
+    machine = standby(2)
+    steady(machine)
+
+    assert machine.handle(Nothing(0), 10.0) == [Prepare(1)]
+    assert machine.handle(Nothing(1), 10.0) == []
+    assert machine.next_deadline() is None
+    assert steady(machine, 50.0) == [Prepare(0)], "the next cycle may"
+
+
+_EVENTS = st.one_of(
+    st.sampled_from([CycleStarted(), RankReportedIn(), CycleEnding(), TimePassed()]),
+    st.builds(Started, st.integers(0, 1), st.just(SHAPE)),
+    st.builds(Nothing, st.integers(0, 1)),
+    st.builds(Ready, st.integers(0, 1), st.integers(0, 400 * MIB)),
+    st.builds(Unfit, st.integers(0, 1), st.just("a reason")),
+    st.builds(Died, st.integers(0, 1)),
+    st.builds(Wanted, st.integers(0, 1), st.just(SHAPE)),
+    st.builds(StartedOver, st.integers(0, 1), st.just("a reason")),
+)
+
+
+@given(st.lists(st.tuples(_EVENTS, st.floats(0, 400)), max_size=40))
+def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> None:
+    """Nobody has two, each goes on at most once, and the deadline is never behind."""
+    machine = standby(2)
+    now, parked = 0.0, set[int]()
+    for event, passed in events:
+        now += passed
+        if isinstance(event, Started) and event.local_rank not in parked:
+            continue  # only what was asked for is started
+        if isinstance(event, Died | Unfit):
+            parked.discard(event.local_rank)
+        for effect in machine.handle(event, now):
+            match effect:
+                case Prepare(local_rank):
+                    assert local_rank not in parked
+                    parked.add(local_rank)
+                    machine.handle(Started(local_rank, SHAPE), now)
+                case GoOn(local_rank) | Discard(local_rank):
+                    parked.discard(local_rank)
+        machine.handle(TimePassed(), now)
+        deadline = machine.next_deadline()
+        assert deadline is None or deadline > now
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/v/site-packages/torch/_C.cpython-311-x86_64-linux-gnu.so", ["torch"]),
+        ("/v/dist-packages/numpy/linalg/_u.cpython-311-x86.so", ["numpy", "numpy.linalg"]),
+        ("/v/site-packages/zmq/backend/_zmq.abi3.so", ["zmq", "zmq.backend"]),
+        ("/v/site-packages/torch/lib/libtorch_cpu.so", []),
+        ("/v/site-packages/numpy.libs/libgfortran.cpython-311.so", []),
+        ("/v/site-packages/_cffi_backend.cpython-311-x86_64-linux-gnu.so", []),
+        ("/home/me/own/_fast.cpython-311-x86_64-linux-gnu.so", []),
+        ("/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so", []),
+        ("[heap]", []),
+    ],
+)
+def test_what_a_rank_has_imported_shows_in_its_memory(path: str, names: list[str]) -> None:
+    assert imported_libraries([path]) == names
+
+
+def test_torch_comes_first() -> None:
+    """It is what nearly everybody imports first, and the order may matter to shared libraries."""
+    mapped = [f"/v/site-packages/{name}/_c.cpython-311.so" for name in ("numpy", "torch", "av")]
+
+    assert imported_libraries(mapped) == ["torch", "av", "numpy"]
