@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import sys
 import textwrap
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import child, proc
+from holdfast.host import child, proc, wait_for
 from holdfast.host.standby_process import StandbyProcess, park
 from holdfast.wire.frames import Decoder
 
@@ -190,7 +189,7 @@ class Ranks:
         """The first words of a parked process."""
         decoder = Decoder()
         while True:
-            assert select.select([process.control], [], [], BOUND_S)[0], "it says nothing"
+            assert wait_for.readable(process.control.fileno(), BOUND_S), "it says nothing"
             data = process.control.recv(1 << 16)
             assert data, "it left without a word"
             if messages := decoder.feed(data):
@@ -218,13 +217,14 @@ class Ranks:
         for process in self._parked:
             process.control.close()
         for pid in self._pids:
-            child.end(pid)
+            child.send_signal(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def _outputs(self) -> Any:
         return _Outputs(self.folder)
 
     def _end(self, pid: int) -> Ended:
-        assert child.await_death(pid, BOUND_S), "it does not end"
+        assert has_ended(pid), "it does not end"
         _, status = os.waitpid(pid, 0)
         self._pids.discard(pid)
         return Ended(
@@ -232,6 +232,14 @@ class Ranks:
             (self.folder / "err").read_text(),
             os.waitstatus_to_exitcode(status),
         )
+
+
+def has_ended(pid: int) -> bool:
+    descriptor = os.pidfd_open(pid)
+    try:
+        return wait_for.readable(descriptor, BOUND_S)
+    finally:
+        os.close(descriptor)
 
 
 class _Outputs:
@@ -334,7 +342,8 @@ def test_every_way_to_end_is_the_same(ranks: Ranks, ending: str) -> None:
         "def last():\n"
         '    print("last", __name__, sorted(vars(sys.modules["__main__"])))\n'
         "atexit.register(last)\n"
-        "threading.Thread(target=print, args=('thread',)).start()\n"
+        "thread = threading.Thread(target=print, args=('from a thread',))\n"
+        "thread.start(), thread.join()\n"
         f"{ending}\n",
     )
 
@@ -428,7 +437,7 @@ def test_a_library_that_does_more_than_define_things_is_not_imported_ahead(
 
     assert said["op"] == "unfit"
     assert reason in said["reason"]
-    assert child.await_death(process.pid, BOUND_S)
+    assert has_ended(process.pid)
     proc.sweep(ranks.job)
 
 
@@ -467,7 +476,7 @@ def test_the_launchers_end_is_the_end_of_a_parked_process(ranks: Ranks) -> None:
 
     process.control.close()
 
-    assert child.await_death(process.pid, BOUND_S)
+    assert has_ended(process.pid)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])

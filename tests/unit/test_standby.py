@@ -48,9 +48,7 @@ def steady(machine: Standby, now: float = 0.0) -> list[Effect]:
     return machine.handle(TimePassed(), now + machine.delay_s)
 
 
-def made_ready(
-    machine: Standby, local_rank: int, now: float, memory_kib: int = MIB
-) -> list[Effect]:
+def made_ready(machine: Standby, rank: int, now: float, memory_kib: int = MIB) -> list[Effect]:
     machine.handle(Started(rank, SHAPE), now)
     return machine.handle(Ready(rank, memory_kib), now)
 
