@@ -37,19 +37,8 @@ _UNSET: Any = None
 """Where a number comes from the environment, or from another number."""
 
 
-class _Names:
-    """The first generation's name for ``mode``."""
-
-    mode: Mode
-
-    @property
-    def status(self) -> Mode:
-        """``mode`` by its other name."""
-        return self.mode
-
-
 @dataclass(frozen=True)
-class FrozenState(_Names):
+class FrozenState:
     """A picture of a :class:`State`; to assign raises :class:`dataclasses.FrozenInstanceError`.
 
     Attributes:
@@ -82,13 +71,18 @@ class FrozenState(_Names):
         if self.initial_world_size is _UNSET:
             object.__setattr__(self, "initial_world_size", self.world_size)
 
+    @property
+    def status(self) -> Mode:
+        """``mode`` by the first generation's name."""
+        return self.mode
+
 
 FIELDS = tuple(part.name for part in dataclasses.fields(FrozenState))
 """Of both kinds of state, in the order of the constructor."""
 
 
 @dataclass
-class State(_Names):
+class State:
     """What :class:`FrozenState` has, open to change.
 
     Without arguments, ``rank`` and ``world_size`` come from the environment, as by
@@ -128,11 +122,18 @@ class State(_Names):
         self.mode_was_set = False
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "status":
-            name = "mode"
         if name == "mode":
             object.__setattr__(self, "mode_was_set", True)
         object.__setattr__(self, name, value)
+
+    @property
+    def status(self) -> Mode:
+        """``mode`` by the first generation's name."""
+        return self.mode
+
+    @status.setter
+    def status(self, status: Mode) -> None:
+        self.mode = status
 
     @classmethod
     def from_env(cls) -> State:
