@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 
-from holdfast.host.proc import process_state
+from holdfast.host.free_signal import free_signal
 
 _PREFERRED = 7
-"""Above SIGRTMIN; the lowest are used by libraries, the highest by valgrind and others."""
+"""Above SIGRTMIN."""
 
 _registered: dict[str, int] = {}
 """Path of the dump file to the signal; at most one entry."""
@@ -35,7 +34,7 @@ def register_stack_dump(path: str) -> int:
     """
     if path in _registered:
         return _registered[path]
-    number = next(iter(_registered.values()), 0) or _free_signal()
+    number = next(iter(_registered.values()), 0) or free_signal(_PREFERRED)
     if number == 0:
         return 0
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -44,13 +43,3 @@ def register_stack_dump(path: str) -> int:
     _registered.clear()
     _registered[path] = number
     return number
-
-
-def _free_signal() -> int:
-    state = process_state(os.getpid())
-    for number in range(signal.SIGRTMIN + _PREFERRED, signal.SIGRTMAX + 1):
-        # The kernel also knows of handlers that were not installed through Python.
-        is_caught = state is not None and state.catches(number)
-        if not is_caught and signal.getsignal(number) == signal.SIG_DFL:
-            return number
-    return 0

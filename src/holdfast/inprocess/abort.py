@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import abc
 import logging
+import os
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 from holdfast.inprocess.state import FrozenState
 
-__all__ = ["Abort", "AbortPersistentCheckpointProcesses", "AbortTransformerEngine"]
+__all__ = [
+    "Abort",
+    "AbortPersistentCheckpointProcesses",
+    "AbortTorchDistributed",
+    "AbortTransformerEngine",
+]
 
 LOGGER = logging.getLogger("holdfast")
 _JOIN_S = 5.0
@@ -22,6 +30,67 @@ class Abort(abc.ABC):
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
         """Free what is waited for; give back ``state``, which may be ``None``."""
+
+
+class AbortTorchDistributed(Abort):
+    """Ends every collective of ``torch.distributed`` that this rank is in.
+
+    Groups of backends that can abort (NCCL) do, all at the same time; the connections of gloo's
+    groups are broken (:mod:`holdfast.torch_edge.gloo_abort`).
+
+    Called in the main thread, it then puts torch's state back to where ``init_process_group`` works
+    again. In another thread, as the wrapper's, it leaves that to the main thread
+    (:func:`holdfast.torch_edge.abort_distributed.discard_process_groups`).
+    """
+
+    def __init__(self, torch_fr_trace_path: str | None = None) -> None:
+        """Note where to.
+
+        Args:
+            torch_fr_trace_path: Folder for torch's flight recorder, if that is on
+                (``TORCH_FR_BUFFER_SIZE`` or ``TORCH_NCCL_TRACE_BUFFER_SIZE`` above 0): each abort
+                writes ``iter_<iteration>/rank_<rank>`` in there. Default: the environment's
+                ``NVRX_FR_TRACE_PATH``; without either, nothing is written.
+        """
+        self.torch_fr_trace_path = torch_fr_trace_path or os.environ.get("NVRX_FR_TRACE_PATH")
+        self._dumped: int | None = None
+
+    def __call__(self, state: Any) -> Any:
+        """See the class; does nothing where torch has no ``distributed``."""
+        import torch.distributed as dist  # noqa: PLC0415 - who makes a plug-in need not load torch
+
+        if not dist.is_available():
+            return state
+        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+
+        if dist.is_initialized():
+            self._dump(state)
+        for problem in abort_distributed.abort_collectives():
+            LOGGER.warning("%s", problem)
+        if threading.current_thread() is threading.main_thread():
+            abort_distributed.discard_process_groups()
+        return state
+
+    def _dump(self, state: Any) -> None:
+        from holdfast.torch_edge.flight_recorder import (  # noqa: PLC0415
+            dump_flight_record,
+            is_recording,
+        )
+
+        iteration = int(getattr(state, "iteration", 0))
+        if not self.torch_fr_trace_path or self._dumped == iteration or not is_recording():
+            return
+        self._dumped = iteration
+        rank = int(getattr(state, "initial_rank", os.environ.get("RANK", "0")))
+        try:
+            dump_flight_record(Path(self.torch_fr_trace_path) / f"iter_{iteration}", rank)
+        except (OSError, RuntimeError) as error:
+            LOGGER.warning(
+                "the flight recorder of rank %d could not be written to %s: %s",
+                rank,
+                self.torch_fr_trace_path,
+                error,
+            )
 
 
 class AbortTransformerEngine(Abort):

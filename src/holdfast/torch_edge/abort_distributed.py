@@ -1,0 +1,65 @@
+"""Everything of ``torch.distributed`` that a rank can be blocked in, ended; and then forgotten.
+
+    watcher thread   abort_collectives()       again and again, until the main thread is back
+    main thread      discard_process_groups()  once it was interrupted
+    either           release()                 once every rank has aborted
+
+inside ``with watching():``, which takes note of what there is to be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import torch.distributed as dist
+
+from holdfast.torch_edge.gloo_abort import gloo_aborter
+from holdfast.torch_edge.process_groups import (
+    abort_native_groups,
+    forget_process_groups,
+    group_reaper,
+    unwrap_excepthook,
+)
+from holdfast.torch_edge.work_abort import work_aborter
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[None]:
+    """Take note of gloo's groups, stores and waits in this context. May be nested."""
+    with gloo_aborter(), work_aborter():
+        yield
+
+
+def abort_collectives() -> list[str]:
+    """End what any thread waits for in a collective, and what the main thread receives or sends.
+
+    Groups of backends that can abort (NCCL) do; the connections of gloo's are broken; so is a
+    receive from any source or a half-done send (from a later call on: its test runs first).
+
+    Returns:
+        What went wrong, one text each.
+    """
+    problems = abort_native_groups() if dist.is_initialized() else []
+    gloo_aborter().abort()
+    main = threading.main_thread().ident
+    if main is not None and main != threading.get_ident():
+        work_aborter().abort(main)
+    return problems
+
+
+def discard_process_groups() -> None:
+    """Forget all process groups, and destroy them in the background.
+
+    In the main thread, after its interrupt: a group that is just being made would be registered
+    afterwards, and the user's clean-up may still ask for its rank. torch is then as before the
+    first ``init_process_group``, ``sys.excepthook`` included. Does nothing where there is no group.
+    """
+    group_reaper().take(forget_process_groups())
+    unwrap_excepthook()
+
+
+def release() -> None:
+    """Every rank has aborted, so nobody is hurt by the end of our connections any more."""
+    gloo_aborter().release()

@@ -1,0 +1,189 @@
+"""torch's process groups as a whole: abort the native ones, and forget all of them.
+
+After :func:`forget_process_groups` ``init_process_group`` works again in the same process, as after
+``destroy_process_group``, but the caller does not wait: destroying a gloo group blocks for a tick
+of its loop (10 ms, measured), one of NCCL for longer. A thread does it (:class:`GroupReaper`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch._C._distributed_c10d import _unregister_all_process_groups
+from torch.distributed import distributed_c10d as c10d
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_ABORT = frozenset({"gloo", "fake", "mpi", "undefined"})
+"""Backends whose ``abort`` does nothing (torch 2.13)."""
+_EXIT_S = 10.0
+
+
+def abort_native_groups(timeout_s: float = 60.0) -> list[str]:
+    """Abort the groups of backends that can (NCCL and its relatives), all at the same time.
+
+    In a thread per group: the abort of one communicator may wait for another one's
+    (pytorch issue 119797).
+
+    Args:
+        timeout_s: How long to wait for them together.
+
+    Returns:
+        What went wrong, one text for each group: it failed, or it is still at it.
+    """
+    problems: list[str] = []
+    threads = []
+    for group, name in list(c10d._world.pg_names.items()):  # noqa: SLF001
+        backends = {word.rpartition(":")[2] for word in _backends(group).split(",")}
+        if backends <= _WITHOUT_ABORT:
+            continue
+        call = (group, str(name), problems)
+        thread = threading.Thread(target=_abort, args=call, name=f"abort-{name}", daemon=True)
+        thread.start()
+        threads.append(thread)
+    _join(threads, timeout_s)
+    problems += [f"{t.name} takes longer than {timeout_s:g} s" for t in threads if t.is_alive()]
+    return problems
+
+
+def _backends(group: Any) -> str:
+    """Such as ``cpu:gloo,cuda:nccl``; the configuration knows more than the name of the group."""
+    configured = c10d._world.pg_backend_config.get(group)  # noqa: SLF001
+    return str(configured or c10d._world.pg_map[group][0]).lower()  # noqa: SLF001
+
+
+def _abort(group: Any, name: str, problems: list[str]) -> None:
+    try:
+        group.abort()
+    except Exception as error:  # noqa: BLE001 - the other groups are still to be aborted
+        problems.append(f"process group {name} cannot be aborted: {error}")
+
+
+def _join(threads: list[threading.Thread], timeout_s: float) -> None:
+    # One bound for all: those that are done cost nothing.
+    done = threading.Event()
+
+    def wait() -> None:
+        for thread in threads:
+            thread.join()
+        done.set()
+
+    if threads:
+        threading.Thread(target=wait, name="abort-join", daemon=True).start()
+        done.wait(timeout_s)
+
+
+def forget_process_groups() -> list[Any]:
+    """Put torch's state back to where ``init_process_group`` works; without waiting for anything.
+
+    In the thread that makes groups (the main thread), after it was interrupted: one that is just
+    being made would be entered afterwards. Does nothing where there is no group.
+
+    Returns:
+        The groups, to be given to :class:`GroupReaper`; nothing is destroyed while they are kept.
+    """
+    world = c10d._world  # noqa: SLF001
+    groups: list[Any] = list(world.pg_names)
+    if world.default_pg is not None and world.default_pg not in groups:
+        groups.append(world.default_pg)
+    kept = [*groups, *(value[1] for value in world.pg_map.values())]
+    c10d._update_default_pg(None)  # noqa: SLF001
+    world.pg_map.clear()
+    world.pg_names.clear()
+    world.pg_group_ranks.clear()
+    world.pg_backend_config.clear()
+    world.pg_to_tag.clear()
+    world.tags_to_pg.clear()
+    world.pg_coalesce_state.clear()
+    world.comms.clear()
+    # Names of groups are counted; every rank, also one that was started anew, counts from 0 again.
+    world.group_count = 0
+    _unregister_all_process_groups()
+    return kept
+
+
+def unwrap_excepthook() -> None:
+    """Take torch's wrappers off ``sys.excepthook``.
+
+    ``init_process_group`` adds one each time, which nobody removes: after 200 restarts every line
+    of a traceback would begin with 200 ``[rank0]:``.
+    """
+    while True:
+        hook = sys.excepthook
+        code = getattr(hook, "__code__", None)
+        if (
+            getattr(hook, "__module__", None) != c10d.__name__
+            or code is None
+            or "old_hook" not in code.co_freevars
+        ):
+            return
+        cells: Any = getattr(hook, "__closure__", None) or ()
+        sys.excepthook = cells[code.co_freevars.index("old_hook")].cell_contents
+
+
+class GroupReaper:
+    """Destroys process groups in threads of its own.
+
+    They are joined before the interpreter exits: a thread that ends inside a destructor of gloo
+    ends the process (``terminate called without an active exception``).
+    """
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._is_at_exit = False
+
+    def take(self, groups: list[Any]) -> None:
+        """Destroy what is in ``groups``; returns at once, and leaves the list empty."""
+        if not groups:
+            return
+        taken = groups[:]
+        groups.clear()
+        if not self._is_at_exit:
+            self._is_at_exit = True
+            atexit.register(self.join, _EXIT_S)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(
+            target=_destroy, args=(taken,), name="holdfast-group-reaper", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until all are destroyed.
+
+        Returns:
+            False: some were not, within ``timeout_s``.
+        """
+        threads, self._threads = self._threads, []
+        _join(threads, timeout_s)
+        self._threads += [thread for thread in threads if thread.is_alive()]
+        if self._threads:
+            log.warning(
+                "process groups of before a restart are still being destroyed after %g s", timeout_s
+            )
+        return not self._threads
+
+
+def _destroy(groups: list[Any]) -> None:
+    while groups:
+        shutdown: Callable[[], None] | None = getattr(groups[-1], "shutdown", None)
+        try:
+            if shutdown is not None:
+                shutdown()
+        except Exception as error:  # noqa: BLE001 - the rest is still to be destroyed
+            log.debug("a process group did not shut down: %s", error)
+        del shutdown
+        groups.pop()  # the destructor, which releases the interpreter while it waits
+
+
+_reaper = GroupReaper()
+
+
+def group_reaper() -> GroupReaper:
+    """The one of this process."""
+    return _reaper
