@@ -13,13 +13,17 @@ def here(name: str) -> None:
     HERE[name] = frame.f_lineno
 
 
+def fail() -> None:
+    raise ValueError
+
+
 def sample(fails: bool) -> None:
     here("before")
     try:
         here("body")
         try:
             if fails:
-                raise ValueError
+                fail()
         except ValueError:
             here("except")
         else:

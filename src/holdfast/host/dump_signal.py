@@ -15,16 +15,21 @@ from holdfast.host.free_signal import free_signal
 _PREFERRED = 7
 """Above SIGRTMIN."""
 
-_registered: dict[str, int] = {}
-"""Path of the dump file to the signal; at most one entry."""
+_registered: dict[str, tuple[str, int]] = {}
+"""By owner: path of the dump file, and the signal."""
 _files: list[int] = []
 """Descriptors that signal handlers write to; never closed."""
 
 
-def register_stack_dump(path: str) -> int:
+def register_stack_dump(path: str, owner: str = "rank monitor") -> int:
     """From now on, a signal to this process appends the stacks of its threads to ``path``.
 
     Takes SIGRTMIN+7, or the next real-time signal that nobody handles or ignores.
+
+    Args:
+        path: The file; made where there is none.
+        owner: Who asks. Each owner has a signal and a file of its own; a new path replaces its
+            old one.
 
     Returns:
         The number of the signal; 0: no signal is free, none may be sent.
@@ -32,14 +37,14 @@ def register_stack_dump(path: str) -> int:
     Raises:
         OSError: ``path`` cannot be opened.
     """
-    if path in _registered:
-        return _registered[path]
-    number = next(iter(_registered.values()), 0) or free_signal(_PREFERRED)
+    known, number = _registered.get(owner, ("", 0))
+    if path == known:
+        return number
+    number = number or free_signal(_PREFERRED)
     if number == 0:
         return 0
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     _files.append(fd)
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
-    _registered.clear()
-    _registered[path] = number
+    _registered[owner] = path, number
     return number

@@ -10,10 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.inprocess.compose import Compose
     from holdfast.inprocess.state import FrozenState, Mode, State
+    from holdfast.inprocess.wrap import CallWrapper, Wrapper
 
-__all__ = ["Compose", "FrozenState", "Mode", "State"]
+__all__ = ["CallWrapper", "Compose", "FrozenState", "Mode", "State", "Wrapper"]
 
-_HOME = {"Compose": "compose", "FrozenState": "state", "Mode": "state", "State": "state"}
+_HOME = {
+    "CallWrapper": "wrap",
+    "Compose": "compose",
+    "FrozenState": "state",
+    "Mode": "state",
+    "State": "state",
+    "Wrapper": "wrap",
+}
 
 _SUBMODULES = frozenset(
     {
@@ -29,7 +37,9 @@ _SUBMODULES = frozenset(
         "rank_assignment",
         "rank_filter",
         "state",
+        "store",
         "terminate",
+        "wrap",
     }
 )
 """Used as attributes of this package by those who import only it."""

@@ -45,13 +45,16 @@ _ALONE_S = 60.0
 """A guard that no rank has attached to for so long was started by one that died."""
 _CONNECT_S = 30.0
 _STACKS_SHOWN = 4000
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
 
 
 class _Rank:
     """A connected rank."""
 
-    __slots__ = ("channel", "dump", "dump_path", "dump_signal", "number", "page", "process")
+    __slots__ = (
+        "channel", "dump", "dump_path", "dump_signal", "log", "number", "page", "process", "why"
+    )  # fmt: skip
 
     def __init__(self, channel: Channel, process: Process) -> None:
         self.channel = channel
@@ -61,6 +64,8 @@ class _Rank:
         self.dump: StackDump | None = None
         self.dump_signal = 0
         self.dump_path: str | None = None
+        self.log: int | None = None
+        self.why = ""
 
 
 class AttachError(ValueError):
@@ -80,7 +85,6 @@ class GuardProcess:
         self._coordinator: Channel | None = None
         self._unsent: list[Message] = []
         self._has_quit = False
-        self._log: int | None = None
         self._alone_until: float | None = clock.monotonic() + _ALONE_S
         self._node = f"{socket.gethostname()}:{os.getpid()}"
         self._descriptors.watch(listener.fileno(), self._accept)
@@ -169,6 +173,12 @@ class GuardProcess:
         rank.page = map_progress_page(rank.process.pid, page_fd)
         rank.dump_signal = _whole(frame, "dump_signal")
         rank.dump_path = _text_or_none(frame, "dump_path")
+        log, pidfile = (_text_or_none(frame, key) for key in ("log", "pidfile"))
+        if log is not None:
+            rank.log = os.open(log, _LOG_FLAGS, 0o644)
+        if pidfile is not None:
+            with open(pidfile, "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(f"{os.getpid()}\n")
         if self._machine is None:
             self._configure(frame)
         assert self._machine is not None
@@ -179,10 +189,10 @@ class GuardProcess:
             raise AttachError(text)
         rank.number = number
         self._ranks[number] = rank
+        self._write(f"rank {number} is here, target_pid={rank.process.pid}")
         self._alone_until = None
         if rank.process.fileno() >= 0:
             self._descriptors.watch(rank.process.fileno(), lambda: self._end_of_process(rank))
-        self._write(f"rank {number} is here, target_pid={rank.process.pid}")
         self._feed(machine.RankCame(Hello(number, world)))
         self._connect(frame)
 
@@ -190,10 +200,6 @@ class GuardProcess:
         limits = machine.Limits(
             **{key: _number(frame, key) for key in machine.Limits.__dataclass_fields__}
         )
-        path = _text_or_none(frame, "log")
-        if path is not None:
-            self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._write(f"node guard {self._node} starts")
         if frame.get("hosts"):
             patience = Patience(
                 **{key: _number(frame, key) for key in Patience.__dataclass_fields__}
@@ -240,10 +246,14 @@ class GuardProcess:
         if rank.process.fileno() >= 0:
             self._descriptors.forget(rank.process.fileno())
         if rank.number is not None and self._ranks.get(rank.number) is rank:
+            self._write(f"rank {rank.number}: {how}")
             del self._ranks[rank.number]
             self._end_dump(rank)
             self._feed(machine.RankGone(rank.number, how))
         rank.process.close()
+        if rank.log is not None:
+            os.close(rank.log)
+            rank.log = None
         if rank.page is not None:
             rank.page.close()
             rank.page = None
@@ -301,6 +311,7 @@ class GuardProcess:
 
     def _take_evidence(self, rank: _Rank, why: str) -> None:
         self._write(f"rank {rank.number} (process {rank.process.pid}): {why}; taking its stacks")
+        rank.why = why
         now = clock.monotonic()
         rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
         fd = rank.dump.fileno()
@@ -317,8 +328,8 @@ class GuardProcess:
         stacks = dump.text()
         shown = stacks or f"no stacks: {dump.why_not}"
         self._tell_people(
-            f"rank {rank.number} (process {rank.process.pid}) will be killed. "
-            f"{shown[:_STACKS_SHOWN].rstrip()}"
+            f"rank {rank.number} (process {rank.process.pid}): {rank.why}. "
+            f"It will be killed unless it comes back now. {shown[:_STACKS_SHOWN].rstrip()}"
         )
         self._feed(machine.EvidenceTaken(rank.number))
 
@@ -347,11 +358,14 @@ class GuardProcess:
                 return
 
     def _write(self, text: str) -> None:
-        if self._log is not None:
-            try:
-                os.write(self._log, f"holdfast.inprocess {clock.wall():.3f} {text}\n".encode())
-            except OSError:
-                self._log = None
+        """Into the log of every rank that asked for one."""
+        line = f"holdfast.inprocess guard {os.getpid()} {clock.wall():.3f} {text}\n".encode()
+        for rank in self._ranks.values():
+            if rank.log is not None:
+                try:
+                    os.write(rank.log, line)
+                except OSError:
+                    rank.log = None
 
 
 def _marks(page: ProgressPage | None) -> machine.Marks:

@@ -14,6 +14,8 @@ THREAD = 3
 """When the watcher thread last had the interpreter."""
 UNLIMITED = 4
 """Not 0.0: the function has switched its limits off for a while."""
+WAITS = 5
+"""Not 0.0: when the watcher thread last looked, the main thread waited for other ranks."""
 
 WORDS = 8
 PAGE_BYTES = 8 * WORDS

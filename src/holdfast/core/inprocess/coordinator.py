@@ -60,6 +60,11 @@ MAX_CAUSES = 64
 """Causes told to all: the first are the ones that explain, and a message has an end."""
 
 
+_DEATHS = frozenset(
+    {Kind.TERMINATED, Kind.HARD_TIMEOUT, Kind.UNRESPONSIVE, Kind.MONITOR_PROCESS_EXCEPTION}
+)
+
+
 # ---------------------------------------------------------------- events
 @dataclass(frozen=True)
 class Heard:
@@ -389,7 +394,9 @@ class Coordinator:
         return self._commit(free, base=base)
 
     def _commit(self, terminated: list[int], *, base: int) -> list[Effect]:
-        causes, self._causes = tuple(self._causes), []
+        # A death is often told after the errors it gave others; the sort keeps order otherwise.
+        causes = tuple(sorted(self._causes, key=lambda cause: cause.kind not in _DEATHS))
+        self._causes = []
         self._base = base
         self.epoch += 1
         self.phase = Phase.RUNNING

@@ -6,6 +6,7 @@ dropped when nobody can be in it any more. A client has one request at a time un
 number ``id``; the answer comes when there is one.
 
     set  get  add  append  compare_set  check  wait  delete  count      (torch's Store, in short)
+    gather      a value of each of ``of`` ranks, for all of them, once all have come
 
 Values are bytes, carried as the text that has the same code points (latin-1).
 """
@@ -42,6 +43,7 @@ class _Room:
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.waiters: dict[str, list[_Waiter]] = {}
+        self.gathers: dict[str, dict[int, tuple[object, int, Any]]] = {}
 
 
 class KeyValues:
@@ -97,6 +99,8 @@ class KeyValues:
         if op in ("get", "wait"):
             keys = [_text(body, "key")] if op == "get" else _keys(body)
             return self._wait(room, client, number, keys, wants_values=op == "get")
+        if op == "gather":
+            return self._gather(room, client, number, body)
         handle = self._requests.get(str(op))
         if handle is None:
             raise RequestError(f"unknown request {repr(op)[:200]}")
@@ -162,6 +166,20 @@ class KeyValues:
         for key in missing:
             room.waiters.setdefault(key, []).append(waiter)
         return []
+
+    def _gather(
+        self, room: _Room, client: object, number: int, body: Mapping[str, Any]
+    ) -> list[Reply]:
+        key, place, of = _text(body, "key"), body.get("place"), body.get("of")
+        if not isinstance(place, int) or not isinstance(of, int):
+            raise RequestError("gather: 'place' and 'of' should be whole numbers")
+        came = room.gathers.setdefault(key, {})
+        came[place] = (client, number, body.get("value"))
+        if len(came) < of:
+            return []
+        del room.gathers[key]
+        values = [value for _, (_, _, value) in sorted(came.items(), key=lambda item: item[0])]
+        return [(who, {"id": which, "value": values}) for who, which, _ in came.values()]
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

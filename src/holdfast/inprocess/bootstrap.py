@@ -1,0 +1,113 @@
+"""Ranks that know nothing of each other but a store find their guards and their coordinator.
+
+Rank 0 draws the job's secret token, starts the guard of its node with the coordinator in it, and
+publishes token and address in the store that the user's ``store_factory`` made. The others wait for
+that. From the first epoch on nobody needs that store any more, so it may die with rank 0.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.host.address import address_towards
+from holdfast.host.clock import monotonic
+from holdfast.inprocess.exception import BarrierTimeout, InternalError
+from holdfast.inprocess.guard_process import connect_to_guard
+from holdfast.wire.frames import Decoder, encode
+
+_TOKEN_BYTES = 16
+_GUARD_S = 60.0
+_CHUNK_BYTES = 1 << 16
+_calls = 0
+"""Calls of wrapped functions in this process: every rank makes the same ones."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the coordinator is, and the word that it wants to hear."""
+
+    token: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port
+
+
+def meet(
+    store: Any, rank: int, attach: Mapping[str, object], timeout_s: float
+) -> tuple[socket.socket, Meeting]:
+    """Connect to the guard of this node.
+
+    Args:
+        store: Of torch, shared by all ranks.
+        rank: Of this process.
+        attach: What the guard wants to know; see ``guard_main``.
+        timeout_s: How long to wait for rank 0.
+
+    Returns:
+        The connection, attached, and where the coordinator is.
+
+    Raises:
+        BarrierTimeout: Rank 0 did not come in time.
+        GuardError: The guard cannot be started.
+        InternalError: The guard refused.
+    """
+    global _calls  # noqa: PLW0603 - one count for the process is the point
+    _calls += 1
+    # A store may be older than this life of the job (a file is): its keys must not meet ours.
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"holdfast/inprocess/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{life}/{_calls}"
+    if rank == 0:
+        token = secrets.token_hex(_TOKEN_BYTES)
+        connected = connect_to_guard(token)
+        port = _host(connected, {**attach, "token": token, "hosts": True})
+        ours = address_towards(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
+        meeting = Meeting(token, ours, port)
+        store.set(key, json.dumps([token, ours, port]))
+        return connected, meeting
+    try:
+        store.wait([key], dt.timedelta(seconds=timeout_s))
+        meeting = Meeting(*json.loads(store.get(key)))
+    except RuntimeError as error:
+        raise BarrierTimeout(
+            f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
+            f"(barrier_timeout): {error}"
+        ) from error
+    connected = connect_to_guard(meeting.token)
+    where = {"token": meeting.token, "host": meeting.host, "port": meeting.port}
+    connected.sendall(encode({**attach, **where, "hosts": False}))
+    return connected, meeting
+
+
+def _host(connected: socket.socket, attach: Mapping[str, object]) -> int:
+    """Attach, and wait for the port of the coordinator."""
+    connected.sendall(encode(attach))
+    decoder = Decoder()
+    until = monotonic() + _GUARD_S
+    while True:
+        connected.settimeout(max(1e-3, until - monotonic()))
+        try:
+            # The coordinator's answer to Hello may be next to it, and must stay where it is.
+            data = connected.recv(_CHUNK_BYTES, socket.MSG_PEEK)
+        except TimeoutError:
+            raise InternalError(f"the node guard did not start within {_GUARD_S:g} s") from None
+        header = int.from_bytes(data[:4], "big") if len(data) >= 4 else 0
+        if data and not (header and len(data) >= 4 + header):
+            continue
+        if not data:
+            raise InternalError("the node guard ended before it answered")
+        (answer,) = decoder.feed(connected.recv(4 + header))
+        if answer.get("op") != "hosting":
+            raise InternalError(f"the node guard refused: {answer.get('text', answer)}")
+        connected.settimeout(None)
+        return int(answer["port"])

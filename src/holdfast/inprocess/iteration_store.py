@@ -1,0 +1,50 @@
+"""The store that plug-ins and assignments of one iteration see (``state.store``, ``ctx.store``)."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from torch.distributed import DistStoreError
+
+from holdfast.core.inprocess.messages import Numbering
+from holdfast.inprocess.bootstrap import Meeting
+from holdfast.inprocess.exception import BarrierTimeout
+from holdfast.torch_edge.epoch_store import EpochStore
+
+
+class IterationStore(EpochStore):
+    """A torch store, shared by the ranks of one iteration, empty at its beginning.
+
+    Args:
+        meeting: Where it is.
+        iteration: Its number.
+        numbering: What this rank is called before the assignment of this iteration.
+        terminated: Places of that numbering which nobody holds any more.
+        timeout_s: How long ranks wait for each other.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        iteration: int,
+        numbering: Numbering,
+        terminated: AbstractSet[int],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(meeting.address, meeting.token, iteration, timeout_s)
+        self._timeout_of_barrier_s = timeout_s
+        self._place = numbering.place - sum(place < numbering.place for place in terminated)
+        self._living = numbering.world - len(terminated)
+
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Values of all living ranks; see :class:`holdfast.inprocess.gather.Gathers`.
+
+        Raises:
+            BarrierTimeout: Not all came in time.
+        """
+        wait_s = self._timeout_of_barrier_s if timeout_s is None else timeout_s
+        try:
+            return self.collect(name, self._place, self._living, value, wait_s)
+        except DistStoreError as error:
+            raise BarrierTimeout(f"{name}: {error}") from None

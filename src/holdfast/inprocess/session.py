@@ -1,0 +1,259 @@
+"""One rank's part in a call, carried out: the machine, its watcher thread, and the main thread.
+
+    guard ──socket──► watcher thread ──► machine ──► main thread woken, or interrupted
+                        │ every interval: both progress marks
+                        │ on Abort: the abort plug-in; then the interrupt, again until seen
+    main thread ──feed(...), wait()──► machine ──► guard
+
+The shell around ``core.inprocess.rank``; decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+
+from holdfast.core.inprocess import rank as machine
+from holdfast.core.inprocess.messages import Cause, MessageError, down_from_wire
+from holdfast.core.never import assert_never
+from holdfast.host.clock import monotonic
+from holdfast.host.interrupt import MainThreadInterrupt, never_inside
+from holdfast.host.progress_page import ProgressPage
+from holdfast.host.stamps import Stamps
+from holdfast.wire import progress as layout
+from holdfast.wire.frames import Decoder, FrameError, encode
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 16
+_AGAIN_S = 0.002
+"""How often an interrupt is repeated that was refused or swallowed."""
+_ABORT_AGAIN_S = 0.05
+"""How often the abort is: the main thread may wait for another connection by now."""
+_ATOMIC_S = 10.0
+"""How long an atomic section puts off the abort: one that waits for a lost peer never ends."""
+_JOIN_S = 5.0
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _leave_sessions_in_child() -> None:
+    for session in _sessions:
+        session.leave_in_child()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_in_child)
+
+
+class Session:
+    """From the connection to the guard to the end of the call.
+
+    Args:
+        connected: To the guard, attached.
+        rank: The number this process was born with.
+        page: Where progress is marked.
+        interrupt: Of the main thread.
+        abort: Called in the watcher thread, once per abort: frees whoever waits.
+        abort_again: Called every now and then until the main thread is back.
+        interval_s: How often progress is marked.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        rank: int,
+        page: ProgressPage,
+        interrupt: MainThreadInterrupt,
+        *,
+        abort: Callable[[tuple[Cause, ...]], None],
+        abort_again: Callable[[], None],
+        interval_s: float,
+    ) -> None:
+        self._socket: socket.socket | None = connected
+        self._decoder = Decoder()
+        self._machine = machine.Rank(rank)
+        self._page = page
+        self._interrupt = interrupt
+        self._abort = abort
+        self._abort_again = abort_again
+        self._interval_s = interval_s
+        self._lock = threading.RLock()
+        self._directive: machine.Directive | None = None
+        self._woken = threading.Condition(self._lock)
+        self._is_interrupting = False
+        self._is_closed = False
+        self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
+        self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._poll.register(self._wake_up, select.POLLIN)
+        self._watcher = threading.Thread(
+            target=self._watch, name="holdfast.inprocess watcher", daemon=True
+        )
+
+    # ------------------------------------------------------------ the main thread
+
+    def begin(self, world: int) -> None:
+        """Say hello, and hear the guard from now on."""
+        _sessions.add(self)
+        self._stamps.begin()
+        self._watcher.start()
+        self.feed(machine.Begin(world))
+
+    def feed(self, event: machine.Event) -> None:
+        """Something happened."""
+        with self._lock:
+            self._carry_out(self._machine.handle(event))
+
+    def wait(self, timeout_s: float | None = None) -> machine.Directive | None:
+        """What the main thread is to do next; ``None``: nothing was said for ``timeout_s``."""
+        with self._lock:
+            self._woken.wait_for(lambda: self._directive is not None, timeout_s)
+            directive, self._directive = self._directive, None
+            return directive
+
+    @property
+    def must_unwind(self) -> bool:
+        """Whether what the main thread does is in vain: an abort has come."""
+        with self._lock:
+            return self._machine.must_unwind
+
+    def mark_progress(self) -> None:
+        """The main thread is alive: its automatic mark is now, and so is the manual one, if set."""
+        now = monotonic()
+        words = self._page.words
+        words[layout.AUTOMATIC] = now
+        if words[layout.MANUAL]:
+            words[layout.MANUAL] = now
+
+    def close(self) -> None:
+        """End the watcher and the connection. Nothing is left."""
+        _sessions.discard(self)
+        with self._lock:
+            self._is_closed = True
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake_up, 1)
+        if self._watcher.ident is not None:
+            self._watcher.join(_JOIN_S)
+        self._stamps.end()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        os.close(self._wake_up)
+
+    def leave_in_child(self) -> None:
+        """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
+        if self._socket is not None:
+            os.close(self._socket.detach())
+            self._socket = None
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, effects: list[machine.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case machine.Say():
+                    self._send(effect.message.to_wire())
+                case machine.Wake():
+                    self._directive = effect.directive
+                    self._woken.notify_all()
+                case machine.Interrupt():
+                    self._is_interrupting = True
+                    self._interrupt.request()
+                    os.eventfd_write(self._wake_up, 1)
+                case machine.StopInterrupt():
+                    self._is_interrupting = False
+                case machine.RunAbort():
+                    self._pending_abort = effect.causes
+                case _:
+                    assert_never(effect)
+
+    _pending_abort: tuple[Cause, ...] | None = None
+    """Left by the machine for the watcher, which runs it without the lock."""
+
+    def _send(self, frame: dict[str, object]) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(encode(frame))
+        except OSError as error:
+            log.debug("nothing more can be said to the guard: %s", error)
+
+    # ------------------------------------------------------------ the watcher thread
+
+    def _watch(self) -> None:
+        next_mark = monotonic()
+        next_abort = 0.0
+        while not self._is_closed:
+            now = monotonic()
+            if now >= next_mark:
+                self._stamps.beat()
+                next_mark = now + self._interval_s
+            sleep_s = next_mark - now
+            if self._is_interrupting:
+                sleep_s = min(sleep_s, _AGAIN_S)
+            ready = self._poll.poll(max(0.0, sleep_s) * 1000)
+            if any(fd == self._wake_up for fd, _ in ready):
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake_up)
+            if any(fd != self._wake_up for fd, _ in ready):
+                self._receive()
+            if self._pending_abort is not None:
+                causes, self._pending_abort = self._pending_abort, None
+                self._run_abort(causes)
+                next_abort = monotonic() + _ABORT_AGAIN_S
+            elif self._is_interrupting:
+                self._interrupt.deliver_again()
+                if monotonic() >= next_abort:
+                    self._abort_again()
+                    next_abort = monotonic() + _ABORT_AGAIN_S
+
+    def _receive(self) -> None:
+        held = self._socket
+        if held is None:
+            return
+        how = "it closed the connection"
+        frames = []
+        try:
+            data = held.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
+            frames = self._decoder.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, FrameError) as error:
+            data, how = b"", str(error)
+        for frame in frames:
+            self._take(frame)
+        if not data:
+            self._poll.unregister(held)
+            self.feed(machine.GuardGone(how))
+
+    def _take(self, frame: dict[str, object]) -> None:
+        if frame.get("op") == "log":
+            log.error("%s", frame.get("text"))
+            return
+        try:
+            self.feed(machine.Heard(down_from_wire(frame)))
+        except MessageError as error:
+            log.error("the guard of this node said what is no message: %s", error)  # noqa: TRY400
+
+    def _run_abort(self, causes: tuple[Cause, ...]) -> None:
+        atomic = self._interrupt.atomic
+        atomic.watch()
+        until = monotonic() + _ATOMIC_S
+        while not atomic.wait_left(min(self._interval_s, max(0.0, until - monotonic()))):
+            self._stamps.beat()  # nobody holds the interpreter
+            if monotonic() >= until:
+                log.warning("an atomic section goes on for %g s; aborting inside it", _ATOMIC_S)
+                break
+        self._abort(causes)
+        self.feed(machine.AbortDone())
+
+
+for _own in (Session.feed, Session.wait):
+    never_inside(_own)

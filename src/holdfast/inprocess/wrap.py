@@ -1,0 +1,578 @@
+"""``Wrapper``: when any rank fails, all ranks call the function again, in the same processes.
+
+::
+
+    @holdfast.inprocess.Wrapper()
+    def train(call: holdfast.inprocess.CallWrapper):
+        torch.distributed.init_process_group("gloo")
+        ...
+
+The main thread's half of a restart is here, in the order that plug-ins may rely on::
+
+    assignment → RANK, WORLD_SIZE → initialize → health_check → function ─┬─► all done → completion
+        ▲                                                                 │ any rank's fault
+        └── all ready ◄── garbage ◄── health_check ◄── finalize ◄── abort ┘ (in the watcher thread)
+
+What happens between ranks is decided in ``core/inprocess``, and carried out by ``session.py`` and
+the node's guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import gc
+import logging
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast.core.inprocess import rank as machine
+from holdfast.core.inprocess.messages import MAX_TEXT, Cause, Commit, Numbering, Standing
+from holdfast.core.never import assert_never
+from holdfast.host.clock import monotonic
+from holdfast.host.dump_signal import register_stack_dump
+from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
+from holdfast.host.progress_page import make_progress_page
+from holdfast.inprocess import abort as abort_plugins
+from holdfast.inprocess.arguments import WrapperArguments
+from holdfast.inprocess.bootstrap import Meeting, meet
+from holdfast.inprocess.compose import Compose
+from holdfast.inprocess.exception import (
+    BarrierTimeout,
+    HealthCheckError,
+    InternalError,
+    RankShouldRestart,
+)
+from holdfast.inprocess.finalize import Finalize
+from holdfast.inprocess.health_check import HealthCheck, restart_health_check
+from holdfast.inprocess.initialize import Initialize
+from holdfast.inprocess.inject import injection
+from holdfast.inprocess.plugin_call import AssignmentPlugin, StatePlugin
+from holdfast.inprocess.rank_assignment import (
+    ActivateAllRanks,
+    RankAssignment,
+    RankDiscarded,
+    RankFilter,
+    ShiftRanks,
+)
+from holdfast.inprocess.session import Session
+from holdfast.inprocess.state import Mode, State
+from holdfast.inprocess.store import StoreMixin, TCPStore
+from holdfast.wire import progress as layout
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+log = logging.getLogger("holdfast")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_LAST_WORDS_S = 10.0
+"""How long a rank that leaves waits for its collectives to be aborted, at most."""
+_DEFAULT_LAST_CALL_WAIT = dt.timedelta(seconds=1)
+
+
+class Wrapper:
+    """A decorator that makes a function restartable in place.
+
+    Keyword arguments only; durations are ``datetime.timedelta``.
+
+    Args:
+        store_factory: Class of the store in which ranks find each other at the beginning; derived
+            from ``StoreMixin``. Default ``inprocess.store.TCPStore``.
+        store_kwargs: Its arguments.
+        initialize: Called before each call of the function.
+        abort: Frees ranks that wait in collectives. Default ``AbortTorchDistributed()``.
+        finalize: Called after a fault, when the function has been left.
+        health_check: Called before the function, and after a fault.
+        rank_assignment: Who is called what after losses. Default
+            ``Compose(ActivateAllRanks(), ShiftRanks())``.
+        rank_filter: Called after ``rank_assignment``: who works.
+        monitor_thread_interval: Accepted; the abort is pushed, nothing polls. Default 1 s.
+        monitor_process_interval: Accepted; the guard sleeps until a limit can run out. Default 1 s.
+        heartbeat_interval: How often a node's guard and the coordinator hear of each other.
+            Default 1 s.
+        progress_watchdog_interval: How often progress is marked. Default 1 s.
+        soft_timeout: No progress for so long restarts all ranks. Default 60 s.
+        hard_timeout: No progress for so long kills the rank. Default 90 s.
+        heartbeat_timeout: A node that is not heard of for so long is lost. Default 30 s.
+        barrier_timeout: How long ranks are waited for at the start, and after a fault. Default
+            120 s.
+        completion_timeout: From the first rank that completed to the last. Default 120 s.
+        last_call_wait: Least time between a fault and the next call. Default 1 s, which is not
+            waited where it was not asked for: the restart itself gathers concurrent faults.
+        termination_grace_time: Between SIGTERM and SIGKILL. Default 5 s.
+        monitor_process_logfile: Absolute path of the guard's log; may hold ``{rank}``.
+        monitor_process_pidfile: Absolute path of a file with the guard's pid; may hold ``{rank}``.
+        enabled: False: the function stays as it is.
+        completion: Called when all ranks have completed.
+        terminate: Called on a rank that leaves.
+
+    Raises:
+        TypeError: An argument has the wrong type; named in the text.
+        ValueError: A value cannot be, or two cannot be together; the text has the condition.
+    """
+
+    def __init__(
+        self,
+        *,
+        store_factory: type[StoreMixin] = TCPStore,
+        store_kwargs: dict[str, Any] | None = None,
+        initialize: Initialize | None = None,
+        abort: abort_plugins.Abort | None = None,
+        finalize: Finalize | None = None,
+        health_check: HealthCheck | None = None,
+        rank_assignment: RankAssignment | None = None,
+        rank_filter: RankFilter | None = None,
+        last_call_wait: dt.timedelta | None = None,
+        **others: Any,
+    ) -> None:
+        self._waits_for_last_call = last_call_wait is not None
+        arguments = WrapperArguments(
+            store_factory=store_factory,
+            store_kwargs=store_kwargs,
+            initialize=initialize,
+            abort=abort_plugins.AbortTorchDistributed() if abort is None else abort,
+            finalize=finalize,
+            health_check=health_check,
+            rank_assignment=(
+                cast("RankAssignment", Compose(ActivateAllRanks(), ShiftRanks()))
+                if rank_assignment is None
+                else rank_assignment
+            ),
+            rank_filter=rank_filter,
+            last_call_wait=_DEFAULT_LAST_CALL_WAIT if last_call_wait is None else last_call_wait,
+            **others,
+        )
+        import torch.distributed as dist  # noqa: PLC0415 - the package is imported without torch
+
+        arguments.validate(store_mixin=StoreMixin, distributed_is_available=dist.is_available)
+        self.arguments = arguments
+        self.restart_health_check = restart_health_check(
+            arguments.health_check, os.environ.get("LOCAL_RANK")
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Arguments are attributes of the same names."""
+        if name != "arguments" and name in WrapperArguments.__dataclass_fields__:
+            return getattr(self.arguments, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __call__(self, function: _Function) -> _Function:
+        """The restartable function; ``function`` itself where ``enabled`` is False."""
+        if not self.arguments.enabled:
+            return function
+        where = injection(function, CallWrapper)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with CallWrapper(self) as call:
+                args, kwargs = where.bind(args, kwargs, call)
+                return call._run(functools.partial(function, *args, **kwargs))  # noqa: SLF001
+
+        return cast("_Function", wrapped)
+
+
+class CallWrapper:
+    """One call of a wrapped function, with all its restarts; injected into its parameters."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        """Meet the other ranks.
+
+        Raises:
+            ValueError: ``torch.distributed`` is initialised already.
+            InternalError: This is not the main thread.
+            BarrierTimeout: Not all ranks came within ``barrier_timeout``.
+        """
+        import torch.distributed as dist  # noqa: PLC0415
+
+        if dist.is_initialized():
+            raise ValueError(
+                "not torch.distributed.is_initialized() does not hold: the wrapped function makes "
+                "its process groups itself, in each iteration"
+            )
+        self._wrapper = wrapper
+        self._arguments = wrapper.arguments
+        self._state = State.from_env()
+        self._plugins = _Plugins(wrapper)
+        self._iteration = 0
+        self._result: Any = None
+        born = Numbering(-1, self._state.rank, self._state.world_size)
+        self._base, self._base_state = born, self._state.copy()
+        self._assigned, self._assigned_state = born, self._base_state
+        self._causes: tuple[Cause, ...] = ()
+        self._store: Any = None
+        self._exits = contextlib.ExitStack()
+
+    # ------------------------------------------------------------ what users call
+
+    @property
+    def iteration(self) -> int:
+        """How many times the function was called before, on all ranks: 0, 1, 2 ..."""
+        return self._iteration
+
+    def ping(self) -> None:
+        """Mark progress. After the first one in an iteration, later ones must come in time, too."""
+        self._words[layout.MANUAL] = monotonic()
+
+    def atomic(self) -> contextlib.AbstractContextManager[None]:
+        """A section that is finished before a restart begins; reentrant.
+
+        Whoever waits inside for a rank that is lost is aborted after 10 s all the same.
+        """
+        return self._interrupt.atomic
+
+    @contextlib.contextmanager
+    def disable_hang_protection(self) -> Iterator[None]:
+        """A section in which no progress is expected; faults and deaths still restart."""
+        words = self._words
+        before = words[layout.UNLIMITED]
+        words[layout.UNLIMITED] = 1.0
+        try:
+            yield
+        finally:
+            self._session.mark_progress()
+            words[layout.UNLIMITED] = before
+
+    # ------------------------------------------------------------ setting up
+
+    def __enter__(self) -> Self:
+        """Meet the other ranks, and leave nothing behind where that fails."""
+        try:
+            self._set_up()
+        except BaseException:
+            self._exits.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def _set_up(self) -> None:
+        from holdfast.torch_edge import abort_distributed, env_rendezvous  # noqa: PLC0415
+
+        arguments, exits = self._arguments, self._exits
+        if threading.current_thread() is not threading.main_thread():
+            raise InternalError(
+                "a restartable function must be called in the main thread, which is the only one "
+                f"that can be interrupted; this is thread {threading.current_thread().name!r}"
+            )
+        try:
+            self._interrupt = MainThreadInterrupt()
+        except InterruptError as error:
+            raise InternalError(str(error)) from None
+        exits.callback(self._interrupt.close)
+        page = make_progress_page()
+        exits.callback(page.close)
+        self._words = page.words
+        exits.enter_context(abort_distributed.watching())
+        exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
+        exits.enter_context(_older_objects_set_aside())
+        exits.callback(self._drop_store)
+        self._bootstrap = arguments.store_factory(**(arguments.store_kwargs or {}))
+        attach = self._attachment(page.fd)
+        barrier_s = arguments.barrier_timeout.total_seconds()
+        connected, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
+        self._session = Session(
+            connected,
+            self._state.rank,
+            page,
+            self._interrupt,
+            abort=self._abort,
+            abort_again=self._abort_again,
+            interval_s=arguments.progress_watchdog_interval.total_seconds(),
+        )
+        exits.callback(self._session.close)
+        self._session.begin(self._state.world_size)
+
+    def _attachment(self, page_fd: int) -> dict[str, object]:
+        a, rank = self._arguments, self._state.rank
+        path = f"/proc/{os.getpid()}/fd/{_stacks_fd()}"
+        last_call = a.last_call_wait if self._wrapper._waits_for_last_call else dt.timedelta(0)  # noqa: SLF001
+        return {
+            "rank": rank,
+            "world": self._state.world_size,
+            "page_fd": page_fd,
+            "dump_signal": register_stack_dump(path, "inprocess"),
+            "dump_path": path,
+            "log": _for_rank(a.monitor_process_logfile, rank),
+            "pidfile": _for_rank(a.monitor_process_pidfile, rank),
+            "soft_s": a.soft_timeout.total_seconds(),
+            "hard_s": a.hard_timeout.total_seconds(),
+            "grace_s": a.termination_grace_time.total_seconds(),
+            "beat_s": a.heartbeat_interval.total_seconds(),
+            "silence_s": a.heartbeat_timeout.total_seconds(),
+            "barrier_s": a.barrier_timeout.total_seconds(),
+            "completion_s": a.completion_timeout.total_seconds(),
+            "last_call_wait_s": last_call.total_seconds(),
+        }
+
+    # ------------------------------------------------------------ the main thread's loop
+
+    def _run(self, function: Callable[[], Any]) -> Any:
+        try:
+            return self._until_finished(function)
+        except BaseException as error:
+            self._leave(error)
+            raise
+
+    def _until_finished(self, function: Callable[[], Any]) -> Any:
+        while True:
+            directive = self._session.wait()
+            match directive:
+                case machine.Proceed():
+                    self._enter_iteration(directive.commit, function)
+                case machine.Unwind():
+                    self._causes = directive.causes
+                    self._unwind()
+                case machine.Finish():
+                    return self._finish()
+                case machine.Fail():
+                    if self._assigned.epoch < 0:
+                        raise BarrierTimeout(directive.text)
+                    raise InternalError(f"rank {self._state.initial_rank}: {directive.text}")
+                case machine.Go() | None:
+                    raise InternalError("the wrapper lost count of what it was doing")
+                case _:
+                    assert_never(directive)
+
+    def _enter_iteration(self, commit: Commit, function: Callable[[], Any]) -> None:
+        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+
+        abort_distributed.release()
+        self._bootstrap = None  # all ranks have met: it may end with whoever hosts it
+        self._iteration = commit.epoch
+        if commit.base == self._assigned.epoch:
+            self._base, self._base_state = self._assigned, self._assigned_state
+        if commit.epoch:
+            _explain(commit)
+        self._state = self._base_state.copy()
+        self._state.iteration = commit.epoch
+        self._state.fn_exception = None
+        terminated = set(commit.terminated)
+        self._new_store(commit.epoch, terminated)
+        try:
+            self._plugins.assign(self._state, self._store, terminated)
+        except BaseException:
+            if self._session.must_unwind:
+                return  # somebody's fault woke us; the next directive says so
+            raise
+        self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
+        self._assigned_state = self._state.copy()
+        self._state.set_distributed_vars()
+        self._words[layout.MANUAL] = 0.0
+        self._session.mark_progress()
+        self._call(function)
+
+    def _call(self, function: Callable[[], Any]) -> None:
+        """The user's code, which may be interrupted; nothing else of this class may."""
+        outcome: BaseException | None = None
+        is_active = self._state.mode is Mode.ACTIVE
+        interrupt = self._interrupt
+        try:
+            interrupt.arm(self._should_restart)
+            self._session.feed(machine.Entered())
+            self._plugins.initialize(self._state)
+            self._plugins.health_check(self._state)
+            if is_active:
+                self._result = function()
+        except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
+            outcome = error
+        finally:
+            delivered = interrupt.acknowledge()
+        if delivered.swallowed_at:
+            log.warning(
+                "a restart was swallowed by %s: let RankShouldRestart pass",
+                "; ".join(delivered.swallowed_at),
+            )
+        if outcome is None:
+            self._session.feed(machine.Returned(is_active))
+        elif isinstance(outcome, RankShouldRestart) and delivered.is_requested:
+            self._session.feed(machine.Caught())
+        elif isinstance(outcome, (Exception, RankShouldRestart)):
+            if isinstance(outcome, Exception) and not self._session.must_unwind:
+                self._state.fn_exception = outcome
+            self._session.feed(machine.Raised(_in_words(outcome)))
+        else:
+            raise outcome
+
+    def _should_restart(self) -> RankShouldRestart:
+        causes = self._causes_of_abort
+        ranks = sorted({cause.rank for cause in causes})
+        kinds = sorted({f"Interruption.{cause.kind.value}" for cause in causes})
+        return RankShouldRestart(
+            f"{', '.join(kinds)} affecting ranks {{{', '.join(map(str, ranks))}}}"
+        )
+
+    def _unwind(self) -> None:
+        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+
+        self._result = None
+        self._session.mark_progress()
+        abort_distributed.discard_process_groups()
+        self._state.mode = Mode.ABORTED
+        self._plugins.finalize(self._state)
+        try:
+            self._plugins.restart_health_check(self._state)
+        except HealthCheckError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is passed on, as what it means
+            raise HealthCheckError(
+                f"rank {self._state.rank} is not well after a fault, and leaves: {error}"
+            ) from (self._state.fn_exception or error)
+        self._state.fn_exception = None
+        self._assigned_state.fn_exception = None
+        self._drop_store()
+        while gc.collect():
+            pass
+        standing = Standing(self._born, self._assigned, self._base)
+        self._session.feed(machine.Unwound(standing))
+
+    @property
+    def _born(self) -> int:
+        return self._state.initial_rank
+
+    def _finish(self) -> Any:
+        try:
+            self._plugins.completion(self._state)
+        except Exception:
+            log.exception("the completion plug-in failed; all ranks have completed")
+        self._session.feed(machine.Gone())
+        return self._result
+
+    def _leave(self, error: BaseException) -> None:
+        """This rank goes: told to the others, its collectives aborted, then the user's hook."""
+        error.__suppress_context__ = True
+        session = self._session
+        session.feed(machine.Leaving(_in_words(error), fault=not isinstance(error, RankDiscarded)))
+        until = monotonic() + _LAST_WORDS_S
+        while (left_s := until - monotonic()) > 0:
+            if isinstance(session.wait(left_s), (machine.Go, machine.Fail, machine.Finish)):
+                break
+        self._state.mode = Mode.TERMINATED
+        try:
+            self._plugins.terminate(self._state)
+        finally:
+            session.feed(machine.Gone())
+
+    # ------------------------------------------------------------ the watcher thread
+
+    _causes_of_abort: tuple[Cause, ...] = ()
+
+    def _abort(self, causes: tuple[Cause, ...]) -> None:
+        self._causes_of_abort = causes
+        store = self._store
+        if store is not None:
+            store.hang_up()
+        try:
+            self._plugins.abort(self._state)
+        except Exception:
+            log.exception("the abort plug-in failed; ranks may wait for their collectives to end")
+
+    def _abort_again(self) -> None:
+        """The main thread may wait for another connection by now than when it was aborted."""
+        if self._plugins.aborts_torch:
+            from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+
+            abort_distributed.abort_collectives()
+
+    # ------------------------------------------------------------ the store of an iteration
+
+    def _new_store(self, iteration: int, terminated: set[int]) -> None:
+        from holdfast.inprocess.iteration_store import IterationStore  # noqa: PLC0415
+
+        self._drop_store()
+        timeout_s = self._arguments.barrier_timeout.total_seconds()
+        self._store = IterationStore(self._meeting, iteration, self._base, terminated, timeout_s)
+        self._state.store = self._store
+
+    def _drop_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._store = self._state.store = None
+
+    _bootstrap: Any = None
+    _meeting: Meeting
+    _session: Session
+    _interrupt: MainThreadInterrupt
+    _words: memoryview[float]
+
+
+class _Plugins:
+    """The user's plug-ins, each to be called with a state, whatever its generation."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        a = wrapper.arguments
+        self.initialize = _state_plugin("initialize", a.initialize)
+        self.health_check = _state_plugin("health_check", a.health_check)
+        self.restart_health_check = _state_plugin("health_check", wrapper.restart_health_check)
+        self.abort = _state_plugin("abort", a.abort)
+        self.finalize = _state_plugin("finalize", a.finalize)
+        self.completion = _state_plugin("completion", a.completion)
+        self.terminate = _state_plugin("terminate", a.terminate)
+        self.assign = AssignmentPlugin(a.rank_assignment, a.rank_filter)
+        abort: object = a.abort  # a Compose of aborts is an Abort, which types cannot say
+        instances = abort.instances if isinstance(abort, Compose) else (abort,)
+        self.aborts_torch = any(
+            isinstance(one, abort_plugins.AbortTorchDistributed) for one in instances
+        )
+
+
+def _state_plugin(family: str, plugin: Callable[..., Any] | None) -> Callable[[State], None]:
+    return StatePlugin(family, plugin) if plugin is not None else lambda _state: None
+
+
+@contextlib.contextmanager
+def _older_objects_set_aside() -> Iterator[None]:
+    """Full collections look only at what was made inside.
+
+    Each restart collects all garbage, for the device memory that it holds. What was there before
+    the call, torch's modules above all, makes that 75 ms; without it, it is as long as the attempt
+    left garbage. Whoever has frozen objects himself keeps them so.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@functools.cache
+def _stacks_fd() -> int:
+    """Memory that this process's stacks are dumped into; once, and for its life."""
+    return os.memfd_create("holdfast_stacks", os.MFD_CLOEXEC)
+
+
+def _for_rank(path: str | None, rank: int) -> str | None:
+    return None if path is None else path.format(rank=rank)
+
+
+def _in_words(error: BaseException) -> str:
+    text = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{text[: MAX_TEXT // 2]}{where[:500]}"
+
+
+def _explain(commit: Commit) -> None:
+    """One line for people: the first cause, not its echoes."""
+    if not commit.causes:
+        return
+    first, *rest = commit.causes
+    more = f"; {len(rest)} more" if rest else ""
+    log.warning(
+        "iteration %d: restarted after %s of rank %d: %s%s",
+        commit.epoch,
+        first.kind.value,
+        first.rank,
+        first.text,
+        more,
+    )

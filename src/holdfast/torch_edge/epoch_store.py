@@ -1,0 +1,250 @@
+"""A torch Store that lives beside the coordinator of an in-process restart, not in any rank.
+
+Ranks of one epoch find each other in it: process groups (``env://`` as well) and rank assignments.
+Losing a rank, rank 0 included, takes nothing with it; each epoch has a room of its own, so no key
+of a past attempt is ever seen. One TCP connection, made at the first use; no name is looked up.
+
+A request that waits is woken from another thread by :meth:`EpochStore.hang_up`: the connection is
+shut down, and whoever waits, or asks later, gets :class:`EpochOverError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch._C._distributed_c10d import Store
+from torch.distributed import DistStoreError
+
+from holdfast.host.clock import monotonic
+from holdfast.host.tcp import tune
+from holdfast.wire.frames import Decoder, FrameError, encode
+
+_CHUNK_BYTES = 1 << 16
+_CONNECT_S = 30.0
+_SILENCE_S = 30.0
+_DEFAULT_S = 300.0
+
+
+class EpochOverError(ConnectionError):
+    """The epoch this store belongs to is over, or being aborted."""
+
+
+class EpochStore(Store):
+    """One rank's client, for one epoch.
+
+    Args:
+        address: Host and port of the coordinator.
+        token: The secret of the job.
+        room: Number of the epoch.
+        timeout_s: How long :meth:`get` and :meth:`wait` wait where nothing else is said.
+
+    All methods may be called from any thread; one request at a time is under way.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], token: str, room: int, timeout_s: float = _DEFAULT_S
+    ) -> None:
+        super().__init__()
+        self._address = address
+        self._token = token
+        self._room = room
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._pid = os.getpid()
+        self._decoder = Decoder()
+        self._next_id = 0
+        self._is_over = False
+        self._clones: list[EpochStore] = []
+        """Kept: C++ holds on to a clone, and calls methods that only the Python object has."""
+
+    # ------------------------------------------------------------ torch's interface
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store ``value`` under ``key``."""
+        self._ask("set", key=key, value=_carried(value))
+
+    def get(self, key: str) -> bytes:
+        """The value of ``key``, waiting until there is one.
+
+        Raises:
+            DistStoreError: None came within the timeout.
+        """
+        return _bytes(self._ask("get", wait_s=self._timeout_s, key=key))
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under ``key``, which starts from 0; the sum."""
+        return int(self._ask("add", key=key, by=int(amount)))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Append to the value of ``key``."""
+        self._ask("append", key=key, value=_carried(value))
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        """Set ``key`` where it holds ``expected``; what it holds then."""
+        return _bytes(
+            self._ask("compare_set", key=key, expected=_carried(expected), value=_carried(desired))
+        )
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of ``keys`` have values."""
+        return bool(self._ask("check", keys=list(keys)))
+
+    def wait(self, keys: Sequence[str], timeout: dt.timedelta | None = None) -> None:
+        """Wait until all of ``keys`` have values.
+
+        Raises:
+            DistStoreError: They had not within the timeout.
+        """
+        wait_s = self._timeout_s if timeout is None else timeout.total_seconds()
+        self._ask("wait", wait_s=wait_s, keys=list(keys))
+
+    def delete_key(self, key: str) -> bool:
+        """Remove ``key``; whether it was there."""
+        return bool(self._ask("delete", key=key))
+
+    def num_keys(self) -> int:
+        """How many keys this epoch has."""
+        return int(self._ask("count"))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Values of all ``keys``, waiting for each."""
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        """Store all."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        """``append``, ``multi_get`` and ``multi_set`` work."""
+        return True
+
+    def set_timeout(self, timeout: dt.timedelta) -> None:
+        """How long to wait from now on."""
+        self._timeout_s = timeout.total_seconds()
+
+    @property
+    def timeout(self) -> dt.timedelta:
+        """How long to wait where nothing else is said."""
+        return dt.timedelta(seconds=self._timeout_s)
+
+    def clone(self) -> EpochStore:
+        """Another client of the same room, with a connection of its own."""
+        clone = EpochStore(self._address, self._token, self._room, self._timeout_s)
+        with self._lock:
+            clone._is_over = self._is_over
+            self._clones.append(clone)
+        return clone
+
+    # ------------------------------------------------------------ ours
+
+    def collect(self, name: str, place: int, of: int, value: Any, timeout_s: float) -> list[Any]:
+        """Values of ``of`` ranks, in the order of their places; the same list on each.
+
+        Raises:
+            DistStoreError: Not all came within ``timeout_s`` seconds.
+        """
+        answer = self._ask("gather", wait_s=timeout_s, key=name, place=place, of=of, value=value)
+        return list(answer)
+
+    def hang_up(self) -> None:
+        """Wake whoever waits, in any thread; nothing can be asked any more. Never waits itself."""
+        self._is_over = True
+        for clone in list(self._clones):
+            clone.hang_up()
+        held = self._socket
+        if held is not None and self._pid == os.getpid():
+            with contextlib.suppress(OSError):  # closed in this moment, or not connected
+                held.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection; to be called when nobody uses the store any more."""
+        self.hang_up()
+        with self._lock:
+            self._drop()
+        for clone in self._clones:
+            clone.close()
+        self._clones.clear()
+
+    # ------------------------------------------------------------ one request
+
+    def _ask(self, op: str, wait_s: float = _SILENCE_S, **fields: Any) -> Any:
+        with self._lock:
+            self._next_id += 1
+            number = self._next_id
+            is_answered = False
+            try:
+                answer = self._exchange(
+                    {"op": op, "id": number, "room": self._room, **fields}, monotonic() + wait_s
+                )
+                is_answered = True
+            except TimeoutError:
+                what = fields.get("key") or ", ".join(fields.get("keys", ()))
+                raise DistStoreError(
+                    f"{op} {what!r}: no answer within {wait_s:g} s; not all ranks came this far"
+                ) from None
+            except (OSError, FrameError) as error:
+                if self._is_over:
+                    raise EpochOverError(
+                        f"{op}: the iteration {self._room} is being left"
+                    ) from None
+                host, port = self._address
+                raise ConnectionError(
+                    f"{op}: the coordinator at {host}:{port} is gone: {error}"
+                ) from error
+            finally:
+                if not is_answered:
+                    self._drop()  # also when a signal's handler raised: an answer may be half read
+        if answer.get("over"):
+            raise EpochOverError(f"{op}: the iteration {self._room} is over")
+        if "error" in answer:
+            raise RuntimeError(str(answer["error"]))
+        return answer.get("value")
+
+    def _exchange(self, request: dict[str, Any], until: float) -> dict[str, Any]:
+        connected = self._connected()
+        connected.sendall(encode(request))
+        while True:
+            connected.settimeout(max(1e-3, until - monotonic()))
+            data = connected.recv(_CHUNK_BYTES)
+            if not data:
+                raise ConnectionError("the connection was closed")
+            for answer in self._decoder.feed(data):
+                if answer.get("id") == request["id"]:
+                    return answer
+
+    def _connected(self) -> socket.socket:
+        if self._is_over:
+            raise EpochOverError("over")
+        if self._pid != os.getpid():
+            # A child must not talk on its parent's connection.
+            self._socket, self._decoder, self._pid = None, Decoder(), os.getpid()
+        if self._socket is None:
+            connected = socket.create_connection(self._address, timeout=_CONNECT_S)
+            tune(connected, _SILENCE_S)
+            connected.sendall(encode({"token": self._token, "role": "store", "node": ""}))
+            self._socket = connected
+            self._decoder = Decoder()
+            if self._is_over:  # hang_up() came before there was anything to shut down
+                raise EpochOverError("over")
+        return self._socket
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _carried(value: str | bytes | Iterable[int]) -> str:
+    return value if isinstance(value, str) else bytes(value).decode("latin-1")
+
+
+def _bytes(text: Any) -> bytes:
+    return str(text).encode("latin-1")

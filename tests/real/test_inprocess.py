@@ -1,0 +1,340 @@
+"""The Wrapper, on real ranks and real gloo groups: every kind of fault, and what is seen of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.real.harness import until
+from tests.real.ranks import SIGKILLED, RankStarter
+
+TRAIN = """
+@wrapper(**QUICK)
+def train(call: CallWrapper):
+    rank, world = now()
+    note(iteration=call.iteration, rank=rank, world=world)
+    dist.init_process_group("gloo")
+    assert all_reduce() == world
+    if call.iteration == 0:
+        if RANK == {who}:
+            {fault}
+        all_reduce()
+    dist.destroy_process_group()
+    return [rank, call.iteration]
+
+run(train)
+"""
+
+
+def train(who: int, fault: str) -> str:
+    return TRAIN.format(who=who, fault=fault)
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_after_an_exception_on_one_rank_all_ranks_call_the_function_again(
+    ranks: RankStarter, who: int
+) -> None:
+    """The others are blocked in a collective, which would last for ever."""
+    job = ranks(3, train(who, "raise ValueError('boom')"))
+    assert job.wait() == [0, 0, 0]
+    for rank in range(3):
+        assert job.notes(rank, "returned") == [[rank, 1]]
+        assert job.said(rank, f"restarted after EXCEPTION of rank {who}: ValueError: boom")
+        assert not job.said(rank, "Traceback")
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_the_others_go_on_without_a_rank_that_died(ranks: RankStarter, who: int) -> None:
+    """Rank 0, too, on whose node everything was hosted."""
+    job = ranks(3, train(who, "os.kill(os.getpid(), signal.SIGKILL)"))
+    codes = job.wait()
+    assert codes.pop(who) == SIGKILLED
+    assert codes == [0, 0]
+    survivors = [rank for rank in range(3) if rank != who]
+    assert [job.notes(rank, "returned") for rank in survivors] == [[[0, 1]], [[1, 1]]]
+    assert job.said(survivors[0], f"restarted after TERMINATED of rank {who}")
+
+
+def test_a_rank_that_is_hung_but_can_be_interrupted_is(ranks: RankStarter) -> None:
+    job = ranks(2, train(1, "time.sleep(1000)"))
+    assert job.wait() == [0, 0]
+    assert job.notes(1, "returned") == [[1, 1]]
+    assert job.said(0, r"SOFT_TIMEOUT of rank \d: no progress .* \(soft_timeout 2 s\)")
+
+
+def test_a_busy_rank_is_hung_when_it_pinged_once_and_stopped(ranks: RankStarter) -> None:
+    job = ranks(2, train(1, "call.ping()\n            while True: time.sleep(0.001)"))
+    assert job.wait() == [0, 0]
+    assert job.said(0, r"SOFT_TIMEOUT of rank 1: no progress of ping\(\)")
+
+
+def test_a_rank_that_cannot_be_interrupted_is_killed_with_its_stacks_taken(
+    ranks: RankStarter,
+) -> None:
+    """It holds the interpreter; the dump's signal interrupts a sleep, so it sleeps again."""
+    hold = "while True: ctypes.PyDLL(None).sleep(1000)"
+    job = ranks(2, train(1, hold), TORCH_CPP_LOG_LEVEL="ERROR")
+    codes = job.wait()
+    assert codes[0] == 0
+    assert codes[1] in (-signal.SIGTERM, SIGKILLED)
+    assert job.notes(0, "returned") == [[0, 1]]
+    assert job.said(0, r"HARD_TIMEOUT of rank 1: no progress .* the interpreter is held")
+    assert job.said(0, r'job.py", line \d+ in train'), "the stacks are told by a rank that lives"
+
+
+def test_a_stopped_rank_is_woken_or_killed(ranks: RankStarter) -> None:
+    job = ranks(2, train(1, "os.kill(os.getpid(), signal.SIGSTOP)"))
+    codes = job.wait()
+    assert codes[0] == 0
+    assert job.notes(0, "returned") in ([[0, 1]], [[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("sys.exit(3)", "SystemExit"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise inprocess.exception.RestartAbort('enough')", "RestartAbort"),
+    ],
+)
+def test_a_rank_that_leaves_has_its_exception_and_the_others_go_on(
+    ranks: RankStarter, fault: str, error: str
+) -> None:
+    job = ranks(2, train(1, fault))
+    assert job.wait() == [0, 5]
+    assert job.notes(1, "raised") == [error]
+    assert job.notes(0, "returned") == [[0, 1]]
+    assert job.said(0, f"BASE_EXCEPTION of rank 1: .*{error}")
+
+
+def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:
+    source = """
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        all_reduce()
+        if call.iteration == 0 and RANK == 0:
+            raise ValueError("first")
+        if call.iteration == 0 and RANK == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.destroy_process_group()
+        note(done_in=call.iteration)
+        return now()
+
+    run(train)
+    """
+    job = ranks(4, source)
+    assert job.wait() == [0, 0, SIGKILLED, 0]
+    # Rank 2 can be so slow that its death falls into the second iteration.
+    assert [job.notes(rank, "returned") for rank in (0, 1, 3)] == [[[0, 3]], [[1, 3]], [[2, 3]]]
+
+
+def test_a_rank_that_is_done_comes_back_when_another_fails(ranks: RankStarter) -> None:
+    source = """
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        all_reduce()
+        dist.destroy_process_group()
+        note(iteration=call.iteration)
+        if call.iteration == 0 and RANK == 1:
+            time.sleep(0.3)
+            raise ValueError("late")
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    assert job.notes(0) == [{"iteration": 0}, {"iteration": 1}, {"returned": 1}]
+
+
+def test_the_order_of_plug_ins(ranks: RankStarter) -> None:
+    """On the rank that fails and on the others: the same, but for the exception."""
+    source = """
+    def plugin(base, name):
+        class Noting(base):
+            def __call__(self, state):
+                note(step=name, exception=repr(getattr(state, "fn_exception", None)))
+                return state
+        return Noting()
+
+    i = inprocess
+    @wrapper(
+        initialize=plugin(i.initialize.Initialize, "initialize"),
+        abort=Compose(plugin(i.abort.Abort, "abort"), i.abort.AbortTorchDistributed()),
+        finalize=plugin(i.finalize.Finalize, "finalize"),
+        health_check=plugin(i.health_check.HealthCheck, "health_check"),
+        completion=plugin(i.completion.Completion, "completion"),
+        terminate=plugin(i.terminate.Terminate, "terminate"),
+        **QUICK,
+    )
+    def train(call: CallWrapper):
+        note(step="fn", exception="None")
+        dist.init_process_group("gloo")
+        all_reduce()
+        if call.iteration == 0:
+            if RANK == 1:
+                raise ValueError("boom")
+            all_reduce()
+        dist.destroy_process_group()
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    order = ["initialize", "health_check", "fn", "abort", "finalize", "health_check"]
+    order += ["initialize", "health_check", "fn", "completion"]
+    for rank, exception in ((0, "None"), (1, "ValueError('boom')")):
+        assert job.notes(rank, "step") == order
+        assert job.notes(rank, "exception")[4:6] == [exception, exception]
+
+
+def test_ranks_beyond_the_active_ones_stand_by_and_take_over(ranks: RankStarter) -> None:
+    source = """
+    from holdfast.inprocess.rank_assignment import (
+        ActivateAllRanks, MaxActiveWorldSize, ShiftRanks)
+
+    @wrapper(
+        rank_assignment=Compose(MaxActiveWorldSize(2), ActivateAllRanks(), ShiftRanks()), **QUICK
+    )
+    def train(call: CallWrapper):
+        note(iteration=call.iteration, now=now())
+        dist.init_process_group("gloo")
+        all_reduce()
+        if call.iteration == 0:
+            if RANK == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            all_reduce()
+        dist.destroy_process_group()
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(3, source)
+    assert job.wait() == [SIGKILLED, 0, 0]
+    assert job.notes(1) == [
+        {"iteration": 0, "now": [1, 2]},
+        {"iteration": 1, "now": [0, 2]},
+        {"returned": 1},
+    ]
+    assert job.notes(2) == [{"iteration": 1, "now": [1, 2]}, {"returned": 1}]
+
+
+def test_a_group_that_lost_a_rank_is_left_out_whole(ranks: RankStarter) -> None:
+    """Ranks exchange their keys in the store of the iteration; the healthy rank is discarded."""
+    source = """
+    from holdfast.inprocess.rank_assignment import (
+        ActivateAllRanks, FilterCountGroupedByKey, ShiftRanks)
+
+    @wrapper(
+        rank_assignment=Compose(
+            ActivateAllRanks(),
+            ShiftRanks(),
+            FilterCountGroupedByKey(lambda state: RANK // 2, lambda count: count == 2),
+        ),
+        **QUICK,
+    )
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        all_reduce()
+        if call.iteration == 0:
+            if RANK == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            all_reduce()
+        dist.destroy_process_group()
+        return [call.iteration, *now()]
+
+    run(train)
+    """
+    job = ranks(4, source)
+    assert job.wait() == [0, 0, 5, SIGKILLED]
+    assert job.notes(2, "raised") == ["RankDiscarded"]
+    assert [job.notes(rank, "returned") for rank in (0, 1)] == [[[1, 0, 2]], [[1, 1, 2]]]
+
+
+def test_the_loss_of_the_guard_ends_the_call_on_its_node_in_words(ranks: RankStarter) -> None:
+    job = ranks(2, train(1, "note(waits=True); time.sleep(1000)"))
+    until(lambda: job.notes(1, "waits"), "rank 1 hangs")
+    (guard,) = job.guards()
+    os.kill(guard, signal.SIGKILL)
+    assert job.wait() == [5, 5]
+    for rank in range(2):
+        assert job.notes(rank, "raised") == ["InternalError"]
+        assert "the guard of this node is gone" in job.notes(rank, "text")[0]
+
+
+def test_nothing_is_left_behind_by_a_call(ranks: RankStarter) -> None:
+    """Threads, descriptors, signal handlers, the exception hook, logging handlers."""
+    source = """
+    import gc, logging, threading
+
+    def world():
+        gc.collect()
+        return {
+            "threads": sorted(t.name for t in threading.enumerate()),
+            "fds": len(os.listdir("/proc/self/fd")),
+            "handlers": [str(signal.getsignal(n)) for n in range(1, 65) if n not in (9, 19, 32, 33)],
+            "excepthook": str(sys.excepthook),
+            "logging": [str(logging.getLogger(n).handlers) for n in ("", "holdfast")],
+            "frozen": gc.get_freeze_count(),
+        }
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        all_reduce()
+        if call.iteration < 3:
+            if RANK == 0:
+                raise ValueError("boom")
+            all_reduce()
+        dist.destroy_process_group()
+        return call.iteration
+
+    train()  # what is made once for the life of a process: the dump's signal, a reaper
+    before = world()
+    train()
+    note(before=before, after=world())
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    for rank in range(2):
+        (note,) = job.notes(rank)
+        assert note["after"] == note["before"]
+
+
+def test_a_function_called_off_the_main_thread_is_refused_in_words(ranks: RankStarter) -> None:
+    source = """
+    import threading
+
+    @wrapper(**QUICK)
+    def train():
+        pass
+
+    thread = threading.Thread(target=run, args=(train,), name="side")
+    thread.start()
+    thread.join()
+    """
+    job = ranks(1, source)
+    assert job.wait() == [0]
+    assert job.notes(0, "raised") == ["InternalError"]
+    assert "must be called in the main thread" in job.notes(0, "text")[0]
+
+
+def test_a_rank_that_does_not_come_is_a_barrier_timeout_for_the_others(
+    ranks: RankStarter,
+) -> None:
+    source = """
+    times = dict(QUICK, barrier_timeout=seconds(11))
+    @wrapper(**times)
+    def train():
+        pass
+
+    run(train)
+    """
+    job = ranks(1, source, WORLD_SIZE="2", TORCH_CPP_LOG_LEVEL="ERROR")
+    assert job.wait() == [5]
+    assert job.notes(0, "raised") == ["BarrierTimeout"]
+    assert "1 of 2 ranks did not come" in job.notes(0, "text")[0]
