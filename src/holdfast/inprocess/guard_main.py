@@ -376,6 +376,7 @@ def _marks(page: ProgressPage | None) -> machine.Marks:
         manual=words[layout.MANUAL],
         thread=words[layout.THREAD],
         unlimited=words[layout.UNLIMITED] != 0.0,
+        waits=words[layout.WAITS] != 0.0,
     )
 
 

@@ -61,6 +61,7 @@ class Session:
         interrupt: Of the main thread.
         abort: Called in the watcher thread, once per abort: frees whoever waits.
         abort_again: Called every now and then until the main thread is back.
+        waits: Whether the main thread waits for other ranks.
         interval_s: How often progress is marked.
     """
 
@@ -73,6 +74,7 @@ class Session:
         *,
         abort: Callable[[tuple[Cause, ...]], None],
         abort_again: Callable[[], None],
+        waits: Callable[[], bool],
         interval_s: float,
     ) -> None:
         self._socket: socket.socket | None = connected
@@ -82,6 +84,7 @@ class Session:
         self._interrupt = interrupt
         self._abort = abort
         self._abort_again = abort_again
+        self._waits = waits
         self._interval_s = interval_s
         self._lock = threading.RLock()
         self._directive: machine.Directive | None = None
@@ -194,6 +197,7 @@ class Session:
             now = monotonic()
             if now >= next_mark:
                 self._stamps.beat()
+                self._page.words[layout.WAITS] = float(self._waits())
                 next_mark = now + self._interval_s
             sleep_s = next_mark - now
             if self._is_interrupting:

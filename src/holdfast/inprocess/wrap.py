@@ -284,6 +284,7 @@ class CallWrapper:
             self._interrupt,
             abort=self._abort,
             abort_again=self._abort_again,
+            waits=abort_distributed.main_waits,
             interval_s=arguments.progress_watchdog_interval.total_seconds(),
         )
         exits.callback(self._session.close)

@@ -32,6 +32,12 @@ def watching() -> Iterator[None]:
         yield
 
 
+def main_waits() -> bool:
+    """Whether the main thread waits for other ranks, as far as it does so in Python."""
+    main = threading.main_thread().ident
+    return main is not None and work_aborter().waits(main)
+
+
 def abort_collectives() -> list[str]:
     """End what any thread waits for in a collective, and what the main thread receives or sends.
 

@@ -123,6 +123,10 @@ class WorkAborter:
 
         return wait_noted
 
+    def waits(self, thread: int) -> bool:
+        """Whether ``thread`` (``threading.get_ident``) waits for an operation with other ranks."""
+        return thread in self._waiting
+
     def prepare(self) -> None:
         """Start the test in a child process, if it was not started yet; returns at once."""
         with self._lock:

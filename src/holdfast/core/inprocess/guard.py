@@ -10,7 +10,8 @@ Progress. Each rank marks its page: by its main thread every interval (*automati
 function calls ``ping()`` (*manual*, once it has in this epoch). Any mark older than a limit counts;
 the clock starts anew with each epoch, and where the rank comes back from waiting in our own code.
 
-    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted
+    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted;
+                          VICTIM_S later where the rank waits for others
     older than hard_s     evidence, SIGCONT + SIGTERM, after grace_s SIGKILL, then Dead
 
 Tickless: the page is read when the earliest limit could run out, not before.
@@ -56,6 +57,8 @@ EVIDENCE_S = 1.0
 """How long evidence may take; then the kill goes on regardless."""
 UNKILLABLE_S = 15.0
 """A rank that outlives SIGKILL for this long sits in the kernel; the others go on without it."""
+VICTIM_S = 0.25
+"""How much longer than others a rank has that waits for others."""
 LEASE_SHARE = 0.6
 """Of the silence the coordinator bears: what is left is for killing, and for clocks that differ."""
 
@@ -111,12 +114,14 @@ class Marks:
         manual: Of ``ping()``; 0.0: not called.
         thread: Of the watcher thread, which marks whenever it can have the interpreter.
         unlimited: The function has switched its limits off for a while.
+        waits: The main thread waits for other ranks: it may be a victim.
     """
 
     automatic: float
     manual: float = 0.0
     thread: float = 0.0
     unlimited: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,6 +246,7 @@ class _Rank:
         "kill_why",
         "look_at",
         "soft_told",
+        "spared",
         "standing",
         "stuck_at",
     )
@@ -251,6 +257,7 @@ class _Rank:
         self.clock_from = 0.0
         self.epoch_from = 0.0
         self.soft_told = False
+        self.spared = False
         self.look_at: float | None = None
         self.kill_why: str | None = None
         self.evidence_until: float | None = None
@@ -446,7 +453,7 @@ class Guard:
         rank.at = _At.RUNNING
         rank.standing = None
         rank.clock_from = rank.epoch_from = now
-        rank.soft_told = False
+        rank.soft_told = rank.spared = False
         rank.look_at = now + self._limits.soft_s
 
     def _lose_coordinator(self, how: str, now: float) -> list[Effect]:
@@ -477,9 +484,12 @@ class Guard:
             oldest, which = manual, "ping()"
         age = now - oldest
         held = now - max(marks.thread, rank.clock_from) > age / 2
-        text = f"no progress of {which} for {age:.1f} s; " + (
-            "the interpreter is held or the process is stopped" if held else "it is interruptible"
-        )
+        how = "it can be interrupted"
+        if held:
+            how = "the interpreter is held or the process is stopped"
+        elif marks.waits:
+            how = "it waits for other ranks"
+        text = f"no progress of {which} for {age:.1f} s; {how}"
         if age >= self._limits.hard_s:
             why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
             return self._condemn(number, rank, why, now)
@@ -488,6 +498,11 @@ class Guard:
             return []
         if age < self._limits.soft_s:
             rank.look_at = oldest + self._limits.soft_s
+            return []
+        if marks.waits and not held and not rank.spared:
+            # Who keeps it waiting is as late, and should be the one that is named.
+            rank.spared = True
+            rank.look_at = now + min(VICTIM_S, self._limits.soft_s / 4)
             return []
         rank.soft_told = True
         text = f"{text} (soft_timeout {self._limits.soft_s:g} s)"
