@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.host.atomic import Atomic
 from holdfast.host.clean_up_lines import clean_up_of
@@ -55,6 +55,7 @@ _never: set[int] = set()
 """Identities of code objects, which :data:`_never_kept` keeps alive."""
 _never_kept: list[CodeType] = []
 
+_T = TypeVar("_T")
 ExceptionFactory = Callable[[], BaseException]
 
 
@@ -102,6 +103,7 @@ class MainThreadInterrupt:
             called.
         atomic: Sections that are not interrupted.
         max_defer_s: How long clean-up is respected.
+        delivered: How the last :meth:`run` went.
     """
 
     def __init__(self, max_defer_s: float = 10.0) -> None:
@@ -119,6 +121,7 @@ class MainThreadInterrupt:
         if self.signal == 0:
             raise InterruptError("no real-time signal is free in this process")
         self.max_defer_s = max_defer_s
+        self.delivered = Delivered()
         self.atomic = Atomic(self._on_atomic_left)
         self._main = threading.get_ident()
         self._lock = threading.Lock()
@@ -139,8 +142,24 @@ class MainThreadInterrupt:
         self._before = signal.signal(self.signal, self._handler)
 
     # ------------------------------------------------------------------ the main thread
+    def run(self, function: Callable[[], _T], factory: ExceptionFactory) -> _T:
+        """Call ``function`` so that it can be interrupted, and nothing that comes after it.
+
+        Returns, and raises, what the function does, or the exception of ``factory``. How it went is
+        in :attr:`delivered`; it may have been asked for and still the function returned.
+        """
+        try:
+            self.arm(factory)
+            return function()
+        finally:
+            self.delivered = self.acknowledge()
+
     def arm(self, factory: ExceptionFactory) -> None:
         """From now on the main thread may be interrupted. To be called in the main thread.
+
+        A request that was made before counts; :meth:`acknowledge` drops one that is out of date.
+        After :meth:`arm` the caller must be in a ``try`` until it has acknowledged, and what comes
+        in between in ``except`` or ``finally``: :meth:`run` does all that.
 
         What the caller's callers do is none of the interrupt's business: clean-up is looked for in
         the caller's frame and in what it calls.

@@ -1,6 +1,7 @@
 """Everything of ``torch.distributed`` that a rank can be blocked in, ended; and then forgotten.
 
-    watcher thread   abort_collectives()       again and again, until the main thread is back
+    watcher thread   abort_collectives()       once
+                     abort_again()             each few milliseconds, until the main thread is back
     main thread      discard_process_groups()  once it was interrupted
     either           release()                 once every rank has aborted
 
@@ -41,18 +42,23 @@ def main_waits() -> bool:
 def abort_collectives() -> list[str]:
     """End what any thread waits for in a collective, and what the main thread receives or sends.
 
-    Groups of backends that can abort (NCCL) do; the connections of gloo's are broken; so is a
-    receive from any source or a half-done send (from a later call on: its test runs first).
+    Groups of backends that can abort (NCCL) do; the connections of gloo's are broken; a receive
+    from any source or a half-done send is ended (by :func:`abort_again`: its test runs first).
 
     Returns:
         What went wrong, one text each.
     """
     problems = abort_native_groups() if dist.is_initialized() else []
+    abort_again()
+    return problems
+
+
+def abort_again() -> None:
+    """End what the main thread has come to since: another connection, another store."""
     gloo_aborter().abort()
     main = threading.main_thread().ident
     if main is not None and main != threading.get_ident():
         work_aborter().abort(main)
-    return problems
 
 
 def discard_process_groups() -> None:

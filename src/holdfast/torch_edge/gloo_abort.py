@@ -89,7 +89,9 @@ class Aborted:
 class _Making:
     """A constructor that is running, in whatever thread."""
 
-    epolls: set[int] = field(default_factory=set)
+    listeners: set[int] = field(default_factory=set)
+    """Inodes of the listening sockets of epolls that were there before; the *number* of an epoll
+    says nothing, since one that is being destroyed gives its number to the new one."""
     sockets: set[tuple[int, int]] = field(default_factory=set)
     size: int = 0
     port: int = 0
@@ -163,7 +165,7 @@ class GlooAborter:
         thread does not come back at once, call it again: it may wait for another connection now.
         """
         with self._lock:
-            self._is_aborting = True
+            self._is_aborting = self._users > 0
             connections = answered = 0
             for device in self._devices_now():
                 watched = watched_by(device.epoll)
@@ -220,7 +222,7 @@ class GlooAborter:
     def _noting_devices(self, size: int) -> Iterator[None]:
         # The lock is not held meanwhile: two threads may make two groups, in different orders on
         # different ranks, and each waits for its peers. Both then find both devices, which is fine.
-        making = _Making(epolls=open_epolls(), size=size)
+        making = _Making(listeners={device.listener for device in _devices(size)}, size=size)
         with self._lock:
             if self._is_aborting:
                 raise RestartPendingError(
@@ -290,8 +292,12 @@ def gloo_aborter() -> GlooAborter:
 
 
 def _new_devices(making: _Making) -> list[_Device]:
-    epolls = open_epolls() - making.epolls
-    return [found for epoll in epolls if (found := _device(epoll, making.size)) is not None]
+    return [device for device in _devices(making.size) if device.listener not in making.listeners]
+
+
+def _devices(size: int) -> list[_Device]:
+    """Every epoll of this process that looks like a loop of gloo."""
+    return [found for epoll in open_epolls() if (found := _device(epoll, size)) is not None]
 
 
 def _device(epoll: int, size: int) -> _Device | None:

@@ -41,6 +41,8 @@ _TEST_S = 120.0
 _TABLE = "_ZTVN4c10d16ProcessGroupGloo8{}E"
 _ABORT = "_ZN4c10d16ProcessGroupGloo8{}5abortEv"
 _CLASSES = ("RecvWork", "SendWork")
+_SEND_OR_RECEIVE = frozenset({12, 13, 14})
+"""Numbers of c10d's SEND, RECV and RECVANYSOURCE."""
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _VALUE = 2 * _WORD
 """Where an instance of a class bound by pybind11 has its C++ object: after an object's head."""
@@ -154,8 +156,8 @@ class WorkAborter:
         Returns:
             An operation was ended.
         """
-        work = self._waiting.get(thread)
-        if work is None:
+        work: Any = self._waiting.get(thread)
+        if work is None or work._get_op_type() not in _SEND_OR_RECEIVE:  # noqa: SLF001
             return False
         self.prepare()
         if not self._is_safe or self._native is None:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import mmap
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.interpreter import Verdict, judge
+from holdfast.host.stamps import Stamps
+
+BOUND_S = 30.0
+LIMIT_S = 0.4
+"""Forty periods of stamping."""
+
+
+class Stamping:
+    def __init__(self, folder: Path, state: str) -> None:
+        path = folder / "words"
+        path.write_bytes(bytes(4096))
+        with path.open("r+b") as file:
+            self.words = memoryview(mmap.mmap(file.fileno(), 4096)).cast("d")
+        self.process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("stamping.py"), path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{state}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == f"{state}\n"
+
+    def verdict(self) -> Verdict:
+        return judge(self.words[0], self.words[1], time.monotonic(), LIMIT_S)
+
+    def comes_to(self, verdict: Verdict) -> None:
+        give_up_at = time.monotonic() + BOUND_S
+        while self.verdict() is not verdict:
+            assert time.monotonic() < give_up_at, (verdict, self.verdict())
+            time.sleep(0.01)
+
+
+@contextmanager
+def stamping(folder: Path, state: str) -> Iterator[Stamping]:
+    made = Stamping(folder, state)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+
+
+def test_a_loop_of_python_stamps_all_the_time(tmp_path: Path) -> None:
+    """Both stamps go on."""
+    with stamping(tmp_path, "loop") as process:
+        for word in (0, 1):
+            seen = {process.words[word]}
+            give_up_at = time.monotonic() + BOUND_S
+            while len(seen) < 30:
+                assert time.monotonic() < give_up_at
+                seen.add(process.words[word])
+        process.comes_to(Verdict.HEALTHY)
+
+
+@pytest.mark.parametrize(("state", "verdict"), [("sleep", "BLOCKED"), ("hold", "HELD")])
+def test_a_call_into_c_is_seen_with_who_has_the_interpreter(
+    tmp_path: Path, state: str, verdict: str
+) -> None:
+    """One that lets others run, and one that does not."""
+    with stamping(tmp_path, state) as process:
+        process.comes_to(Verdict[verdict])
+
+
+def test_a_stopped_process_looks_held_and_recovers(tmp_path: Path) -> None:
+    """SIGSTOP, then SIGCONT."""
+    with stamping(tmp_path, "loop") as process:
+        process.comes_to(Verdict.HEALTHY)
+        process.process.send_signal(signal.SIGSTOP)
+        process.comes_to(Verdict.HELD)
+        process.process.send_signal(signal.SIGCONT)
+        process.comes_to(Verdict.HEALTHY)
+
+
+def test_only_the_one_that_began_last_stamps() -> None:
+    """And none after its end, though its call may still be pending."""
+    words = memoryview(bytearray(32)).cast("d")
+    first, second = Stamps(words, 0, 1), Stamps(words, 2, 3)
+    first.begin()
+    second.begin()
+    before = words[0]
+    first.beat()
+    for _ in range(100):
+        pass
+    assert words[0] == before
+    second.end()
+    before = words[2]
+    second.beat()
+    for _ in range(100):
+        pass
+    assert words[2] == before

@@ -1,0 +1,170 @@
+"""``AbortTorchDistributed`` and what is left of torch's state after it, in one process."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch._C._distributed_c10d import TCPStore, Work  # noqa: E402
+from torch.distributed import HashStore, ProcessGroupGloo  # noqa: E402
+
+from holdfast.host import half_close  # noqa: E402
+from holdfast.inprocess.abort import AbortTorchDistributed  # noqa: E402
+from holdfast.inprocess.state import State  # noqa: E402
+from holdfast.torch_edge import abort_distributed, work_abort  # noqa: E402
+from holdfast.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
+from holdfast.torch_edge.process_groups import group_reaper  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_group() -> Iterator[None]:
+    hook = sys.excepthook
+    yield
+    abort_distributed.discard_process_groups()
+    group_reaper().join(30.0)
+    sys.excepthook = hook
+
+
+def make_group() -> None:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+
+
+def test_a_group_can_be_made_again_after_it() -> None:
+    """Again and again; the hook for exceptions is not wrapped once more each time."""
+    hook = sys.excepthook
+    abort = AbortTorchDistributed()
+    for _ in range(5):
+        make_group()
+        dist.new_group()
+        assert sys.excepthook is not hook
+        assert abort(None) is None  # type: ignore[arg-type,func-returns-value]
+        assert not dist.is_initialized()
+        assert sys.excepthook is hook
+    assert group_reaper().join(30.0)
+
+
+def test_hooks_of_others_stay() -> None:
+    """Only what torch has put on top of them is taken off."""
+
+    def mine(*_: object) -> None: ...
+
+    make_group()
+    sys.excepthook = mine
+    make_and_discard = AbortTorchDistributed()
+    make_and_discard(State(0, 1).freeze())
+    assert sys.excepthook is mine
+
+
+def test_a_thread_of_the_wrapper_leaves_the_group_to_the_main_thread() -> None:
+    """Whose clean-up may still ask for its rank."""
+    make_group()
+    thread = threading.Thread(target=AbortTorchDistributed(), args=(None,))
+    thread.start()
+    thread.join(30.0)
+    assert dist.get_rank() == 0
+
+
+def test_without_a_group_it_does_nothing() -> None:
+    """It is called on every rank, wherever that is."""
+    state = State(0, 1).freeze()
+    assert AbortTorchDistributed()(state) is state
+
+
+def test_the_flight_recorder_is_dumped_once_for_each_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it is on, and a folder is named; by argument or by environment."""
+    monkeypatch.setenv("NVRX_FR_TRACE_PATH", str(tmp_path))
+    abort = AbortTorchDistributed()
+    state = State(0, 1)
+    make_group()
+    abort(state.freeze())
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "100")
+    make_group()
+    abort(state.freeze())
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("rank_*")] == ["iter_0/rank_0"]
+    other = AbortTorchDistributed(str(tmp_path / "other"))
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    make_group()
+    other(state.freeze())
+    assert not (tmp_path / "other").exists()
+
+
+def test_nothing_of_torch_stays_wrapped() -> None:
+    """Nested contexts included."""
+
+    def now() -> list[object]:
+        owned = (ProcessGroupGloo.__dict__, TCPStore.__dict__)
+        return [d["__init__"] for d in owned] + [Work.wait, ProcessGroupGloo.create_device]
+
+    before = now()
+    with abort_distributed.watching():
+        with abort_distributed.watching():
+            pass
+        assert all(a is not b for a, b in zip(now(), before, strict=True))
+    assert now() == before
+
+
+def test_no_group_is_made_between_an_abort_and_its_release() -> None:
+    """It would wait for ranks that are restarting."""
+    with abort_distributed.watching():
+        abort_distributed.abort_collectives()
+        with pytest.raises(RestartPendingError, match="restart of this process"):
+            make_group()
+        abort_distributed.release()
+        make_group()
+
+
+def test_a_descriptor_that_is_another_socket_now_is_left_alone() -> None:
+    """The number was noted; since then it was closed and given to somebody else."""
+    left, right = socket.socketpair()
+    noted = (left.fileno(), os.fstat(left.fileno()).st_ino)
+    left.close()
+    other, its_peer = socket.socketpair()
+    with right, other, its_peer:
+        assert other.fileno() == noted[0], "the lowest free number is the next one"
+        assert half_close.copy_of(*noted) is None
+    assert half_close.copy_of(*noted) is None
+
+
+def test_sockets_and_epolls_of_the_user_are_not_touched() -> None:
+    """Made while a group was, in another thread."""
+    with abort_distributed.watching():
+        listener = socket.create_server(("127.0.0.1", 0))
+        aborter = gloo_aborter()
+        with aborter._noting_devices(2):
+            epoll = select.epoll()
+            client = socket.create_connection(listener.getsockname())
+            server, _ = listener.accept()
+            for sock in (listener, client, server):
+                epoll.register(sock)
+        assert abort_distributed.abort_collectives() == []
+        server.sendall(b"x")
+        assert client.recv(1) == b"x"
+    for sock in (listener, client, server):
+        sock.close()
+    epoll.close()
+
+
+def test_a_failed_test_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And then nothing private is called."""
+    monkeypatch.setattr(work_abort, "self_test", lambda: "it crashed")
+    aborter = work_abort.WorkAborter()
+    aborter.prepare()
+    aborter.prepare()
+    assert not aborter.wait_prepared(30.0)
+    assert caplog.text.count("it crashed") == 1
+    assert not aborter.abort(threading.get_ident())

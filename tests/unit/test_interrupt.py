@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import ctypes
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host.interrupt import InterruptError, MainThreadInterrupt, never_inside
+
+BOUND_S = 30.0
+
+
+class Restart(BaseException):
+    pass
+
+
+@pytest.fixture
+def interrupt() -> Iterator[MainThreadInterrupt]:
+    made = MainThreadInterrupt()
+    yield made
+    made.close()
+
+
+@contextmanager
+def watcher(interrupt: MainThreadInterrupt, ready: Callable[[], Any] = bool) -> Iterator[None]:
+    """Asks for an interrupt when ``ready`` returns, and repeats it until it is acknowledged."""
+    over = threading.Event()
+
+    def run() -> None:
+        ready()
+        interrupt.request()
+        while interrupt.is_requested and not over.wait(0.002):
+            interrupt.deliver_again()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(BOUND_S)
+
+
+def interrupted(interrupt: MainThreadInterrupt, function: Callable[[], Any], **kwargs: Any) -> Any:
+    """Run ``function`` until it is interrupted; how that went."""
+    with watcher(interrupt, **kwargs), pytest.raises(Restart):
+        interrupt.run(function, Restart)
+    return interrupt.delivered
+
+
+def spin() -> None:
+    give_up_at = time.monotonic() + BOUND_S
+    while time.monotonic() < give_up_at:
+        pass
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+def in_recv() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.recv(1)
+
+
+def in_join() -> None:
+    threading.Thread(target=threading.Event().wait, args=(BOUND_S,), daemon=True).start()
+    threading.enumerate()[-1].join()
+
+
+BLOCKED = {
+    "loop": spin,
+    "sleep": lambda: time.sleep(BOUND_S),
+    "lock": lambda: threading.Lock().acquire() and threading.Event().wait(BOUND_S),
+    "queue": lambda: queue.Queue().get(timeout=BOUND_S),
+    "recv": in_recv,
+    "join": in_join,
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_a_blocked_main_thread_is_freed(interrupt: MainThreadInterrupt, name: str) -> None:
+    """Whatever it waits in, long before that would end by itself."""
+    started = time.monotonic()
+    delivered = interrupted(interrupt, BLOCKED[name])
+    assert delivered.attempts == 1
+    assert time.monotonic() - started < BOUND_S / 2
+
+
+def test_clean_up_is_never_left_half_done(interrupt: MainThreadInterrupt) -> None:
+    """300 interrupts at any instant of a function that spends half of its time cleaning up."""
+    begun: list[str] = []
+    ended: list[str] = []
+
+    def clean_up(where: str) -> None:
+        begun.append(where)
+        for _ in range(60):
+            pass
+        ended.append(where)
+
+    class Scope:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None:
+            clean_up("exit")
+
+    class Dying:
+        def __del__(self) -> None:
+            clean_up("del")
+
+    def work() -> None:
+        while True:
+            try:
+                with Scope():
+                    Dying()
+                for _ in range(600):
+                    pass
+                fail()
+            except ValueError:
+                clean_up("except")
+            finally:
+                clean_up("finally")
+
+    n_refusals = 0
+    for _ in range(300):
+        n_refusals += interrupted(interrupt, work).refusals
+        assert begun == ended
+        begun.clear()
+        ended.clear()
+    assert n_refusals > 0
+
+
+def test_an_atomic_section_ends_first(interrupt: MainThreadInterrupt) -> None:
+    """The interrupt comes as the outermost section is left, nested ones included."""
+    steps: list[str] = []
+    inside = threading.Event()
+
+    def work() -> None:
+        with interrupt.atomic:
+            with interrupt.atomic:
+                inside.set()
+                until(lambda: interrupt.is_requested)
+                steps.append("inner")
+            steps.append("outer")
+        steps.append("after")  # pragma: no cover
+
+    delivered = interrupted(interrupt, work, ready=inside.wait)
+    assert steps == ["inner", "outer"]
+    assert delivered.attempts == 1
+
+
+def test_the_error_of_an_atomic_section_is_kept(interrupt: MainThreadInterrupt) -> None:
+    """It goes on its way; who catches it is interrupted afterwards."""
+    inside = threading.Event()
+    seen: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with interrupt.atomic:
+                inside.set()
+                until(lambda: interrupt.is_requested)
+                fail()
+        except ValueError as error:
+            seen.append(error)
+        spin()
+
+    interrupted(interrupt, work, ready=inside.wait)
+    assert [str(e) for e in seen] == ["on purpose"]
+
+
+def test_sections_of_other_threads_can_be_waited_for(interrupt: MainThreadInterrupt) -> None:
+    """As long as one is inside the wait is not over; then it is, at once."""
+    atomic = interrupt.atomic
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with atomic:
+            inside.set()
+            leave.wait(BOUND_S)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(BOUND_S)
+    atomic.watch()
+    assert not atomic.wait_left(0.01)
+    leave.set()
+    assert atomic.wait_left(BOUND_S)
+    thread.join(BOUND_S)
+
+
+def test_code_that_swallows_is_interrupted_again_and_named(
+    interrupt: MainThreadInterrupt,
+) -> None:
+    """With the line of its except."""
+    n_swallowed = 0
+
+    def work() -> None:
+        nonlocal n_swallowed
+        while n_swallowed < 3:
+            try:
+                spin()
+            except BaseException:  # noqa: BLE001 - the point
+                n_swallowed += 1
+        spin()
+
+    delivered = interrupted(interrupt, work)
+    assert delivered.attempts == 4
+    source = Path(__file__).read_text().splitlines()
+    wanted = 1 + next(n for n, line in enumerate(source) if "the point" in line)
+    assert delivered.swallowed_at == (f"{__file__}:{wanted} in work",)
+
+
+def test_clean_up_that_takes_too_long_is_interrupted(interrupt: MainThreadInterrupt) -> None:
+    """After max_defer_s, and where is said."""
+    interrupt.max_defer_s = 0.05
+
+    def work() -> None:
+        try:
+            pass
+        finally:
+            spin()
+
+    delivered = interrupted(interrupt, work)
+    assert "in spin" not in delivered.forced_at
+    assert "in work" in delivered.forced_at
+    assert delivered.refusals > 0
+
+
+def test_a_callback_from_c_is_never_interrupted(interrupt: MainThreadInterrupt) -> None:
+    """An exception in there would be printed and lost."""
+    interrupt.max_defer_s = 0.0
+    ran: list[int] = []
+
+    @never_inside
+    def callback() -> int:
+        until(lambda: interrupt.is_requested)
+        for _ in range(2000):
+            pass
+        ran.append(1)
+        return 0
+
+    call = ctypes.CFUNCTYPE(ctypes.c_int)(callback)
+
+    def work() -> None:
+        call()
+        spin()
+
+    interrupted(interrupt, work)
+    assert ran == [1]
+
+
+def test_the_callers_own_clean_up_does_not_count(interrupt: MainThreadInterrupt) -> None:
+    """A function that is run from an except body (a retry) is interrupted like any other."""
+    try:
+        fail()
+    except ValueError:
+        delivered = interrupted(interrupt, spin)
+    assert delivered.attempts == 1
+    assert delivered.forced_at == ""
+
+
+def test_a_handler_of_the_users_does_not_save_him(interrupt: MainThreadInterrupt) -> None:
+    """The asynchronous exception comes instead; his handler stays."""
+    calls: list[int] = []
+
+    def work() -> None:
+        signal.signal(interrupt.signal, lambda *_: calls.append(1))
+        spin()
+
+    interrupted(interrupt, work)
+    interrupt.close()
+    mine = signal.getsignal(interrupt.signal)
+    signal.signal(interrupt.signal, signal.SIG_DFL)
+    assert callable(mine)
+    assert calls == []
+
+
+def test_a_blocked_signal_does_not_save_him(interrupt: MainThreadInterrupt) -> None:
+    """Likewise, when the main thread does not take it."""
+
+    def work() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {interrupt.signal})
+        spin()
+
+    try:
+        interrupted(interrupt, work)
+    finally:
+        interrupt.acknowledge()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {interrupt.signal})
+
+
+def test_what_was_asked_for_early_comes_when_armed(interrupt: MainThreadInterrupt) -> None:
+    """And nothing comes after it was acknowledged."""
+    interrupt.request()
+    for _ in range(1000):
+        pass
+    delivered = interrupted(interrupt, spin)
+    assert delivered.is_requested
+    interrupt.arm(Restart)
+    signal.pthread_kill(threading.get_ident(), interrupt.signal)
+    for _ in range(1000):
+        pass
+    assert not interrupt.acknowledge().is_requested
+
+
+def test_many_requests_one_exception(interrupt: MainThreadInterrupt) -> None:
+    """A second one while the first is handled waits for nothing: it is the same."""
+
+    def work() -> None:
+        try:
+            spin()
+        finally:
+            for _ in range(5):
+                interrupt.request()
+
+    assert interrupted(interrupt, work).attempts == 1
+
+
+def test_closing_puts_back_what_was_there() -> None:
+    """Signals that are on their way at that moment included."""
+    interrupt = MainThreadInterrupt()
+    number = interrupt.signal
+    for _ in range(20):
+        signal.pthread_kill(threading.get_ident(), number)
+    interrupt.close()
+    interrupt.close()
+    assert signal.getsignal(number) == signal.SIG_DFL
+    interrupt.request()  # by a watcher that is late
+
+
+def test_only_the_main_thread_can_be_interrupted() -> None:
+    """Elsewhere the error names the thread."""
+    errors: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            MainThreadInterrupt()
+        except InterruptError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=make, name="trainer-7")
+    thread.start()
+    thread.join(BOUND_S)
+    assert "'trainer-7'" in str(errors[0])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < give_up_at
+
+
+def test_no_frame_is_kept_after_it_was_acknowledged(interrupt: MainThreadInterrupt) -> None:
+    """The function's data can go."""
+    before = sys.getrefcount(interrupt)
+
+    class Big: ...
+
+    gone = threading.Event()
+
+    def work() -> None:
+        big = Big()
+        import weakref
+
+        weakref.finalize(big, gone.set)
+        spin()
+
+    interrupted(interrupt, work)
+    import gc
+
+    gc.collect()
+    assert gone.is_set()
+    assert sys.getrefcount(interrupt) <= before
