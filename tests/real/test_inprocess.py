@@ -327,7 +327,7 @@ def test_a_rank_that_does_not_come_is_a_barrier_timeout_for_the_others(
     ranks: RankStarter,
 ) -> None:
     source = """
-    times = dict(QUICK, barrier_timeout=seconds(11))
+    times = dict(QUICK, heartbeat_timeout=seconds(3), barrier_timeout=seconds(5))
     @wrapper(**times)
     def train():
         pass

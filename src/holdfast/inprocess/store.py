@@ -25,7 +25,9 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         port: Default ``MASTER_PORT``.
         world_size: Default ``WORLD_SIZE``.
         timeout: Of each operation.
-        wait_for_workers: Rank 0 waits for ``world_size`` clients. Default True.
+        wait_for_workers: Rank 0 waits for ``world_size`` clients, as long as ``timeout``. Default
+            False, unlike torch's: the wrapper waits for all ranks itself, within its
+            ``barrier_timeout``.
         multi_tenant: Several stores of one process share a server.
         use_libuv: The server's implementation.
 
@@ -39,7 +41,7 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         port: int | None = None,
         world_size: int | None = None,
         timeout: dt.timedelta = dt.timedelta(seconds=300),
-        wait_for_workers: bool = True,  # noqa: FBT001, FBT002 - torch's signature
+        wait_for_workers: bool = False,  # noqa: FBT001, FBT002 - torch's signature
         multi_tenant: bool = False,  # noqa: FBT001, FBT002
         use_libuv: bool = True,  # noqa: FBT001, FBT002
     ) -> None:

@@ -253,7 +253,11 @@ class CallWrapper:
         self._exits.close()
 
     def _set_up(self) -> None:
-        from holdfast.torch_edge import abort_distributed, env_rendezvous  # noqa: PLC0415
+        from holdfast.torch_edge import (  # noqa: PLC0415
+            abort_distributed,
+            env_rendezvous,
+            process_groups,
+        )
 
         arguments, exits = self._arguments, self._exits
         if threading.current_thread() is not threading.main_thread():
@@ -269,13 +273,17 @@ class CallWrapper:
         page = make_progress_page()
         exits.callback(page.close)
         self._words = page.words
+        exits.callback(process_groups.unwrap_excepthook)
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
         exits.enter_context(_older_objects_set_aside())
         exits.callback(self._drop_store)
-        self._bootstrap = arguments.store_factory(**(arguments.store_kwargs or {}))
-        attach = self._attachment(page.fd)
         barrier_s = arguments.barrier_timeout.total_seconds()
+        given = dict(arguments.store_kwargs or {})
+        if issubclass(arguments.store_factory, TCPStore):
+            given.setdefault("timeout", arguments.barrier_timeout)
+        self._bootstrap = arguments.store_factory(**given)
+        attach = self._attachment(page.fd)
         connected, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
         self._session = Session(
             connected,
