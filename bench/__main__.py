@@ -23,7 +23,16 @@ from typing import Any
 import holdfast
 from bench.figures import Report, table
 
-NAMES = ("heartbeat", "lateness", "memory", "startup", "restart", "teardown", "assignment")
+NAMES = (
+    "heartbeat",
+    "lateness",
+    "memory",
+    "startup",
+    "restart",
+    "teardown",
+    "assignment",
+    "inprocess_abort",
+)
 _HERE = Path(__file__).parent
 
 

@@ -487,7 +487,7 @@ class CallWrapper:
         if self._plugins.aborts_torch:
             from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
 
-            abort_distributed.abort_collectives()
+            abort_distributed.abort_again()
 
     # ------------------------------------------------------------ the store of an iteration
 
