@@ -314,7 +314,10 @@ class Member:
             case Unhealthy(text):
                 self._leave(Finish(0, LeaveWhy.UNHEALTHY, text))
             case LeaderLost(text):
-                self._fence(f"the leader of the job is lost: {text}")
+                if self.phase is Phase.NEW:
+                    self._leave(Finish(1, LeaveWhy.FENCED, text))  # there never was a way
+                else:
+                    self._fence(f"the leader of the job is lost: {text}")
             case TimePassed():
                 pass
             case _:

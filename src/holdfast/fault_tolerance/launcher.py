@@ -95,13 +95,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say(f"error: {error}")
         return _FAILED
-    exit_code = run(plan)
-    if plan.meeting is not None:
-        # Threads of torch's store may wait for ever; the interpreter's end would wait for them.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
-    return exit_code
+    return run(plan)
 
 
 class elastic_launch:  # noqa: N801 - the name is public API

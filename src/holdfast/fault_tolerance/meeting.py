@@ -151,7 +151,7 @@ class Meeting:
             self._feed_leader(leading.Abdicate(why))
 
     def close(self) -> None:
-        """Send what is still to be sent. The process is to end soon: some threads wait for ever."""
+        """Send what is still to be sent, and end the threads."""
         self._threads.close()
 
     # ------------------------------------------------------------ the loop's side

@@ -11,13 +11,20 @@ time (a thread that waits blocks all others that use it), so each concern has a 
 own: :class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall
 a connection for seconds.
 
+Such a wait knows no interruption, and an interpreter that ends while a thread is in one aborts. So
+a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
+
 Importing this module imports torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
+import os
+import re
+import socket
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -39,7 +46,7 @@ class StoreLostError(ConnectionError):
 
 
 class JobStore:
-    """One connection. Use it in one thread; every method may wait."""
+    """One connection. Use it in one thread; every method but :meth:`hang_up` may wait."""
 
     def __init__(self, connect: Connect, prefix: str) -> None:
         """Connect.
@@ -49,6 +56,17 @@ class JobStore:
         """
         self._prefix = prefix
         self._store = _guarded(connect)
+        self._line = _line_of(self._store)
+
+    def hang_up(self) -> None:
+        """End the connection: who waits at it, and who uses it later, gets StoreLostError.
+
+        Any thread; more than once does no harm.
+        """
+        if self._line is not None:
+            with contextlib.suppress(OSError):  # the other side was first
+                self._line.shutdown(socket.SHUT_RDWR)
+            self._line.close()
 
     def post(self, message: dict[str, object]) -> None:
         """Put a message into the mailbox.
@@ -126,7 +144,10 @@ def host_store(host: str, port: int, timeout_s: float) -> Store:
 
 
 def store_client(host: str, port: int, timeout_s: float) -> Store:
-    """Connect to the store that another launcher hosts, or is about to host.
+    """Connect to the store that another launcher hosts.
+
+    Whether there is one is better asked before (:func:`~holdfast.host.reach.wait_until_reachable`):
+    the wait in here cannot be ended, and its errors are torch's.
 
     Raises:
         StoreLostError: Nobody hosts one there within ``timeout_s``.
@@ -143,6 +164,26 @@ def _tcp_store(host: str, port: int, timeout_s: float, *, is_master: bool) -> St
         wait_for_workers=False,
         multi_tenant=is_master,
     )
+
+
+def _line_of(store: Store) -> socket.socket | None:
+    """A handle of our own on the connection of a TCPStore; None: it is another kind of store.
+
+    torch gives no way to it but the number in the store's description; the port of the other side
+    tells that it is the right one.
+    """
+    described = re.search(r"client=TCPClient\(SocketImpl\(fd=(\d+)", repr(store))
+    if described is None or not isinstance(store, TCPStore):
+        return None
+    try:
+        line = socket.socket(fileno=os.dup(int(described[1])))
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        if line.getpeername()[1] == store.port:
+            return line
+    line.close()
+    return None
 
 
 def _parse(body: bytes) -> object:

@@ -16,6 +16,7 @@ import functools
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from holdfast.core.membership import (
     message_from_wire,
 )
 from holdfast.host.address import is_our_address
+from holdfast.host.reach import UnreachableError, wait_until_reachable
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -39,6 +41,13 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("holdfast")
 
 _LAST_WORDS_S = 5.0
+_CONNECT_S = 60.0
+"""Longest setting up of a connection with a store that is there."""
+_WHAT_TO_DO = (
+    "The launcher there hosts the store: check the endpoint (--rdzv-endpoint), that it "
+    "was started and that no firewall is between; if it comes up later, give more time "
+    "(--rdzv-conf read_timeout=SECONDS)"
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,10 @@ class JobThreads:
         self._hosted: Store | None = None  # dies with the reference
         self._poster: threading.Thread | None = None
         self._publisher: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._stores: list[JobStore] = []  # to be hung up; with the lock
 
     def begin(self) -> None:
         """Set out to host or find the store; returns at once.
@@ -133,11 +146,22 @@ class JobThreads:
         self._decided.put(decision.to_wire())
 
     def close(self) -> None:
-        """Send what is still to be sent. The process is to end soon: some threads wait for ever."""
+        """Send what is still to be sent, then end the threads; none is in torch afterwards.
+
+        Waits no longer than some seconds for a store that does not answer. More than once does no
+        harm.
+        """
         for words, thread in ((self._outbox, self._poster), (self._decided, self._publisher)):
             words.put(None)
             if thread is not None:
                 thread.join(_LAST_WORDS_S)
+        self._closing.set()
+        with self._lock:
+            for store in self._stores:
+                store.hang_up()
+        for thread in self._threads:
+            thread.join(_LAST_WORDS_S)
+        self._hosted = None
 
     def _met(self, connections: _Connections) -> None:
         """Where the machines are."""
@@ -154,12 +178,16 @@ class JobThreads:
     def _start(self, run: Callable[..., None], *args: object) -> threading.Thread:
         name = f"holdfast-{run.__name__.strip('_')}"
         thread = threading.Thread(target=run, args=args, name=name, daemon=True)
+        self._threads.append(thread)
         thread.start()
         return thread
 
     def _lost(self, error: ConnectionError) -> None:
-        text = f"the store at {self._address} is gone ({error})"
-        self._do.tell(functools.partial(self._do.lost, text))
+        self._give_up(f"the store at {self._address} is gone ({error})")
+
+    def _give_up(self, text: str) -> None:
+        if not self._closing.is_set():  # else it is our own doing
+            self._do.tell(functools.partial(self._do.lost, text))
 
     def _meet(self) -> None:
         """Connect, which may take as long as the first node takes to come up."""
@@ -170,24 +198,31 @@ class JobThreads:
                 f"torch cannot be imported by {sys.executable} ({error}), and launchers of several "
                 "nodes meet through torch's store: install torch there, or use one node"
             )
-            self._do.tell(functools.partial(self._do.lost, text))
+            self._give_up(text)
             return
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
-        hosted = None
 
         def connect() -> JobStore:
-            return job_store.JobStore(
-                lambda: job_store.store_client(at.host, at.port, at.connect_s), at.prefix
+            store = job_store.JobStore(
+                lambda: job_store.store_client(at.host, at.port, _CONNECT_S), at.prefix
             )
+            with self._lock:
+                self._stores.append(store)
+                if self._closing.is_set():
+                    store.hang_up()
+            return store
 
         try:
+            hosted = None
             if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
                 try:
                     hosted = job_store.host_store(at.host, at.port, at.connect_s)
-                except ConnectionError:
+                except ConnectionError as error:
                     if at.hosts_store:
-                        raise
+                        raise ConnectionError(_cannot_host(error)) from error
+            if hosted is None:
+                wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
             follower = connect()
             connections = _Connections(
                 hosted=hosted,
@@ -197,8 +232,10 @@ class JobThreads:
                 taker=connect() if hosted else None,
                 publisher=connect() if hosted else None,
             )
+        except UnreachableError as error:
+            self._give_up(f"{error}. {_WHAT_TO_DO}")
         except ConnectionError as error:
-            self._lost(error)
+            self._give_up(f"launchers cannot meet at {at}: {error}")
         else:
             self._do.tell(functools.partial(self._met, connections))
 
@@ -253,3 +290,10 @@ class JobThreads:
                 store.publish(number, decision)
         except ConnectionError as error:
             self._lost(error)
+
+
+def _cannot_host(error: ConnectionError) -> str:
+    return (
+        f"{socket.gethostname()} is to host the store there and cannot ({error}): another program "
+        "has the port, or the address is not this host's (--rdzv-endpoint, --rdzv-conf is_host)"
+    )

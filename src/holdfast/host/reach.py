@@ -1,0 +1,74 @@
+"""Wait until somebody listens at an address: names that appear late, hosts that come up late."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+from holdfast.host import clock
+
+_PAUSE_FIRST_S = 0.05
+_PAUSE_MAX_S = 1.0
+_ATTEMPT_S = 3.0
+"""For one connection: a packet that nobody answers is sent again after 1 s."""
+
+
+class UnreachableError(ConnectionError):
+    """Nobody could be reached; says who, for how long it was tried, and what to do."""
+
+
+def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.Event) -> None:
+    """Return once somebody accepts connections at ``host``:``port``.
+
+    Nobody can wake us when a name or a listener appears elsewhere, so this tries again and again:
+    after 0.05 s, then less often, then every second.
+
+    Args:
+        host: Name or address; the name need not resolve yet (a Kubernetes pod's appears late).
+        port: 1 to 65535.
+        within_s: When to give up, in seconds.
+        stop: Gives up at once when it is set.
+
+    Raises:
+        UnreachableError: ``within_s`` is over, or ``stop`` is set.
+    """
+    begun_at = clock.monotonic()
+    pause_s = _PAUSE_FIRST_S
+    while True:
+        left_s = begun_at + within_s - clock.monotonic()
+        why = _why_not(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        if why is None:
+            return
+        left_s = begun_at + within_s - clock.monotonic()
+        if left_s <= 0:
+            here = socket.gethostname()
+            raise UnreachableError(
+                f"{host}:{port} could not be reached from {here}: {why}, tried for {within_s:g} s"
+            )
+        if stop.wait(min(pause_s, left_s)):
+            raise UnreachableError(f"{host}:{port} could not be reached before the end: {why}")
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def _why_not(host: str, port: int, timeout_s: float) -> str | None:
+    """Why nobody can be reached just now; None: somebody can."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name of an impossible form
+        return f"the name {host!r} does not resolve ({getattr(error, 'strerror', None) or error})"
+    why = "no address"
+    for family, kind, protocol, _, address in found:
+        try:
+            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+                probe.settimeout(timeout_s)
+                probe.connect(address)
+        except TimeoutError:
+            why = f"{address[0]} does not answer"
+        except ConnectionRefusedError:
+            why = f"nobody listens there ({address[0]})"
+        except OSError as error:
+            why = f"{address[0]}: {error.strerror or error}"
+        else:
+            return None
+    return why
