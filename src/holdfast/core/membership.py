@@ -266,7 +266,10 @@ class Leave:
 
 @dataclass(frozen=True)
 class Control:
-    """A rank of mine wants this from the whole job; sent when its node has left the cycle."""
+    """A rank of mine wants this from the whole job; sent when its node has left the cycle.
+
+    ``rank`` -1: the launcher itself wants it.
+    """
 
     node: str
     action: str

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.membership import (
     Decision,
+    End,
     Message,
     MessageError,
     decision_from_wire,
@@ -123,6 +124,7 @@ class JobThreads:
         self._hosted: Store | None = None  # dies with the reference
         self._poster: threading.Thread | None = None
         self._publisher: threading.Thread | None = None
+        self._taker: threading.Thread | None = None
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -151,11 +153,13 @@ class JobThreads:
         Waits no longer than some seconds for a store that does not answer. More than once does no
         harm.
         """
+        self._closing.set()
         for words, thread in ((self._outbox, self._poster), (self._decided, self._publisher)):
             words.put(None)
             if thread is not None:
                 thread.join(_LAST_WORDS_S)
-        self._closing.set()
+        if self._taker is not None:
+            self._taker.join(_LAST_WORDS_S)
         with self._lock:
             for store in self._stores:
                 store.hang_up()
@@ -169,7 +173,7 @@ class JobThreads:
             return
         self._hosted = connections.hosted
         if connections.hosted is not None:
-            self._start(self._take, connections.taker)
+            self._taker = self._start(self._take, connections.taker)
             self._publisher = self._start(self._publish, connections.publisher)
         self._start(self._follow, connections.follower, connections.first)
         self._poster = self._start(self._post, connections.poster)
@@ -250,6 +254,8 @@ class JobThreads:
                     LOGGER.error("a decision of the leader makes no sense: %s", error)  # noqa: TRY400
                     continue
                 self._do.tell(functools.partial(self._do.heard, decision))
+                if isinstance(decision, End):  # the last; a wait for another would be cut off
+                    return
         except ConnectionError as error:
             self._lost(error)
 
@@ -261,6 +267,8 @@ class JobThreads:
                 if not joined:  # the first word is always this
                     joined = True
                     LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
+            if self._taker is not None:
+                store.post({})  # wakes it
         except ConnectionError as error:
             self._lost(error)
 
@@ -270,6 +278,8 @@ class JobThreads:
             while True:
                 number += 1
                 body = store.take(number)
+                if self._closing.is_set():
+                    return
                 if body is None:
                     continue
                 try:

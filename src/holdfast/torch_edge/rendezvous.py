@@ -1,0 +1,413 @@
+"""Holdfast's membership for stock torchrun: ``torchrun --rdzv-backend=holdfast``.
+
+    torch's agent (main thread)        this handler (one lock)             job_threads
+      next_rendezvous ── ranks gone, join ──►  Member  ── messages ──►  the job's store
+                      ◄── RendezvousInfo ────  Member  ◄── decisions ──
+      num_nodes_waiting ◄── 1: stop ─────────  Member
+      shutdown        ── done, gave up ──►     Member
+                                               Leader: in the agent that hosts the store
+
+Each agent is one member, so group ranks are ours; ranks within the groups are torch's own
+arithmetic. What torch's agent does not tell, or does in its own way, stays so:
+
+- It polls (``--monitor-interval``), and ends ranks with SIGTERM and up to 30 s of grace: a
+  cut-off node is silent before others go on (:class:`~holdfast.core.membership.Pace`) as far as
+  its ranks heed SIGTERM.
+- It counts restarts by itself, each agent its own; the leader's budget has no limit here.
+- It says that its ranks failed when they are gone, by asking for the next round.
+- While it waits for others at the end (its exit barrier), it hears nothing.
+
+``--rdzv-conf``: ``is_host``, ``read_timeout`` (until the store is there; 60 s), ``join_timeout`` or
+``timeout`` (until a round is formed; 900 s), ``last_call_timeout`` (between MIN and MAX; 30 s),
+``grow_cooldown`` (how long a cycle lives before a newcomer may stop it; 30 s),
+``keep_alive_timeout`` (silence that means gone; 15 s), ``use_infra_group_rank`` (true).
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch._C._distributed_c10d import PrefixStore  # where torch's own stubs have it
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousError,
+    RendezvousGracefulExitError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+)
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+from holdfast.core import leader as leading
+from holdfast.core import member as belonging
+from holdfast.core.assign import Policy
+from holdfast.core.infra_rank import infra_rank
+from holdfast.core.membership import (
+    SHUTDOWN,
+    Control,
+    Decision,
+    Descriptor,
+    End,
+    Message,
+    Outcome,
+    Pace,
+)
+from holdfast.core.never import assert_never
+from holdfast.host import clock
+from holdfast.host.address import address_towards
+from holdfast.host.port import ReservedPort
+from holdfast.torch_edge.job_store import StoreLostError, store_client
+from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress
+
+LOGGER = logging.getLogger("holdfast")
+
+BACKEND = "holdfast"
+DEFAULT_PORT = 29400
+"""torchrun's for its rendezvous."""
+_LAST_WORDS_S = 5.0
+"""How long an agent that is done, or was told to end by a signal, stays for the others."""
+
+
+def torchrun_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
+    """Entry point of the group ``torchrun.handlers``: torch calls it for the maker of handlers."""
+    return make_handler
+
+
+def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
+    """The handler for what torchrun was asked for.
+
+    Raises:
+        ValueError: The endpoint or a value of ``--rdzv-conf`` or the environment cannot be used.
+    """
+    host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
+    if not port:
+        raise ValueError(
+            f"--rdzv-endpoint: {params.endpoint!r} cannot be used; it takes HOST:PORT with a port "
+            "of 1 to 65535, the same on all nodes"
+        )
+    join_s = _seconds(params, "join_timeout", _seconds(params, "timeout", 900.0))
+    by_number = bool(params.get_as_bool("use_infra_group_rank", default=True))
+    number = infra_rank(os.environ) if by_number and params.max_nodes > 1 else None
+    port_of_ranks = ReservedPort()
+    return HoldfastRendezvous(
+        address=StoreAddress(
+            host=host,
+            port=port,
+            hosts_store=params.get_as_bool("is_host"),
+            connect_s=_seconds(params, "read_timeout", 60.0),
+            run_id=params.run_id,
+        ),
+        desc=Descriptor(
+            addr=params.local_addr or address_towards(host, port),
+            hostname=socket.gethostname(),
+            nproc=1,  # torch's agents tell each other how many they are
+            pid=os.getpid(),
+            infra_rank=number.rank if number else None,
+            infra_is_place=number.is_place if number else True,
+            port=port_of_ranks.number,
+        ),
+        rules=leading.Rules(
+            nodes=Policy(params.min_nodes, params.max_nodes, use_infra_group_rank=by_number),
+            max_restarts=sys.maxsize,  # torch's agents count for themselves
+            first_last_call_s=_seconds(params, "last_call_timeout", 30.0),
+            grow_cooldown_s=_seconds(params, "grow_cooldown", 30.0),
+        ),
+        pace=Pace.of(_seconds(params, "keep_alive_timeout", 15.0), join_s),
+        port=port_of_ranks,
+    )
+
+
+def _seconds(params: RendezvousParameters, key: str, default: float) -> float:
+    value: Any = params.get(key, default)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise ValueError(f"--rdzv-conf: {key}={value} cannot be used; it takes seconds, 0 or more")
+    return seconds
+
+
+class HoldfastRendezvous(RendezvousHandler):
+    """One torch agent's part in its job. Any thread; torch's agent uses one.
+
+    Args:
+        address: Where to meet.
+        desc: What others need to know of this agent.
+        rules: For the leader, if it is here.
+        pace: How long silence may last.
+        port: Kept for rank 0 of the first cycle, in case it will be here; ``desc`` names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: StoreAddress,
+        desc: Descriptor,
+        rules: leading.Rules,
+        pace: Pace,
+        port: ReservedPort,
+    ) -> None:
+        self._address = address
+        self._rules = rules
+        self._pace = pace
+        self._port = port
+        node = f"{desc.hostname}-{desc.pid}-{secrets.token_hex(4)}"
+        self._member = belonging.Member(node, desc, pace)
+        self._leader: leading.Leader | None = None
+        self._begun = False
+        self._start: belonging.StartRanks | None = None
+        self._finish: belonging.Finish | None = None
+        self._left = False
+        self._closed = False
+        self._changed = threading.Condition(threading.RLock())  # machines run under its lock
+        self._threads = JobThreads(
+            address,
+            Callbacks(
+                tell=self._tell,
+                met=self._met,
+                heard=self._heard,
+                arrived=self._arrived,
+                lost=self._lost,
+            ),
+        )
+
+    # ------------------------------------------------------------ torch's side
+    def get_backend(self) -> str:
+        """The name that torchrun knows this by."""
+        return BACKEND
+
+    def get_run_id(self) -> str:
+        """Of the job."""
+        return self._address.run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Rank 0 hosts the ranks' store: a cycle's store dies with the cycle."""
+        return False
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Join the next cycle; whatever this agent ran before is gone.
+
+        Waits, as a spare for as long as it takes.
+
+        Raises:
+            RendezvousClosedError: The job has ended, and not well.
+            RendezvousGracefulExitError: The job has succeeded without this agent.
+            RendezvousConnectionError: There is no store, or the leader is lost, or refuses us.
+        """
+        with self._changed:
+            start = self._next_start()
+            if start is None:
+                raise self._why_not()
+        formed, at = start.round, self._address
+        try:
+            client = store_client(at.host, at.port, at.connect_s)  # it does one thing at a time
+        except StoreLostError as error:
+            raise RendezvousConnectionError(str(error)) from error
+        return RendezvousInfo(
+            PrefixStore(f"{at.prefix}/cycle/{formed.cycle}", client),
+            start.place.group_rank,
+            len(formed.places),
+            RendezvousStoreInfo(formed.master_addr, formed.master_port),
+        )
+
+    def num_nodes_waiting(self) -> int:
+        """1 when this agent's ranks have to stop: torch's agent then asks for the next round."""
+        with self._changed:
+            return int(self._member.phase in (belonging.Phase.STOPPING, belonging.Phase.LEAVING))
+
+    def is_closed(self) -> bool:
+        """Whether this agent will never have ranks again."""
+        with self._changed:
+            return self._member.phase in (belonging.Phase.LEAVING, belonging.Phase.DONE)
+
+    def set_closed(self) -> None:
+        """End the job for all."""
+        with self._changed:
+            self._ask_to_shut_down("its rendezvous was closed")
+
+    def shutdown(self) -> bool:
+        """This agent is done: well, unless an exception is on its way up; then nobody goes on.
+
+        Where the leader is, returns when nobody needs it any more.
+        """
+        error = sys.exc_info()[1]
+        with self._changed:
+            phase = self._member.phase
+            if error is None and phase is belonging.Phase.ACTIVE:
+                self._feed(belonging.RanksSucceeded(self._member.cycle))
+                self._changed.wait_for(lambda: self._finish is not None, _LAST_WORDS_S)
+                # Whatever the others still do, it is over here: no Stop must call us back.
+                self._feed(belonging.Heard(End(Outcome.SUCCEEDED, 0, "")))
+            elif error is not None and phase is belonging.Phase.ACTIVE:
+                self._ranks_failed(f"gave up: {type(error).__name__}", may_restart=False)
+            elif error is not None and phase is belonging.Phase.STOPPING:
+                self._ask_to_shut_down(f"it gave up: {type(error).__name__}")
+            self._leave()
+            self._changed.wait_for(self._is_free)
+        self._close()
+        return True
+
+    # ------------------------------------------------------------ with the lock
+    def _next_start(self) -> belonging.StartRanks | None:
+        """Where our ranks stand in the next cycle; None: they never will again."""
+        self._start = None
+        if not self._begun:
+            self._begun = True
+            atexit.register(self._on_exit)
+            threading.Thread(target=self._keep_time, name="holdfast-clock", daemon=True).start()
+            self._threads.begin()
+        elif self._member.phase is belonging.Phase.ACTIVE:
+            self._ranks_failed("has lost its ranks", may_restart=True)
+        while True:
+            if self._member.ranks_alive:  # so it was told; torch has ended them
+                self._offer_another_port()
+                self._feed(belonging.RanksStopped(self._member.cycle))
+            self._changed.wait_for(lambda: self._start or self._finish)
+            start, self._start = self._start, None
+            if self._member.phase is belonging.Phase.ACTIVE or start is None:
+                return start
+            # The cycle was over before we began; nobody may be left to begin it with.
+
+    def _why_not(self) -> RendezvousError:
+        assert self._finish is not None
+        text = self._finish.text
+        if self._finish.outcome is Outcome.SUCCEEDED:
+            return RendezvousGracefulExitError(text)
+        if self._finish.outcome is not None:
+            return RendezvousClosedError(f"the job is over: {text}")
+        return RendezvousConnectionError(f"left the job ({self._finish.why.value}): {text}")
+
+    def _offer_another_port(self) -> None:
+        self._port.release()
+        self._port = ReservedPort()
+        self._member.desc = dataclasses.replace(self._member.desc, port=self._port.number)
+
+    def _ranks_failed(self, what: str, *, may_restart: bool) -> None:
+        member = self._member
+        cause = f"{member.desc.hostname} (pid {member.desc.pid}) {what}"
+        self._feed(belonging.RanksFailed(member.cycle, cause, every=True, may_restart=may_restart))
+
+    def _ask_to_shut_down(self, why: str) -> None:
+        self._threads.post(Control(self._member.node, SHUTDOWN, -1, why))
+
+    def _leave(self) -> None:
+        """Out of the job, whatever we were in it; torch has ended our ranks."""
+        self._left = True
+        self._feed(belonging.SignalArrived("its agent is done"))
+        self._feed(belonging.RanksStopped(self._member.cycle))
+        self._abdicate_if_forming()
+
+    def _is_free(self) -> bool:
+        """Nobody needs the leader that may be here."""
+        return self._leader is None or self._leader.phase is leading.Phase.CLOSED
+
+    def _abdicate_if_forming(self) -> None:
+        """We may host the leader as long as others run, but not for cycles without us."""
+        if self._left and self._leader and self._leader.phase is leading.Phase.FORMING:
+            self._feed_leader(leading.Abdicate("its own part was over"))
+
+    def _feed(self, event: belonging.Event) -> None:
+        for effect in self._member.handle(event, clock.monotonic()):
+            match effect:
+                case belonging.Send(message):
+                    self._threads.post(message)
+                case belonging.StartRanks():
+                    self._start = effect
+                case belonging.StopRanks(cycle, _, cause):
+                    LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
+                case belonging.Standby(cycle):
+                    LOGGER.info("cycle %d has started without this node, which stands by", cycle)
+                case belonging.Note(level, text):
+                    _log(level, text)
+                case belonging.Finish():
+                    self._finish = effect
+                case _:
+                    assert_never(effect)
+        self._changed.notify_all()
+
+    def _feed_leader(self, event: leading.Event) -> None:
+        assert self._leader is not None
+        for effect in self._leader.handle(event, clock.monotonic()):
+            match effect:
+                case leading.Publish(decision):
+                    self._threads.publish(decision)
+                case leading.Note(level, text):
+                    _log(level, text)
+                case leading.Close(missing):
+                    if missing:
+                        LOGGER.warning("did not say goodbye: %s", ", ".join(missing))
+                case _:
+                    assert_never(effect)
+        self._changed.notify_all()
+        self._abdicate_if_forming()
+
+    # ------------------------------------------------------------ the threads' side
+    def _tell(self, errand: Callable[[], None]) -> None:
+        with self._changed:
+            errand()
+
+    def _met(self, hosts: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
+        if self._member.phase is belonging.Phase.DONE:
+            return False
+        if hosts:
+            self._leader = leading.Leader(self._rules, self._pace)
+            self._feed_leader(leading.Begin())
+        self._feed(belonging.Begin())
+        return True
+
+    def _heard(self, decision: Decision) -> None:
+        self._feed(belonging.Heard(decision))
+
+    def _arrived(self, message: Message) -> None:
+        self._feed_leader(leading.Arrived(message))
+
+    def _lost(self, text: str) -> None:
+        self._feed(belonging.LeaderLost(text))
+
+    def _keep_time(self) -> None:
+        with self._changed:
+            while not self._closed:
+                machines = (self._member, self._leader)
+                deadlines = [machine.next_deadline() for machine in machines if machine]
+                at = min((at for at in deadlines if at is not None), default=None)
+                self._changed.wait(None if at is None else max(0.0, at - clock.monotonic()))
+                if at is None or clock.monotonic() < at:
+                    continue  # something happened, and may have moved the deadline
+                if self._leader is not None:
+                    self._feed_leader(leading.TimePassed())
+                self._feed(belonging.TimePassed())
+
+    # ------------------------------------------------------------ the end
+    def _on_exit(self) -> None:
+        """The interpreter ends and nobody shut us down: torch does not after a signal."""
+        with self._changed:
+            self._leave()
+            if not self._is_free():
+                self._feed_leader(leading.Abdicate("it was told to end"))
+                self._changed.wait_for(self._is_free, _LAST_WORDS_S)
+        self._close()
+
+    def _close(self) -> None:
+        atexit.unregister(self._on_exit)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._port.release()
+        self._threads.close()
+
+
+def _log(level: str, text: str) -> None:
+    LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
