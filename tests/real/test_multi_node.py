@@ -73,11 +73,11 @@ class Nodes:
         self._port = ReservedPort()
         self._jobs = 0
 
-    def add(self, source: str, nnodes: str, *options: str, ask: str = "") -> Job:
+    def add(self, source: str, nnodes: str, *options: str, ask: str = "", conf: str = "") -> Job:
         """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
         script = self._ft.script(source, f"script{self._jobs}.py")
         first, self._jobs = self._jobs == 0, self._jobs + 1
-        conf = f"is_host={int(first)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
+        conf = conf or f"is_host={int(first)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
             *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf),
@@ -295,6 +295,18 @@ def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:
     lost.signal(signal.SIGTERM)
 
     assert [lonely.wait(), lost.wait()] == [1, 1]
+
+
+def test_a_launcher_that_finds_no_store_says_so_in_one_line(nodes: Nodes) -> None:
+    """Where it looked, why in vain, for how long, and what to do; nothing of torch's inside."""
+    lost = nodes.add(WORKS, "2", "--rdzv-endpoint=nowhere.invalid:29500", conf="read_timeout=1")
+
+    assert lost.wait() == 1
+
+    (line,) = [line for line in lost.stderr.splitlines() if "nowhere.invalid:29500 could" in line]
+    for part in ("the name 'nowhere.invalid' does not resolve", "tried for 1 s", "--rdzv-endpoint"):
+        assert part in line
+    assert "frame #" not in lost.stderr
 
 
 def test_a_launcher_that_died_while_it_waited_takes_no_place(nodes: Nodes) -> None:

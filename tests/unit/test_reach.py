@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.host.port import ReservedPort
+from holdfast.host.reach import UnreachableError, wait_until_reachable
+
+NEVER = threading.Event()
+
+
+def unused_port() -> int:
+    reserved = ReservedPort()
+    number = reserved.number
+    reserved.release()
+    return number
+
+
+def test_who_listens_is_reached_at_once() -> None:
+    """Even with no time at all."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        wait_until_reachable("127.0.0.1", server.getsockname()[1], 0, NEVER)
+
+
+def test_a_name_that_appears_late_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a Kubernetes pod does."""
+    resolve, asked = socket.getaddrinfo, []
+
+    def late(host: str, *args: Any, **kwargs: Any) -> Any:
+        asked.append(host)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve("127.0.0.1", *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", late)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        wait_until_reachable("pod-0.job", server.getsockname()[1], 30, NEVER)
+
+    assert asked == ["pod-0.job"] * 3
+
+
+def test_a_listener_that_comes_late_is_reached() -> None:
+    """It was refused before."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        tried: list[object] = []
+
+        class Listens(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                tried.append(timeout)
+                server.listen()
+                return False
+
+        wait_until_reachable("127.0.0.1", server.getsockname()[1], 30, Listens())
+
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("nowhere.invalid", r"the name 'nowhere.invalid' does not resolve \(.+\)"),
+        ("a..b", r"the name 'a..b' does not resolve \(.+\)"),
+        ("127.0.0.1", r"nobody listens there \(127.0.0.1\)"),
+    ],
+)
+def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str) -> None:
+    """With the reason, who tried, and for how long."""
+    port = unused_port()
+    here = socket.gethostname()
+    text = rf"{host}:{port} could not be reached from {here}: {why}, tried for 0.1 s"
+    with pytest.raises(UnreachableError, match=f"^{text}$"):
+        wait_until_reachable(host, port, 0.1, NEVER)
+
+
+def test_the_wait_ends_when_it_is_told_to() -> None:
+    """Long before its time."""
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(UnreachableError, match="before the end"):
+        wait_until_reachable("127.0.0.1", unused_port(), 1e6, stop)
