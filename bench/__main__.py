@@ -29,6 +29,7 @@ NAMES = (
     "memory",
     "startup",
     "restart",
+    "warm",
     "teardown",
     "assignment",
     "inprocess_abort",

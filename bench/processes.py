@@ -19,12 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.observe.event_log import read_run
+
 _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"
+WARM = "holdfast, warm"
 TORCHRUN = "torchrun"
 BOTH = (HOLDFAST, TORCHRUN)
 COMMANDS: dict[str, list[str]] = {
-    HOLDFAST: [sys.executable, str(_BIN / "ft_launcher")],
+    HOLDFAST: [sys.executable, str(_BIN / "ft_launcher"), "--ft-warm-standby=false"],
+    WARM: [
+        *(sys.executable, str(_BIN / "ft_launcher")),
+        *("--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"),
+    ],
     TORCHRUN: [sys.executable, str(_BIN / "torchrun"), "--standalone"],
 }
 BOUND_S = 60.0
@@ -117,6 +124,24 @@ class Launch:
                 why = f"ended with {self.process.returncode}" if ended else f"took {bound_s:g} s"
                 raise BenchError(f"{self.kind} {why}, waited for {what}\n{self.console_tail()}")
             time.sleep(_LOOK_AGAIN_S)
+
+    def wait_for_words(self, words: str, times: int) -> None:
+        """Wait until the launcher has said something so often.
+
+        Raises:
+            BenchError: It has not, or has ended.
+        """
+        self.wait_for(
+            lambda: self._console.read_text(errors="replace").count(words) >= times and [],
+            f"{words!r}, {times} times",
+        )
+
+    def count_warm_starts(self) -> tuple[int, int]:
+        """Ranks that were started from a parked process, and all ranks, after the first cycle."""
+        run_dir = next((self._stamps.parent / "logs").iterdir())
+        started = [event for event in read_run(run_dir) if event["kind"] == "worker_started"]
+        restarted = [event for event in started if event["cycle"] > 0]
+        return sum(event["is_warm"] for event in restarted), len(restarted)
 
     def console_tail(self) -> str:
         """The last lines of its output."""

@@ -401,6 +401,77 @@ def test_a_script_that_prepares_for_its_imports_starts_over(ranks: Ranks, before
     assert ranks.note.read_text()
 
 
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_a_script_that_forks_finds_its_libraries_in_both(ranks: Ranks, first: str) -> None:
+    """Whichever imports them first."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write(
+        "script.py",
+        f"""
+        import os, sys
+        if {first == "parent"}:
+            import lib1
+        if (pid := os.fork()) == 0:
+            import lib1
+            print("child", lib1.__name__, "lib1" in sys.modules, os.environ["RANK"])
+            sys.exit(3)
+        print("parent", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "lib1" in sys.modules)
+        import lib1
+        print(lib1.__spec__.origin, lib1.__loader__.__class__, len(sys.meta_path))
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert "child lib1 True 3" in warm.stdout
+
+
+def test_two_threads_may_import_at_once(ranks: Ranks) -> None:
+    """One module, whoever comes first; a package with what is in it."""
+    names = [ranks.library(f"lib{n}", LIBRARY) for n in range(4)]
+    ranks.write("lib/site-packages/pack/__init__.py", "from pack import inner")
+    ranks.write("lib/site-packages/pack/inner.py", "value = 5")
+    script = ranks.write(
+        "script.py",
+        """
+        import importlib, sys, threading
+        gate, found = threading.Barrier(8), []
+        def load(name):
+            gate.wait()
+            found.append((name, id(importlib.import_module(name))))
+        names = [f"lib{n % 4}" for n in range(7)] + ["pack.inner"]
+        threads = [threading.Thread(target=load, args=(name,)) for name in names]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(len(set(found)), all(id(sys.modules[name]) == number for name, number in found))
+        import pack
+        print(pack.inner.value, sys.modules["pack.inner"] is pack.inner)
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(*names, "pack"))
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout == "5 True\n5 True\n", warm.stderr
+
+
+def test_logging_that_was_set_up_before_an_import_does_not_silence_it(ranks: Ranks) -> None:
+    """``dictConfig`` disables the loggers that it finds; a plain start has none by then."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write(
+        "script.py",
+        """
+        import logging.config
+        logging.config.dictConfig({"version": 1, "root": {"level": "INFO"}})
+        import lib1
+        print(lib1.logger.disabled, lib1.logger.isEnabledFor(logging.INFO))
+        """,
+    )
+
+    assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
+
+
 def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks) -> None:
     library = ranks.library("lib1", LIBRARY)
     script = ranks.write(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host import proc
+from holdfast.host.port import ReservedPort
 from tests.real.harness import Job, Launcher, kill, until
 
 WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
@@ -105,20 +106,32 @@ def test_parked_processes_die_with_the_launcher(ft: Launcher, env: dict[str, str
     until(lambda: not job.leftovers(), "everything is gone")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--max-restarts=1", "--no-python", "true"], "with --no-python"),
-        (["--max-restarts=0", "script.py"], "there are no restarts"),
-    ],
-)
-def test_where_it_is_not_safe_it_says_so(
-    ft: Launcher, tmp_path: Path, arguments: list[str], reason: str
-) -> None:
-    script = str(ft.script(""))
-    words = [word.replace("script.py", script) for word in arguments]
+def test_a_node_that_waits_for_others_starts_warm(ft: Launcher, env: dict[str, str]) -> None:
+    """``--ft-warm-start``: torch has been imported before the first cycle begins."""
+    port = ReservedPort()
+    script = ft.script(SCRIPT)
 
-    job = ft.start("--ft-warm-standby=true", *words)
+    def start(is_host: int) -> Job:
+        return ft.start(
+            *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=1", "--rdzv-id=j1"),
+            *("--log-dir=logs", "--rdzv-conf", f"is_host={is_host}", "--ft-warm-start=true"),
+            f"--rdzv-endpoint=127.0.0.1:{port.number}",
+            script,
+            env={**env, "LAST": "0"},
+        )
+
+    waits = start(1)
+    until(lambda: is_ready(waits), "a parked process")
+    follows = start(0)
+
+    assert [job.wait() for job in (waits, follows)] == [0, 0]
+    assert [event["is_warm"] for event in waits.events("worker_started")] == [True]
+    port.release()
+
+
+def test_where_it_is_not_safe_it_says_so(ft: Launcher) -> None:
+    """A program may be anything."""
+    job = ft.start("--max-restarts=1", "--no-python", "true")
 
     assert job.wait() == 0
-    assert job.said(f"no warm standby: {reason}")
+    assert job.said("no warm standby: with --no-python")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.core.libraries import imported_libraries
 from holdfast.core.standby import (
     FAILURES_MAX,
+    PATIENCE_S,
     PREPARE_LIMIT_S,
     CycleEnding,
     CycleStarted,
@@ -19,6 +20,7 @@ from holdfast.core.standby import (
     Discard,
     Effect,
     GoOn,
+    NoRoom,
     Note,
     Nothing,
     Prepare,
@@ -30,6 +32,7 @@ from holdfast.core.standby import (
     StartedOver,
     TimePassed,
     Unfit,
+    Waiting,
     Wanted,
     why_cold,
 )
@@ -184,6 +187,29 @@ def test_beyond_the_memory_limit_no_more_are_parked() -> None:
     assert machine.handle(Wanted(0, SHAPE), 14.0) == [GoOn(0)], "the first one stays good"
 
 
+def test_a_node_with_little_memory_left_parks_nothing() -> None:
+    """Said once; it is asked again later."""
+    machine = standby(2)
+    steady(machine)
+    assert not machine.has_room(3 << 20)
+    assert machine.has_room(4 << 20)
+
+    first = machine.handle(NoRoom(0, 3 << 20), 11.0)
+    second = machine.handle(NoRoom(1, 3 << 20), 11.0)
+
+    assert [Prepare(1)] == [effect for effect in first if isinstance(effect, Prepare)]
+    assert "3072 MiB of memory are free" in notes(first)[0]
+    assert second == []
+    assert steady(machine, 50.0) == [Prepare(0)]
+
+
+def test_a_node_that_waits_prepares_at_once() -> None:
+    """Nobody is disturbed."""
+    machine = standby(1)
+
+    assert machine.handle(Waiting(), 5.0) == [Prepare(0)]
+
+
 def test_where_a_library_is_unfit_torch_alone_is_tried() -> None:
     machine = standby(1)
     steady(machine)
@@ -206,20 +232,26 @@ def test_a_script_that_started_over_is_not_started_warm_again() -> None:
     assert steady(machine) == []
 
 
-def test_a_cycle_that_imports_nothing_is_asked_once() -> None:
+def test_a_rank_that_has_imported_nothing_yet_is_looked_at_again() -> None:
+    """Seldom, and seldomer: it may never."""
     machine = standby(2)
     steady(machine)
 
     assert machine.handle(Nothing(0), 10.0) == [Prepare(1)]
     assert machine.handle(Nothing(1), 10.0) == []
-    assert machine.next_deadline() is None
-    assert steady(machine, 50.0) == [Prepare(0)], "the next cycle may"
+    assert machine.next_deadline() == 10.0 + PATIENCE_S
+    assert machine.handle(TimePassed(), 10.0 + PATIENCE_S) == [Prepare(0)]
+    machine.handle(Nothing(0), 12.0)
+    machine.handle(Nothing(1), 12.0)
+    assert machine.next_deadline() == 12.0 + 2 * PATIENCE_S
+    assert steady(machine, 50.0) == [Prepare(0)], "and in the next cycle"
 
 
 _EVENTS = st.one_of(
-    st.sampled_from([CycleStarted(), RankReportedIn(), CycleEnding(), TimePassed()]),
+    st.sampled_from([Waiting(), CycleStarted(), RankReportedIn(), CycleEnding(), TimePassed()]),
     st.builds(Started, st.integers(0, 1), st.just(SHAPE)),
     st.builds(Nothing, st.integers(0, 1)),
+    st.builds(NoRoom, st.integers(0, 1), st.just(MIB)),
     st.builds(Ready, st.integers(0, 1), st.integers(0, 400 * MIB)),
     st.builds(Unfit, st.integers(0, 1), st.just("a reason")),
     st.builds(Died, st.integers(0, 1)),

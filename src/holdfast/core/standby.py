@@ -23,6 +23,12 @@ from holdfast.core.never import assert_never
 
 PREPARE_LIMIT_S = 300.0
 """Preparing may take this long; imports from a slow network file system take minutes."""
+MEMORY_GUESS_KIB = 1 << 20
+"""Taken for the memory of a parked process until one has been measured."""
+ROOM = 4
+"""One is parked only where so many times its memory is free: training comes first."""
+PATIENCE_S = 2.0
+"""A rank that had imported nothing yet is looked at again after so long, then twice as long ..."""
 FAILURES_MAX = 3
 """Processes that die or hang while parked, until no more are prepared."""
 
@@ -58,12 +64,17 @@ def why_cold(prepared: Shape, wanted: Shape) -> str | None:
 # ---------------------------------------------------------------- events
 @dataclass(frozen=True)
 class CycleStarted:
-    """All ranks of a cycle have been started, or the node waits for a cycle to take part in."""
+    """All ranks of a cycle have been started."""
 
 
 @dataclass(frozen=True)
 class RankReportedIn:
     """A rank has connected to its monitor: it is past its first lines."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The node waits for a cycle to take part in: nobody is disturbed by imports."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,14 @@ class Nothing:
     """There is nothing to import ahead for this rank in this cycle."""
 
     local_rank: int
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """The node has too little free memory to prepare one; see :meth:`Standby.has_room`."""
+
+    local_rank: int
+    available_kib: int
 
 
 @dataclass(frozen=True)
@@ -131,11 +150,13 @@ class TimePassed:
 
 
 Event = (
-    CycleStarted
+    Waiting
+    | CycleStarted
     | RankReportedIn
     | CycleEnding
     | Started
     | Nothing
+    | NoRoom
     | Ready
     | Unfit
     | Died
@@ -190,7 +211,7 @@ class State(enum.Enum):
     PREPARING = "preparing"
     READY = "ready"
     SKIPPED = "skipped"
-    """There is nothing to prepare in this cycle."""
+    """There is nothing to prepare, or no room for it, until it is looked at again."""
 
 
 @dataclass
@@ -213,6 +234,10 @@ class Standby:
     _memory_kib: dict[int, int] = field(default_factory=dict)
     _steady_at: float | None = None
     _ready_by: float | None = None
+    _expected_kib: int = MEMORY_GUESS_KIB
+    _has_told_of_room: bool = False
+    _again_at: float | None = None
+    _patience_s: float = PATIENCE_S
     _failures: int = 0
     _least: bool = False
 
@@ -220,29 +245,37 @@ class Standby:
         """When to send :class:`TimePassed`; None: not before the next event."""
         if self._ready_by is not None:
             return self._ready_by
-        return self._steady_at if self._next() is not None else None
+        return self._steady_at if self._next() is not None else self._again_at
+
+    def has_room(self, available_kib: int) -> bool:
+        """Whether one more may be parked where this much memory is free."""
+        return available_kib >= ROOM * self._expected_kib
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
         effects: list[Effect] = []
         match event:
+            case Waiting():
+                self._steady_at = now
+                self._on_time(now, effects)
             case CycleStarted():
                 self._steady_at = now + self.delay_s
-                for local_rank, state in self._states.items():
-                    if state is State.SKIPPED:
-                        self._states[local_rank] = State.NONE
+                self._patience_s = PATIENCE_S
+                self._look_again()
             case RankReportedIn():
                 if self._steady_at is not None:
                     self._steady_at = max(self._steady_at, now + self.delay_s)
             case CycleEnding():
-                self._steady_at = None
+                self._steady_at = self._again_at = None
                 if (unfinished := self._preparing()) is not None:
                     self._drop(unfinished, effects)
             case Started(local_rank, shape):
                 self._shapes[local_rank] = shape
             case Nothing(local_rank):
-                self._settle(local_rank, State.SKIPPED)
-                self._on_time(now, effects)
+                self._skip(local_rank, now, effects)
+            case NoRoom(local_rank, available_kib):
+                self._tell_of_room(available_kib, effects)
+                self._skip(local_rank, now, effects)
             case Ready(local_rank, memory_kib):
                 self._on_ready(local_rank, memory_kib, effects)
                 self._on_time(now, effects)
@@ -294,7 +327,7 @@ class Standby:
         if self._state(local_rank) is not State.PREPARING:
             return
         self._settle(local_rank, State.READY)
-        self._memory_kib[local_rank] = memory_kib
+        self._memory_kib[local_rank] = self._expected_kib = memory_kib
         total = sum(self._memory_kib.values())
         if total > self.memory_kib_max:
             self._drop(local_rank, effects)
@@ -311,6 +344,29 @@ class Standby:
                     f"without importing; their parked processes take {total >> 10} MiB",
                 )
             )
+
+    def _skip(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        self._settle(local_rank, State.SKIPPED)
+        if self._again_at is None and self._steady_at is not None:
+            self._again_at = now + self._patience_s
+            self._patience_s *= 2
+        self._on_time(now, effects)
+
+    def _look_again(self) -> None:
+        self._again_at = None
+        for local_rank, state in self._states.items():
+            if state is State.SKIPPED:
+                self._states[local_rank] = State.NONE
+
+    def _tell_of_room(self, available_kib: int, effects: list[Effect]) -> None:
+        if not self._has_told_of_room:
+            self._has_told_of_room = True
+            text = (
+                f"no warm standby for now: {available_kib >> 10} MiB of memory are free, a "
+                f"parked process would need {self._expected_kib >> 10} MiB and {ROOM} times as "
+                "much has to be free"
+            )
+            effects.append(Note("info", text))
 
     def _on_unfit(self, local_rank: int, reason: str, effects: list[Effect]) -> None:
         if self._state(local_rank) is not State.PREPARING:
@@ -356,6 +412,8 @@ class Standby:
             effects.append(Discard(local_rank))
         if self._steady_at is None or now < self._steady_at:
             return
+        if self._again_at is not None and now >= self._again_at and self._preparing() is None:
+            self._look_again()
         following = self._next()
         if following is not None:
             self._states[following] = State.PREPARING

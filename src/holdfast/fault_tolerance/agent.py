@@ -128,6 +128,8 @@ class LocalElasticAgent:
         run_dirs.remove_orphaned_runtime_dirs()
         child.become_subreaper()
         self._tie = child.death_tie()
+        if plan.why_cold:
+            LOGGER.info("no warm standby: %s", plan.why_cold)
         if plan.warm:
             from holdfast.fault_tolerance.standbys import Standbys  # noqa: PLC0415 - where used
 
@@ -147,11 +149,11 @@ class LocalElasticAgent:
                 loop.on_signals(plan.signals_to_handle, self._on_signal)
                 self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
                 try:
-                    if self._standbys and plan.warm and plan.warm.at_start:
-                        self._standbys.cycle_started()
                     self._feed(machine.Begin())
                     if self._others:
                         self._others.begin(loop, self._stop_when_closed)
+                        if self._standbys and plan.warm and plan.warm.at_start:
+                            self._standbys.waiting()
                     loop.run(self._next_deadline, self._on_time)
                 finally:
                     if self._others:

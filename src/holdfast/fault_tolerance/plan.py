@@ -122,6 +122,7 @@ class LaunchPlan:
         virtual_local_rank: Each rank sees one GPU only, as device 0.
         monitors_enabled: Ranks are watched.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
+        why_cold: Why they don't, where that may surprise.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
@@ -159,6 +160,7 @@ class LaunchPlan:
     virtual_local_rank: bool = False
     monitors_enabled: bool = True
     warm: WarmStandby | None = None
+    why_cold: str | None = None
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -183,15 +185,13 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     nodes = min_nodes, max_nodes = _node_count(args, environ)
     nproc = _nproc(args.nproc_per_node, environ, machine)
     entry = _entrypoint(args, environ, machine)
+    why_cold = _why_cold(entry)
     resolved = resolve(args)
     config = resolved.config
     later = _later(args, config, environ)
-    why_cold = _why_cold(args, entry)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
-    if why_cold and ("ft_warm_standby" in getattr(args, "origins", ()) or args.ft_warm_start):
-        warnings.append(f"no warm standby: {why_cold}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
         warnings.append(
             f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
@@ -229,7 +229,8 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
         ),
         virtual_local_rank=args.virtual_local_rank,
-        warm=None if why_cold else _warm(args),
+        warm=_warm(args) if _wants_warm(args) and not why_cold else None,
+        why_cold=why_cold if _wants_warm(args) else None,
         meeting=_meeting(args, environ, config, nodes),
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
@@ -268,16 +269,17 @@ def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Ent
     return _Entrypoint("script", (python, "-u", script, *words))
 
 
-def _why_cold(args: Any, entry: _Entrypoint) -> str | None:
-    """Why no interpreters are parked; None: they are."""
-    if not args.ft_warm_standby and not args.ft_warm_start:
-        return "it is switched off"
+def _wants_warm(args: Any) -> bool:
+    has_restarts: bool = args.max_restarts > 0
+    return args.ft_warm_start or (args.ft_warm_standby and has_restarts)
+
+
+def _why_cold(entry: _Entrypoint) -> str | None:
+    """Why a rank cannot be started from a parked interpreter; None: it can."""
     if entry.kind == "program":
         return "with --no-python it is not known what the program does"
     if entry.command[0] != sys.executable:
         return "PYTHON_EXEC is another interpreter than the launcher's"
-    if args.max_restarts == 0 and not args.ft_warm_start:
-        return "there are no restarts (--max-restarts 0)"
     return None
 
 

@@ -15,7 +15,7 @@ from holdfast.core import standby as machine
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.worker_env import PER_CYCLE
-from holdfast.host import child, clock, proc
+from holdfast.host import child, clock, memory, proc
 from holdfast.host.channel import Channel
 from holdfast.host.inherited import inherited
 from holdfast.host.loop import Loop
@@ -78,8 +78,12 @@ class Standbys:
         self._read_notes()
         self._feed(machine.TimePassed())
 
+    def waiting(self) -> None:
+        """The node waits for a cycle to take part in."""
+        self._feed(machine.Waiting())
+
     def cycle_started(self) -> None:
-        """All ranks of a cycle were started, or the node waits for one."""
+        """All ranks of a cycle were started."""
         self._feed(machine.CycleStarted())
 
     def rank_reported_in(self) -> None:
@@ -157,6 +161,10 @@ class Standbys:
             names += [name for name in self._plan.preload if name not in names]
         if not names:
             self._feed(machine.Nothing(local_rank))
+            return
+        available_kib = memory.available_kib()
+        if available_kib is not None and not self._machine.has_room(available_kib):
+            self._feed(machine.NoRoom(local_rank, available_kib))
             return
         shape = _shape(command, env)
         try:

@@ -278,6 +278,7 @@ class _Aside:
     ) -> None:
         import importlib.machinery  # noqa: PLC0415
         import logging  # noqa: PLC0415
+        import threading  # noqa: PLC0415
         import warnings  # noqa: PLC0415
 
         self._modules = {name: sys.modules.pop(name) for name in names}
@@ -293,6 +294,7 @@ class _Aside:
             if isinstance(logger, logging.Logger)
         }
         self._logging = logging
+        self._lock = threading.Lock()  # two threads may import at once
         self._warnings = warnings
         self._environ: dict[str, str] = {}
         self._surroundings: tuple[object, ...] = ()
@@ -318,6 +320,11 @@ class _Aside:
 
     def give(self, name: str) -> ModuleType:
         """One of them is imported: all are put back, if the script has not prepared for it."""
+        with self._lock:
+            self._put_back(name)
+        return self._modules[name]
+
+    def _put_back(self, name: str) -> None:
         if self in sys.meta_path:
             if why := self._doubt():
                 _become_plain(self._environ, self._note, why)
@@ -328,7 +335,6 @@ class _Aside:
                 found = self._logging.root.manager.loggerDict[logger]
                 found.disabled = was_disabled  # type: ignore[union-attr]
             os.environ.update(self._written)
-        return self._modules[name]
 
     def _look_around(self) -> tuple[object, ...]:
         import builtins  # noqa: PLC0415
