@@ -61,6 +61,47 @@ def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
     assert hang.name == "save"
 
 
+def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
+    agent: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cycle after has other ranks."""
+    fed: list[machine.Event] = []
+    monkeypatch.setattr(agent, "_feed", fed.append)
+    agent._machine.cycle = 3
+    stuck = {"op": "stuck", "cycle": 2, "rank": 1, "pid": 4711, "since_s": 15.0, "place": "state D"}
+
+    agent._on_monitor_message(1, stuck)
+    assert fed == []
+    agent._on_monitor_message(1, {**stuck, "cycle": 3})
+    assert fed == [machine.RankStuck(1, 15.0)]
+
+
+def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
+    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its monitor's word to the exit code; the summary says where to look."""
+    now, said = [100.0], []
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(child, "send_signal", lambda *_, **__: True)
+    monkeypatch.setattr(agent._pump, "write", lambda _, text: said.append(text.decode()))
+    monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
+    monkeypatch.setattr(agent._loop, "stop", lambda: said.append("stopped"))
+    agent._ranks = ranks_of_cycle(agent, plan, 0)
+    agent._ranks.ranks[0].pid = 4711
+    agent._feed(machine.Begin())
+
+    agent._on_monitor_message(0, {"op": "overdue", "cycle": 0, "clock": "section", "name": "step",
+                                  "age_s": 6.0, "limit_s": 5.0, "detected_at": 84.9})  # fmt: skip
+    agent._on_monitor_message(0, {"op": "stuck", "cycle": 0, "since_s": 15.0})
+    now[0] = agent._next_deadline() or 0.0
+    agent._on_time()
+
+    assert agent._finish == machine.Finish(machine.End.STUCK, 1)
+    assert said[-1] == "stopped"
+    summary = "".join(said)
+    assert "hung (section 'step': 6.0 s, limit 5 s); still alive after SIGKILL" in summary
+
+
 def test_a_sweep_ends_with_its_cycle(
     agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

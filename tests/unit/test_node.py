@@ -27,6 +27,7 @@ from holdfast.core.node import (
     Note,
     Phase,
     RankReportedIn,
+    RankStuck,
     ReadIteration,
     SignalArrived,
     SignalRanks,
@@ -117,6 +118,56 @@ def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
     effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
 
     assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.STUCK, 1)]
+
+
+def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
+    """The others are stopped, politely; then the time since the SIGKILL counts, and no grace."""
+    node = running(max_restarts=5, stop_grace_s=15.0)
+
+    assert without_notes(node.handle(RankStuck(0, 15.0), now=100.0)) == [
+        SignalRanks((0, 1), SIGTERM),
+        FailureSeen(0, will_restart=True),
+    ]
+    assert node.handle(RankStuck(0, 15.0), now=100.1) == []
+    assert node.handle(WorkerExited(1, -SIGTERM), now=101.0) == [KillRanks((0,))]
+    assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
+    effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
+
+    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.STUCK, 1)]
+
+
+def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
+    """They may be saving their work."""
+    node = running(stop_grace_s=60.0)
+    node.handle(RankStuck(0, 15.0), now=100.0)
+
+    assert node.next_deadline() == 160.0
+    assert node.handle(TimePassed(), now=160.0) == [KillRanks((0, 1))]
+    assert node.handle(WorkerExited(1, -SIGKILL), now=160.1) == []
+    effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
+    assert effects[-1] == Finish(End.STUCK, 1)
+
+
+def test_a_rank_that_took_long_to_die_is_restarted() -> None:
+    """The kernel was freeing its memory."""
+    node = running(max_restarts=1)
+    node.handle(RankStuck(0, 15.0), now=100.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=100.1)
+
+    assert node.handle(WorkerExited(0, -SIGKILL), now=110.0) == [Sweep(0)]
+    assert node.handle(Swept(), now=110.0) == [StartCycle(1), Explain(0, will_restart=True)]
+    node.handle(WorkerExited(0, 0), now=111.0)
+    assert node.next_deadline() is None, "what was stuck in another cycle is forgotten"
+
+
+def test_who_alone_is_stuck_after_a_signal_is_not_waited_for() -> None:
+    """A grace of half an hour is for ranks that save their work."""
+    node = running(signal_grace_s=1800.0)
+    node.handle(SignalArrived(SIGTERM), now=100.0)
+    node.handle(WorkerExited(1, 0), now=100.1)
+
+    assert without_notes(node.handle(RankStuck(0, 15.0), now=200.0)) == [KillRanks((0,))]
+    assert node.next_deadline() == 185.0 + UNKILLABLE_AFTER_S
 
 
 def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> None:
@@ -273,6 +324,32 @@ def test_one_of_many_whose_ranks_succeed_says_so_and_waits() -> None:
 
     assert node.handle(Swept(), now=1.0) == [CycleOver(3, succeeded=True)]
     assert node.handle(Dismissed(End.SUCCEEDED, 0), now=2.0) == [Finish(End.SUCCEEDED, 0)]
+
+
+def test_one_of_many_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
+    """A failure as any other for the job; this node does not come back."""
+    node = one_of_many(stop_grace_s=15.0)
+
+    effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
+    assert effects == [FailureSeen(1, will_restart=False)]
+    assert node.handle(StopAsked(), now=100.1) == [SignalRanks((0, 1), SIGTERM)]
+    assert node.handle(WorkerExited(0, -SIGTERM), now=100.2) == [KillRanks((1,))]
+    effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
+
+    assert without_notes(effects) == [Explain(3, will_restart=False), Finish(End.STUCK, 1)]
+
+
+def test_one_of_many_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> None:
+    """Others may never ask for it (min-healthy)."""
+    node = one_of_many()
+    node.handle(WorkerExited(0, 0), now=50.0)
+
+    effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
+
+    assert effects == [FailureSeen(1, will_restart=False), KillRanks((1,))]
+    assert node.handle(StopAsked(), now=100.1) == []
+    effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
+    assert effects[-1] == Finish(End.STUCK, 1)
 
 
 def test_a_fenced_node_does_not_wait_for_its_ranks() -> None:
@@ -459,6 +536,10 @@ class NodeLife(RuleBasedStateMachine):
     @rule(action=st.sampled_from(["Continue", "ExcludeThisNode", "ShutdownWorkload"]))
     def control(self, action: str) -> None:
         self.feed(ControlRequested(0, action, "why not"))
+
+    @rule(rank=st.integers(0, 3), since_s=st.sampled_from([0.0, 15.0, 99.0]))
+    def rank_is_stuck(self, rank: int, since_s: float) -> None:
+        self.feed(RankStuck(rank, since_s))
 
     @rule(rank=st.integers(0, 3))
     def monitor_dies(self, rank: int) -> None:

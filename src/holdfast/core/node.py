@@ -14,7 +14,9 @@ Pure: reads no clock, starts no process. Times are seconds on the caller's monot
 A *cycle* is one life of all ranks of the job; cycles are counted 0, 1, 2 ... and never twice.
 STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace is over. SWEEPING
 waits until nothing the ranks started is left. A rank that SIGKILL does not end (uninterruptible
-sleep) ends the node: its place can't be used again.
+sleep) ends the node: its place can't be used again. Whoever sent the SIGKILL: a rank that outlives
+its monitor's has failed, and the others are stopped; when only such ranks are left, nobody needs a
+grace any more, and they are given up ``UNKILLABLE_AFTER_S`` after their SIGKILL.
 
 A node that is *alone* decides all of that itself. In a job of several nodes the decisions are made
 for all of them together (:mod:`holdfast.core.member`): this machine reports failures and the end of
@@ -66,6 +68,14 @@ class WorkerExited:
 
     local_rank: int
     exit_code: int
+
+
+@dataclass(frozen=True)
+class RankStuck:
+    """Its monitor sent SIGKILL to a rank that hung, ``since_s`` seconds ago; it is still there."""
+
+    local_rank: int
+    since_s: float
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,7 @@ class TimePassed:
 Event = (
     Begin
     | WorkerExited
+    | RankStuck
     | RankReportedIn
     | MonitorExited
     | ControlRequested
@@ -301,6 +312,8 @@ class Node:
     phase: Phase = field(default=Phase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
     alive: set[int] = field(default_factory=set, init=False)
+    _killed_at: dict[int, float] = field(default_factory=dict, init=False)
+    """Ranks that have outlived their monitor's SIGKILL, and when that was sent."""
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
     _failed: bool = field(default=False, init=False)
     _will_restart: bool = field(default=False, init=False)
@@ -347,6 +360,8 @@ class Node:
                     self._finish(end, exit_code, effects)
             case WorkerExited(local_rank, exit_code):
                 self._on_exit(local_rank, exit_code, now, effects)
+            case RankStuck(local_rank, since_s):
+                self._on_stuck(local_rank, since_s, now, effects)
             case RankReportedIn():
                 self._report_in_by = None
             case MonitorExited(local_rank):
@@ -381,6 +396,7 @@ class Node:
         self.cycle = cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
+        self._killed_at.clear()
         self._failed = False
         self._will_restart = False
         self._start_at = None
@@ -394,14 +410,45 @@ class Node:
             return
         self.alive.discard(local_rank)
         self._exit_codes[local_rank] = exit_code
-        if self.phase is Phase.RUNNING and exit_code != 0 and not self._failed:
-            self._failed = True
-            if self.alone:
-                self._judge(now, effects)
-                self._stop(now, effects)
-            effects.append(FailureSeen(local_rank, self._will_restart))
+        if exit_code != 0:
+            self._fail(local_rank, now, effects)
         if not self.alive:
             self._sweep(now, effects)
+        else:
+            self._give_up_if_only_stuck(now, effects)
+
+    def _on_stuck(self, local_rank: int, since_s: float, now: float, effects: list[Effect]) -> None:
+        if local_rank not in self.alive or local_rank in self._killed_at:
+            return
+        self._killed_at[local_rank] = now - since_s
+        text = (
+            f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor sent "
+            f"SIGKILL. If it stays, this node can't go on, and leaves when its other ranks have "
+            "ended"
+        )
+        effects.append(Note("error", text))
+        self._fail(local_rank, now, effects)
+        self._give_up_if_only_stuck(now, effects)
+
+    def _fail(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        """The first failure of a cycle ends it; of many nodes', others decide whether."""
+        if self.phase is not Phase.RUNNING or self._failed:
+            return
+        self._failed = True
+        if self.alone:
+            self._judge(now, effects)
+            self._stop(now, effects)
+        effects.append(FailureSeen(local_rank, self._will_restart))
+
+    def _give_up_if_only_stuck(self, now: float, effects: list[Effect]) -> None:
+        """Who outlived SIGKILL makes no use of a grace."""
+        if self._give_up_at is not None or not self.alive <= self._killed_at.keys():
+            return
+        self.phase = Phase.STOPPING
+        self._kill_at = None
+        last = max(self._killed_at[local_rank] for local_rank in self.alive)
+        self._give_up_at = max(now, last + UNKILLABLE_AFTER_S)
+        effects.append(KillRanks(tuple(sorted(self.alive))))  # and what they started
 
     def _judge(self, now: float, effects: list[Effect]) -> None:
         """The cycle failed: a restart if there is one left, unless it turns out to be futile."""

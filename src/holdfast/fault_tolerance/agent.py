@@ -253,6 +253,10 @@ class LocalElasticAgent:
                 self._events.append(message["event"])
             case "signalled":
                 self._relay("kill_sent", message)
+            case "stuck":
+                self._relay("rank_stuck", message)
+                if message["cycle"] == self._machine.cycle:
+                    self._feed(machine.RankStuck(local_rank, message["since_s"]))
 
     def _ranks_of(self, cycle: int) -> Ranks | None:
         """A monitor may be late, and speak of the last cycle when the next one has begun."""

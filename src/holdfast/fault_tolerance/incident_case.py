@@ -192,6 +192,16 @@ class Case:
         state = proc.process_state(self._process.pid)
         place = f"state {state.state} in {state.wchan or '?'}" if state else "state unknown"
         self._note(f"still there {monitor.UNKILLABLE_S:g} s after SIGKILL, {place}")
+        self._reports.tell(
+            {
+                "op": "stuck",
+                "cycle": self._record["cycle"],
+                "rank": self._record["rank"],
+                "pid": self._process.pid,
+                "since_s": monitor.UNKILLABLE_S,
+                "place": place,
+            }
+        )
         self._reports.log(
             "error",
             f"{incident.who(self._record)} does not die of SIGKILL: {place}; "
