@@ -1,4 +1,4 @@
-"""What both training examples share: a small character-level GPT, its text, its checkpoints.
+"""What the training examples share: a small character-level GPT, its text, its checkpoints.
 
 Nothing in this file knows about fault tolerance except one rule that every restartable job
 needs: *the state of the training is a function of the seed and the number of steps done*. A
@@ -14,7 +14,8 @@ import json
 import os
 import pydoc_data.topics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+ANYWHERE = nullcontext()
 HEADS, CONTEXT, BATCH = 4, 64, 16  # attention heads, characters seen at once, sequences per rank
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """The command line of both examples."""
+def arguments(
+    description: str | None, command_line: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """The command line of all examples."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/gpt"), help="checkpoints")
     parser.add_argument("--steps", type=int, default=400, help="steps of the whole training")
@@ -39,7 +43,7 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--learning-rate", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=7)
-    return parser.parse_args()
+    return parser.parse_args(command_line)
 
 
 class Block(nn.Module):
@@ -90,22 +94,29 @@ class Training:
     """Model, optimizer, data and the number of steps done, on one rank."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        dist.init_process_group("gloo")  # rank, world size and master come from the environment
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(mode=True)
         torch.manual_seed(args.seed)
         self.args = args
-        self.rank = dist.get_rank()
         self.step = 0
         self.text, characters = load_text()
         self.model = GPT(characters, args.width, args.layers)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.learning_rate)
-        self.ddp = DistributedDataParallel(self.model)
         args.run_dir.mkdir(parents=True, exist_ok=True)
         self.checkpoint = args.run_dir / "checkpoint.pt"
+        self.join()
 
-    def train_step(self) -> None:
-        """One step of the optimizer; the batch depends on nothing but (seed, step, rank)."""
+    def join(self) -> None:
+        """Meet the other ranks: numbers and addresses come from the environment."""
+        dist.init_process_group("gloo")
+        self.rank = dist.get_rank()
+        self.ddp = DistributedDataParallel(self.model)
+
+    def train_step(self, whole: AbstractContextManager[object] = ANYWHERE) -> None:
+        """One step of the optimizer; the batch depends on nothing but (seed, step, rank).
+
+        Whoever is interrupted inside of ``whole`` has done all of it, or nothing.
+        """
         draw = torch.Generator()
         draw.manual_seed((self.args.seed << 40) + (self.step << 16) + self.rank)
         start = torch.randint(len(self.text) - CONTEXT, (BATCH, 1), generator=draw)
@@ -113,8 +124,9 @@ class Training:
         loss = self.ddp(batch[:, :-1], batch[:, 1:])
         self.optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
-        self.step += 1
+        with whole:
+            self.optimizer.step()
+            self.step += 1
         if self.rank == 0 and self.step % self.args.report_every == 0:
             print(f"step {self.step:4d}  loss {loss.item():.3f}", flush=True)
 
@@ -122,12 +134,7 @@ class Training:
         """Replace the checkpoint; whoever dies at whichever line, a whole one is there."""
         if self.rank != 0:
             return
-        state = {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "monitor": monitor,
-        }
+        state = {**self.state(), "monitor": monitor}
         new = self.checkpoint.with_suffix(".new")
         with new.open("wb") as file:
             torch.save(state, file)
@@ -135,14 +142,26 @@ class Training:
             os.fsync(file.fileno())
         new.replace(self.checkpoint)
 
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on."""
+        return {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        """Go on from this state."""
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
     def resume(self) -> Mapping[str, Any]:
         """Go on from the checkpoint, if there is one; what ``save`` was given, or nothing."""
         if not self.checkpoint.exists():
             return {}
         state = torch.load(self.checkpoint, weights_only=True)
-        self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.take(state)
         monitor: Mapping[str, Any] = state["monitor"]
         if self.rank == 0:
             print(f"resumed at step {self.step}", flush=True)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
 
 _LAST_WORDS_S = 10.0
 """How long a rank that leaves waits for its collectives to be aborted, at most."""
@@ -122,12 +122,12 @@ class Wrapper:
         *,
         store_factory: type[StoreMixin] = TCPStore,
         store_kwargs: dict[str, Any] | None = None,
-        initialize: Initialize | None = None,
-        abort: abort_plugins.Abort | None = None,
-        finalize: Finalize | None = None,
-        health_check: HealthCheck | None = None,
-        rank_assignment: RankAssignment | None = None,
-        rank_filter: RankFilter | None = None,
+        initialize: Initialize | Compose | None = None,
+        abort: abort_plugins.Abort | Compose | None = None,
+        finalize: Finalize | Compose | None = None,
+        health_check: HealthCheck | Compose | None = None,
+        rank_assignment: RankAssignment | Compose | None = None,
+        rank_filter: RankFilter | Compose | None = None,
         last_call_wait: dt.timedelta | None = None,
         **others: Any,
     ) -> None:
@@ -135,16 +135,15 @@ class Wrapper:
         arguments = WrapperArguments(
             store_factory=store_factory,
             store_kwargs=store_kwargs,
-            initialize=initialize,
-            abort=abort_plugins.AbortTorchDistributed() if abort is None else abort,
-            finalize=finalize,
-            health_check=health_check,
-            rank_assignment=(
-                cast("RankAssignment", Compose(ActivateAllRanks(), ShiftRanks()))
-                if rank_assignment is None
-                else rank_assignment
+            # A Compose is of the kind of what it composes, which types cannot say.
+            initialize=cast("Initialize | None", initialize),
+            abort=cast("abort_plugins.Abort", abort or abort_plugins.AbortTorchDistributed()),
+            finalize=cast("Finalize | None", finalize),
+            health_check=cast("HealthCheck | None", health_check),
+            rank_assignment=cast(
+                "RankAssignment", rank_assignment or Compose(ActivateAllRanks(), ShiftRanks())
             ),
-            rank_filter=rank_filter,
+            rank_filter=cast("RankFilter | None", rank_filter),
             last_call_wait=_DEFAULT_LAST_CALL_WAIT if last_call_wait is None else last_call_wait,
             **others,
         )
@@ -162,19 +161,20 @@ class Wrapper:
             return getattr(self.arguments, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
         """The restartable function; ``function`` itself where ``enabled`` is False."""
         if not self.arguments.enabled:
             return function
         where = injection(function, CallWrapper)
 
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> _Result:
             with CallWrapper(self) as call:
                 args, kwargs = where.bind(args, kwargs, call)
-                return call._run(functools.partial(function, *args, **kwargs))  # noqa: SLF001
+                result = call._run(functools.partial(function, *args, **kwargs))  # noqa: SLF001
+                return cast("_Result", result)
 
-        return cast("_Function", wrapped)
+        return wrapped
 
 
 class CallWrapper:

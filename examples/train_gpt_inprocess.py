@@ -1,0 +1,91 @@
+"""Train a small GPT whose ranks restart in place. The example to copy.
+
+    for r in 0 1 2; do   # or srun, torchrun, ft_launcher: whatever sets RANK and WORLD_SIZE
+        RANK=$r WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
+            python examples/train_gpt_inprocess.py --active 2 --run-dir runs/gpt &
+    done
+
+When a rank raises, hangs or dies, every other one leaves ``train`` where it is, and calls it
+again: same process, same imports, same memory. The model and the optimizer stay where they were, so
+nothing is read from disk. Ranks beyond ``--active`` stand by, and take the place of a lost one;
+what they need to know, another rank tells them. Lines marked (*) are all that this adds.
+
+What makes ``train`` restartable:
+
+- it makes its process groups itself, each time;
+- what must survive (``kept``) is outside of it, and is whole at any instant: the optimizer's step
+  and the count of steps are one atomic section;
+- at its beginning all ranks agree on the state they go on from.
+"""
+
+import argparse
+import datetime as dt
+import os
+
+import torch.distributed as dist
+
+import gpt
+from faults import FaultPlan
+from holdfast.inprocess import CallWrapper, Compose, Wrapper
+from holdfast.inprocess.rank_assignment import ActivateAllRanks, MaxActiveWorldSize, ShiftRanks
+
+kept: dict[str, gpt.Training] = {}
+"""The training, once there is one; restarts leave it alone."""
+
+
+def agree(training: gpt.Training) -> None:
+    """All ranks go on from the state that is furthest; from the checkpoint where nobody has one."""
+    steps: list[int] = [0] * dist.get_world_size()
+    dist.all_gather_object(steps, training.step)
+    furthest = max(steps)
+    if furthest == 0:
+        training.resume()
+    elif min(steps) < furthest:
+        state = [training.state()]
+        dist.broadcast_object_list(state, src=steps.index(furthest))
+        training.take(state[0])
+
+
+def train(args: argparse.Namespace, call: CallWrapper) -> int:
+    """Train to the end; the number of steps."""
+    gpt.record(args.run_dir, "entered", iteration=call.iteration)
+    if "training" in kept:
+        training = kept["training"]
+        training.join()
+    else:
+        training = kept["training"] = gpt.Training(args)
+    agree(training)  # (*)
+    faults = FaultPlan(args.run_dir)  # for the demo; leave it out
+    gpt.record(args.run_dir, "resumed", iteration=call.iteration, step=training.step)
+    while training.step < args.steps:
+        call.ping()  # (*) a step that takes longer than the soft timeout is hung
+        faults.maybe(training.step, training.rank)
+        training.train_step(whole=call.atomic())  # (*)
+        if training.step % args.checkpoint_every == 0:
+            training.save({})
+    training.finish()
+    return training.step
+
+
+def main() -> None:
+    own = argparse.ArgumentParser(add_help=False)
+    own.add_argument("--active", type=int, default=None, help="ranks that train; others stand by")
+    own.add_argument("--soft-timeout", type=float, default=60.0, help="seconds for a step")
+    mine, rest = own.parse_known_args()
+    args = gpt.arguments(__doc__, rest)
+    args.run_dir.mkdir(parents=True, exist_ok=True)
+    soft = dt.timedelta(seconds=mine.soft_timeout)
+    wrapper = Wrapper(  # (*)
+        store_kwargs={"port": int(os.environ["MASTER_PORT"]) + 1},
+        rank_assignment=Compose(MaxActiveWorldSize(mine.active), ActivateAllRanks(), ShiftRanks()),
+        progress_watchdog_interval=soft / 10,
+        monitor_process_interval=soft / 10,
+        monitor_thread_interval=soft / 10,
+        soft_timeout=soft,
+        hard_timeout=soft * 1.5,
+    )
+    wrapper(train)(args)
+
+
+if __name__ == "__main__":
+    main()
