@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo test check unit bench soak sim clean
+.PHONY: help demo demo-inprocess test check unit bench soak sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -18,6 +18,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: $(VENV)/.ready  ## train a small GPT, kill one rank, hang another, finish with the same weights
 	@$(PY) examples/demo.py
+
+demo-inprocess: $(VENV)/.ready  ## the same training restarted in place: an exception, a kill, two hangs
+	@$(PY) examples/demo_inprocess.py
 
 test: check unit  ## everything CI runs: check, then all tests
 

@@ -6,14 +6,11 @@ files of the second run, when each fault was found and where the training went o
 the final weights of both runs.
 """
 
-import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
@@ -21,12 +18,12 @@ from pathlib import Path
 
 from holdfast.observe.event_log import read_events, read_run
 from holdfast.observe.timeline import Event, lines, recoveries
+from show import coloured, differences, failed, run_in_folder, say
 
 RANKS, STEPS, EVERY = 2, 250, 25
 FAULTS = ("kill@90:1", "freeze@165:0")  # what@step:rank, see faults.py
 LIMITS = "setup:60,step:4,checkpointing:30"  # seconds; a step takes some 0.02
 OUTSIDE = "10"  # seconds that may pass between two sections
-FAILED = 1  # exit code
 WIDTH = 78  # columns of what the launcher says
 LAUNCHER_SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[\w+\] \[[^]]*\] holdfast: ")
 LONGEST_S = 300.0  # a run that takes longer than this is broken
@@ -82,7 +79,7 @@ class Run:
         text = LAUNCHER_SAYS.sub("launcher: ", line).replace(f"{self.folder}/", "")
         if text != line:
             wrapped = textwrap.wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)
-            text = _coloured(33, f"\n{'':11}| ".join(wrapped))
+            text = coloured(33, f"\n{'':11}| ".join(wrapped))
         print(f"{since_s:8.1f} s | {text}", flush=True)
 
     def events(self) -> list[Event]:
@@ -101,17 +98,6 @@ class Run:
         return (self.folder / "weights.sha256").read_text().strip()
 
 
-def differences(one: Run, other: Run) -> Iterator[str]:
-    """Names of the weights that differ, and by how much."""
-    import torch  # the slow import is needed only when something went wrong
-
-    path = "checkpoint.pt"
-    states = [torch.load(run.folder / path, weights_only=True)["model"] for run in (one, other)]
-    for name, tensor in states[0].items():
-        if not torch.equal(tensor, states[1][name]):
-            yield f"{name}: by up to {(tensor - states[1][name]).abs().max():.3g}"
-
-
 def innermost(stacks: Path) -> str:
     """The last calls of the main thread in our own code, from a file that faulthandler wrote."""
     main_thread = stacks.read_text(encoding="utf-8").rpartition("Current thread")[2]
@@ -122,17 +108,17 @@ def innermost(stacks: Path) -> str:
 
 def demonstrate(folder: Path) -> int:
     """Both runs, the timeline and the comparison; 0 if all is as it should be."""
-    _say(f"A small GPT on Python's help texts, {RANKS} CPU ranks (DDP, gloo), {STEPS} steps")
+    say(f"A small GPT on Python's help texts, {RANKS} CPU ranks (DDP, gloo), {STEPS} steps")
     quiet = Run(folder / "undisturbed")
     stormy = Run(folder / "with-faults", FAULTS)
-    _say("1 of 2: undisturbed")
+    say("1 of 2: undisturbed")
     if code := quiet.go():
-        return _failed(f"the undisturbed run ended with exit code {code}")
-    _say("2 of 2: rank 1 is killed at step 90, rank 0 freezes at step 165; limit of a step: 4 s")
+        return failed(f"the undisturbed run ended with exit code {code}")
+    say("2 of 2: rank 1 is killed at step 90, rank 0 freezes at step 165; limit of a step: 4 s")
     if code := stormy.go():
-        return _failed(f"the run with faults ended with exit code {code}")
+        return failed(f"the run with faults ended with exit code {code}")
 
-    _say("What happened in the second run")
+    say("What happened in the second run")
     events = stormy.events()
     found = recoveries(events)
     print("\n".join(lines(found, start=float(events[0]["t"]))))
@@ -140,47 +126,19 @@ def demonstrate(folder: Path) -> int:
         for rank, stacks in sorted(recovery.stacks.items()):
             print(f"  In cycle {recovery.cycle}, rank {rank} was in {innermost(Path(stacks))}")
     if len(found) != len(FAULTS) or any(recovery.resumed_at is None for recovery in found):
-        return _failed(f"{len(FAULTS)} faults and recoveries were due, {len(found)} were seen")
+        return failed(f"{len(FAULTS)} faults and recoveries were due, {len(found)} were seen")
 
-    _say("The final weights")
+    say("The final weights")
     print(f"  undisturbed   {quiet.fingerprint()}")
     print(f"  with faults   {stormy.fingerprint()}")
     if quiet.fingerprint() != stormy.fingerprint():
-        return _failed("weights equal: no", *differences(quiet, stormy))
-    print(_coloured(32, "weights equal: yes"))
+        return failed("weights equal: no", *differences(quiet.folder, stormy.folder))
+    print(coloured(32, "weights equal: yes"))
     return 0
 
 
-def _coloured(colour: int, text: str) -> str:
-    return f"\033[{colour}m{text}\033[0m" if sys.stdout.isatty() else text
-
-
-def _say(heading: str) -> None:
-    print("\n" + _coloured(1, heading), flush=True)
-
-
-def _failed(why: str, *details: str) -> int:
-    print(_coloured(31, why), *details, sep="\n  ", flush=True)
-    return FAILED
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="keep the folder of both runs")
-    keep = parser.parse_args().keep
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    code = 128 + signal.SIGINT
-    try:
-        code = demonstrate(folder)
-    except KeyboardInterrupt:
-        print("interrupted")
-    finally:
-        if keep or code == FAILED:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    return code
+    return run_in_folder(demonstrate, __doc__)
 
 
 if __name__ == "__main__":

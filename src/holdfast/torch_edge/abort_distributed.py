@@ -11,6 +11,7 @@ inside ``with watching():``, which takes note of what there is to be ended.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -25,6 +26,8 @@ from holdfast.torch_edge.process_groups import (
 )
 from holdfast.torch_edge.work_abort import work_aborter
 
+_WAITING_MODULES = ("torch.distributed.", "torch.autograd.graph", "torch.nn.parallel.")
+
 
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
@@ -34,9 +37,17 @@ def watching() -> Iterator[None]:
 
 
 def main_waits() -> bool:
-    """Whether the main thread waits for other ranks, as far as it does so in Python."""
+    """Whether the main thread waits for other ranks, as far as that can be told from outside.
+
+    In ``Work.wait``; or, as with DDP, whose reducer waits in C++, wherever torch's backward pass or
+    its ``distributed`` was called last.
+    """
     main = threading.main_thread().ident
-    return main is not None and work_aborter().waits(main)
+    if main is None or work_aborter().waits(main):
+        return main is not None
+    frame = sys._current_frames().get(main)  # noqa: SLF001 - the documented way
+    module = str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+    return module.startswith(_WAITING_MODULES)
 
 
 def abort_collectives() -> list[str]:
