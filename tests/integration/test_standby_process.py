@@ -572,6 +572,26 @@ def test_a_sitecustomize_of_the_users_is_run_as_ever(ranks: Ranks) -> None:
     assert "from sitecustomize" in warm.stdout
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_never_lets_the_script_run(ranks: Ranks, signum: int) -> None:
+    """It is nobody's rank yet."""
+    script = ranks.write("script.py", f"open({str(ranks.folder / 'ran')!r}, 'w')")
+    process = ranks.park(script)
+    ranks.said(process)
+
+    os.kill(process.pid, signum)
+
+    assert has_ended(process.pid)
+    assert not (ranks.folder / "ran").exists()
+
+
+def test_a_sitecustomize_that_fails_is_left_to_plain_starts(ranks: Ranks) -> None:
+    ranks.library("sitecustomize", "1 / 0")
+    process = ranks.park(ranks.write("script.py", ""))
+
+    assert "ZeroDivisionError" in ranks.said(process)["reason"]
+
+
 def test_torch_is_ready_and_every_rank_draws_numbers_of_its_own(ranks: Ranks) -> None:
     """Imported, with data loaders of both kinds, threads, and a parallel operation."""
     script = ranks.write(

@@ -470,11 +470,9 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         added = {name: module for name, module in sys.modules.items() if name not in before}
         files = _refuse_strange_places(added, began_ns)
         _send(control, {"op": "ready", "memory_kib": _memory_kib(), "modules": len(added)})
-    except Unfit as error:
-        _send(control, {"op": "unfit", "reason": str(error)})
-        os._exit(_LOSES_NOTHING_AT)
-    except OSError as error:
-        _send(control, {"op": "unfit", "reason": f"{type(error).__name__}: {error}"})
+    except Exception as error:  # noqa: BLE001 - of the system, or of a sitecustomize of the user's
+        reason = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
+        _send(control, {"op": "unfit", "reason": reason})
         os._exit(_LOSES_NOTHING_AT)
 
     environ, outputs = _receive(control)
@@ -522,9 +520,13 @@ def _main() -> None:
     text = os.environ.pop(ORDERS, None)
     if text is None:  # imported by accident
         return
-    import json  # noqa: PLC0415
+    try:
+        import json  # noqa: PLC0415
 
-    real = _live(json.loads(text))
+        real = _live(json.loads(text))
+    except BaseException as error:  # noqa: BLE001 - who returns runs a script that is nobody's rank
+        os.write(_STREAMS[1], f"holdfast: a parked process failed: {error!r}\n".encode())
+        os._exit(1)
     if real is None:  # nothing of this name is there, and nothing of it stays
         raise ImportError("no sitecustomize", name="sitecustomize")
     sys.modules["sitecustomize"] = real
