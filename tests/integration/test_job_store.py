@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.host.port import ReservedPort
 
+FileStore = pytest.importorskip("torch.distributed").FileStore
 job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
 
 
@@ -47,3 +53,116 @@ def test_a_wait_for_a_decision_ends_when_the_connection_is_hung_up(port: int) ->
     a.hang_up()
     b.hang_up()
     del hosted
+
+
+def other(name: str, endpoint: str, **conf: str) -> Any:
+    from holdfast.torch_edge.job_threads import OtherBackend
+    from holdfast.torch_edge.other_backends import open_backend
+
+    return open_backend(OtherBackend(name, endpoint, 1, 2, None, conf), "job")
+
+
+def test_a_backend_made_of_torch_s_parts_gives_the_store_of_all_its_rounds(port: int) -> None:
+    """Without entering one; every connection is of its own, and can be hung up."""
+    connect = other("c10d", f"127.0.0.1:{port}", is_host="1")
+    a, b = (job_store.JobStore(connect, "job") for _ in range(2))
+
+    assert [a.is_first(), b.is_first()] == [True, False]
+    b.post({"a": "word"})
+    assert a.take(1) == {"a": "word"}
+    a.hang_up()
+    with pytest.raises(job_store.StoreLostError):
+        a.follow(1)
+    b.hang_up()
+
+
+def test_a_store_without_a_socket_is_hung_up_within_a_slice(tmp_path: Path) -> None:
+    """Of another backend: its waits are short, and many."""
+    store = job_store.JobStore(lambda: FileStore(str(tmp_path / "store")), "job")
+    store.post({"a": "word"})
+    assert store.take(1) == {"a": "word"}
+    store.hang_up()
+    with pytest.raises(job_store.StoreLostError, match="hung up"):
+        store.follow(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "endpoint", "says"),
+    [
+        ("nobodys", "here:1", "torch could not load the rendezvous backend 'nobodys'.*c10d, etcd"),
+        ("c10d", "here:x", "backend 'c10d' gives no store .*'here:x'.*--rdzv-endpoint"),
+    ],
+)
+def test_a_backend_that_gives_no_store_is_one_error(name: str, endpoint: str, says: str) -> None:
+    """With its own words for it."""
+    from holdfast.torch_edge.other_backends import BackendError
+
+    with pytest.raises(BackendError, match=says):
+        other(name, endpoint)
+
+
+FAKE_ETCD = """
+class EtcdException(Exception): pass
+class EtcdKeyNotFound(EtcdException): pass
+class EtcdAlreadyExist(EtcdException): pass
+class EtcdCompareFailed(EtcdException): pass
+class EtcdWatchTimedOut(EtcdException): pass
+class EtcdEventIndexCleared(EtcdException): pass
+KEYS = {}
+class EtcdResult:
+    def __init__(self, key, value):
+        self.key, self.value, self.etcd_index = key, value, 0
+    @property
+    def children(self):
+        below = [EtcdResult(*item) for item in KEYS.items() if item[0].startswith(self.key)]
+        return below or [self]
+class Client:
+    version = "2.3"
+    def __init__(self, *args, **kwargs): pass
+    def set(self, key, value): KEYS[key] = value
+    def get(self, key):
+        if not key.endswith("/") and key not in KEYS:
+            raise EtcdKeyNotFound
+        return EtcdResult(key, KEYS.get(key))
+    def write(self, key, value, prevExist):
+        if key in KEYS:
+            raise EtcdAlreadyExist
+        KEYS[key] = value
+        return EtcdResult(key, value)
+    def test_and_set(self, key, value, prev_value):
+        assert KEYS[key] == prev_value
+        KEYS[key] = value
+        return EtcdResult(key, value)
+    def watch(self, **kwargs): raise EtcdWatchTimedOut
+    def delete(self, key): del KEYS[key]
+"""
+"""As much of python-etcd's client as torch's EtcdStore uses; there is no etcd here to ask."""
+
+OVER_ETCD = """
+import etcd
+from holdfast.torch_edge.job_store import JobStore
+from holdfast.torch_edge.job_threads import OtherBackend
+from holdfast.torch_edge.other_backends import open_backend
+connect = open_backend(OtherBackend("etcd", "host:2379", 1, 2, None, {}), "j1")
+a, b = JobStore(connect, "job"), JobStore(connect, "job")
+assert [a.is_first(), b.is_first()] == [True, False]
+b.post({"a": "word"})
+before = len(etcd.KEYS)
+assert a.take(1) == {"a": "word"}
+assert len(etcd.KEYS) == before - 1
+a.publish(1, {"a": "decision"})
+assert b.follow(1) == {"a": "decision"}
+assert all(key.startswith("/torch/elastic/store/j1/") for key in etcd.KEYS), etcd.KEYS
+"""
+
+
+def test_mailbox_and_log_work_over_torch_s_etcd_store(tmp_path: Path) -> None:
+    """Below a folder of the job's own, and messages that were taken are deleted."""
+    (tmp_path / "urllib3").mkdir()
+    (tmp_path / "urllib3" / "__init__.py").touch()
+    (tmp_path / "urllib3" / "exceptions.py").write_text("class TimeoutError(Exception): pass")
+    (tmp_path / "etcd.py").write_text(FAKE_ETCD)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", OVER_ETCD]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr

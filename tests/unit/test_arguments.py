@@ -260,10 +260,6 @@ def test_modules_and_programs_are_followed_by_their_arguments():
             "--nproc-per-node: 'many' cannot be used; it takes a number of ranks, auto, cpu or gpu",
         ),
         (
-            "--rdzv-backend etcd x.py",
-            "--rdzv-backend: 'etcd' cannot be used; it takes c10d or static",
-        ),
-        (
             "--start-method x x.py",
             "--start-method: 'x' cannot be used; it takes spawn, fork or forkserver",
         ),

@@ -41,6 +41,9 @@ class Node:
     def module_exists(self, name):
         return name.partition(".")[0] in self.modules
 
+    def plug_in_names(self, group):
+        return {"holdfast", "site-store"} if group == "torchrun.handlers" else set()
+
     def random_id(self):
         return "random"
 
@@ -185,6 +188,32 @@ def test_a_fixed_node_rank_says_who_hosts_the_store():
 
     assert (first.host, first.port, first.hosts_store, first.infra_rank) == ("n0", 5000, True, 0)
     assert (second.hosts_store, second.infra_rank) == (False, 1)
+
+
+@pytest.mark.parametrize("backend", ["etcd", "etcd-v2", "site-store"])
+def test_another_backend_is_told_what_torch_would_tell_it(backend):
+    """The endpoint is its own business."""
+    line = f"--rdzv-backend {backend} --rdzv-endpoint etcd-1:2379 --rdzv-conf protocol=https"
+    other = plan(f"{line} --nnodes 2:4 train.py").meeting.other
+
+    assert (other.name, other.endpoint) == (backend, "etcd-1:2379")
+    assert (other.min_nodes, other.max_nodes, other.conf) == (2, 4, {"protocol": "https"})
+
+
+@pytest.mark.parametrize("backend", ["c10d", "static", "holdfast"])
+def test_the_backends_that_are_ours_are_one(backend):
+    """A store that a launcher hosts."""
+    assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.other is None
+
+
+@pytest.mark.parametrize("nnodes", ["1", "2"])
+def test_a_backend_that_nobody_registered_is_refused(nnodes):
+    """With those that there are."""
+    assert refused(f"--rdzv-backend ectd --nnodes {nnodes} train.py") == (
+        "--rdzv-backend: 'ectd' cannot be used; it takes c10d, static, etcd, etcd-v2, or one that "
+        "an installed package registers as an entry point of torchrun.handlers (here: holdfast, "
+        "site-store)"
+    )
 
 
 @pytest.mark.parametrize("conf", ["is_host=maybe", "join_timeout=-1", "timeout=inf", "timeout=nan"])

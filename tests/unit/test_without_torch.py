@@ -41,6 +41,7 @@ def test_a_torch_that_does_not_load_is_told_as_a_lost_store(
 ) -> None:
     """Its thread must not end without a word: the launcher would wait for ever."""
     monkeypatch.setitem(sys.modules, "holdfast.torch_edge.job_store", None)
+    monkeypatch.delattr("holdfast.torch_edge.job_store", raising=False)  # another test's import
     told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     lost: list[str] = []
     nobody = Callbacks(

@@ -95,7 +95,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say(f"error: {error}")
         return _FAILED
-    return run(plan)
+    exit_code = run(plan)
+    if plan.meeting is not None and plan.meeting.other is not None:
+        # A backend that is not ours may have left a thread in C++, and the end would abort there.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    return exit_code
 
 
 class elastic_launch:  # noqa: N801 - the name is public API

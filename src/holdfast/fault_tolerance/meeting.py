@@ -7,6 +7,7 @@
       publisher ◄── decision ──  Publish                       the store is
 
 The leader is in the launcher that hosts the store: it is lost when the store is, and not otherwise.
+Over the store of another backend it is in the launcher that came first; its loss is its silence.
 All machines run in the loop's thread; threads carry bytes and wait, and decide nothing.
 """
 
@@ -79,7 +80,9 @@ class Meeting:
         self._plan = plan
         self._leader: leading.Leader | None = None
         self._threads = JobThreads(
-            StoreAddress(plan.host, plan.port, plan.hosts_store, plan.connect_s, run_id),
+            StoreAddress(
+                plan.host, plan.port, plan.hosts_store, plan.connect_s, run_id, plan.other
+            ),
             Callbacks(
                 tell=self._tell,
                 met=self._met,
@@ -97,7 +100,7 @@ class Meeting:
 
     @property
     def leads(self) -> bool:
-        """The job's store and leader are in this launcher."""
+        """The job's leader is in this launcher."""
         return self._leader is not None
 
     def begin(self, loop: Loop, on_effect: OnEffect, on_closed: Callable[[], None]) -> None:
@@ -155,10 +158,10 @@ class Meeting:
         self._threads.close()
 
     # ------------------------------------------------------------ the loop's side
-    def _met(self, hosts: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
+    def _met(self, leads: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
         if self.member.phase is belonging.Phase.DONE:
             return False  # told to end meanwhile
-        if hosts:
+        if leads:
             self._leader = leading.Leader(self._plan.rules, self._plan.pace)
             self._feed_leader(leading.Begin())
         self.feed(belonging.Begin())

@@ -20,7 +20,10 @@ from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.fault_tolerance.command_line.forms import read_rdzv_conf
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.values import Unacceptable
+from holdfast.torch_edge.job_threads import OtherBackend
 
+OUR_BACKENDS = ("c10d", "static", "holdfast")
+"""Names of a TCP store that launchers host themselves; all others have a store of their own."""
 DEFAULT_PORT = 29500
 """Of the store where launchers meet, where none is given; torchrun's."""
 _SILENCE_S = 15.0
@@ -37,6 +40,7 @@ class MeetingPlan:
     Attributes:
         host, port: Of the store.
         hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
+        other: The store is another rendezvous backend's; host and port only tell where it is.
         connect_s: How long to wait until somebody hosts it.
         local_addr: Our address for the others; None: found out.
         infra_rank, infra_is_place: Our number from outside; None: we have none.
@@ -48,6 +52,7 @@ class MeetingPlan:
     host: str
     port: int
     hosts_store: bool | None
+    other: OtherBackend | None
     connect_s: float
     local_addr: str | None
     infra_rank: int | None
@@ -77,6 +82,7 @@ def make_meeting_plan(
             host=host,
             port=port,
             hosts_store=_hosts_store(args, conf, numbered, pod),
+            other=_other_backend(args, conf, nodes),
             connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
             local_addr=args.local_addr,
             infra_rank=number.rank if number else pod if numbered is None else numbered,
@@ -110,6 +116,9 @@ def make_meeting_plan(
 def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
     """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
     text = args.rdzv_endpoint
+    if args.rdzv_backend not in OUR_BACKENDS:
+        host, _, port = text.rpartition(":")  # only to find out which of our addresses sees it
+        return host, int(port) if port.isdigit() and int(port) < 65536 else DEFAULT_PORT
     if not text:
         host = args.master_addr
         if cluster and "master_addr" not in args.origins:
@@ -129,6 +138,16 @@ def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
             "65535, the same on all nodes"
         )
     return host.strip("[]"), int(port)
+
+
+def _other_backend(
+    args: Any, conf: Mapping[str, str], nodes: tuple[int, int]
+) -> OtherBackend | None:
+    if args.rdzv_backend in OUR_BACKENDS:
+        return None
+    return OtherBackend(
+        args.rdzv_backend, args.rdzv_endpoint, nodes[0], nodes[1], args.local_addr, conf
+    )
 
 
 def _hosts_store(

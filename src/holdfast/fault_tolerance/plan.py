@@ -12,7 +12,7 @@ nothing is changed. Times are seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -45,6 +45,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+_TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
+
+
 class Machine(Protocol):
     """What is asked of the node; :mod:`holdfast.host.facts` answers."""
 
@@ -62,6 +65,9 @@ class Machine(Protocol):
 
     def module_exists(self, name: str, /) -> bool:
         """The top package of a module can be found."""
+
+    def plug_in_names(self, group: str, /) -> Collection[str]:
+        """What installed packages register under a group of entry points."""
 
     def random_id(self) -> str:
         """A name that nobody else has."""
@@ -182,6 +188,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         UsageError: Something on the command line or in the environment cannot be used.
         ConfigError: The configuration file cannot be used.
     """
+    _check_backend(args.rdzv_backend, machine)
     nodes = min_nodes, max_nodes = _node_count(args, environ)
     nproc = _nproc(args.nproc_per_node, environ, machine)
     entry = _entrypoint(args, environ, machine)
@@ -307,6 +314,18 @@ def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
         because = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
         raise UsageError(f"--nproc-per-node: 'gpu' cannot be used; this node shows no GPU{because}")
     return gpus or machine.cpu_count()
+
+
+def _check_backend(name: str, machine: Machine) -> None:
+    if name in _TORCHS_BACKENDS:
+        return
+    registered = machine.plug_in_names("torchrun.handlers")
+    if name not in registered:
+        raise UsageError(
+            f"--rdzv-backend: {name!r} cannot be used; it takes {', '.join(_TORCHS_BACKENDS)}, or "
+            "one that an installed package registers as an entry point of torchrun.handlers (here: "
+            f"{', '.join(sorted(registered)) or 'none'})"
+        )
 
 
 def _run_id(args: Any, max_nodes: int, machine: Machine) -> str:

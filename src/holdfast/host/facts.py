@@ -76,6 +76,13 @@ def module_exists(name: str) -> bool:
         return True
 
 
+def plug_in_names(group: str) -> set[str]:
+    """Names that installed packages register under a group of entry points."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - seldom needed
+
+    return {found.name for found in entry_points(group=group)}
+
+
 def random_id() -> str:
     """32 hexadecimal digits that nobody else has."""
     return os.urandom(16).hex()

@@ -4,6 +4,7 @@
     <prefix>/up/<n>       message n, deleted when the leader has it
     <prefix>/down/count   how many decisions have been published
     <prefix>/down/<k>     decision k; the last ``_KEPT`` are kept
+    <prefix>/leaders      how many wanted to lead; only where nobody's launcher hosts the store
 
 A constant number of operations for each message and decision, and nobody polls: the leader blocks
 on the next number, every launcher on the next decision. A ``TCPStore`` client does one thing at a
@@ -13,6 +14,7 @@ a connection for seconds.
 
 Such a wait knows no interruption, and an interpreter that ends while a thread is in one aborts. So
 a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
+Stores of other backends have no such socket; waits there are cut into slices of a second.
 
 Importing this module imports torch.
 """
@@ -28,7 +30,11 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from torch._C._distributed_c10d import Store, TCPStore  # where torch's own stubs have them
+from torch._C._distributed_c10d import (
+    PrefixStore,
+    Store,
+    TCPStore,
+)  # where torch's own stubs have them
 from torch.distributed import DistStoreError
 
 Connect = Callable[[], Store]
@@ -38,6 +44,8 @@ _T = TypeVar("_T")
 _WAIT_S = 3600.0
 _HOLE_S = 5.0
 """How long a number may be without its message: its sender died between two operations."""
+_SLICE_S = 1.0
+"""How long a wait that cannot be hung up may be."""
 _KEPT = 512
 
 
@@ -57,16 +65,26 @@ class JobStore:
         self._prefix = prefix
         self._store = _guarded(connect)
         self._line = _line_of(self._store)
+        self._hung_up = False
 
     def hang_up(self) -> None:
         """End the connection: who waits at it, and who uses it later, gets StoreLostError.
 
         Any thread; more than once does no harm.
         """
+        self._hung_up = True
         if self._line is not None:
             with contextlib.suppress(OSError):  # the other side was first
                 self._line.shutdown(socket.SHUT_RDWR)
             self._line.close()
+
+    def is_first(self) -> bool:
+        """Whether nobody asked this before, here or elsewhere: one launcher is told so.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        return _guarded(lambda: self._store.add(f"{self._prefix}/leaders", 1)) == 1
 
     def post(self, message: dict[str, object]) -> None:
         """Put a message into the mailbox.
@@ -90,7 +108,7 @@ class JobStore:
                 return None
             given_out = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0)) >= number
         body = _guarded(lambda: self._store.get(key))
-        _guarded(lambda: self._store.delete_key(key))
+        self._delete(key)
         return _parse(body)
 
     def publish(self, number: int, decision: dict[str, object]) -> None:
@@ -103,7 +121,7 @@ class JobStore:
         _guarded(lambda: self._store.set(f"{down}/{number}", json.dumps(decision)))
         _guarded(lambda: self._store.add(f"{down}/count", 1))
         if number > _KEPT:
-            _guarded(lambda: self._store.delete_key(f"{down}/{number - _KEPT}"))
+            self._delete(f"{down}/{number - _KEPT}")
 
     def published(self) -> int:
         """How many decisions there are.
@@ -124,13 +142,29 @@ class JobStore:
             pass
         return _parse(_guarded(lambda: self._store.get(key)))
 
+    def _delete(self, key: str) -> None:
+        """Only to save room: a store of another backend that cannot delete is good enough."""
+        with contextlib.nullcontext() if self._line else contextlib.suppress(StoreLostError):
+            _guarded(lambda: self._store.delete_key(key))
+
     def _wait(self, key: str, timeout_s: float) -> bool:
+        slice_s = timeout_s if self._line else min(timeout_s, _SLICE_S)
+        for _ in range(round(timeout_s / slice_s)):
+            if self._hung_up:
+                raise StoreLostError("hung up")
+            if self._wait_once(key, slice_s):
+                return True
+        return False
+
+    def _wait_once(self, key: str, timeout_s: float) -> bool:
         try:
             self._store.wait([key], dt.timedelta(seconds=timeout_s))
-        except DistStoreError:
+        except (DistStoreError, LookupError):  # the second: torch's EtcdStore
             return False
-        except (RuntimeError, OSError) as error:
-            raise StoreLostError(str(error)) from error
+        except Exception as error:
+            if type(error) is RuntimeError and "timeout" in str(error).lower():  # its FileStore
+                return False
+            raise StoreLostError(_first_line(error)) from error
         return True
 
 
@@ -172,6 +206,8 @@ def _line_of(store: Store) -> socket.socket | None:
     torch gives no way to it but the number in the store's description; the port of the other side
     tells that it is the right one.
     """
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
     described = re.search(r"client=TCPClient\(SocketImpl\(fd=(\d+)", repr(store))
     if described is None or not isinstance(store, TCPStore):
         return None
@@ -197,5 +233,10 @@ def _parse(body: bytes) -> object:
 def _guarded(operation: Callable[[], _T]) -> _T:
     try:
         return operation()
-    except (RuntimeError, OSError) as error:  # torch's errors of stores are RuntimeErrors
-        raise StoreLostError(str(error).partition("\n")[0]) from error
+    except Exception as error:  # torch's are RuntimeErrors; another backend's may be anything
+        raise StoreLostError(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Without torch's stack."""
+    return str(error).partition("\n")[0] or type(error).__name__

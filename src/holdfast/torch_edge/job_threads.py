@@ -19,7 +19,7 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from holdfast.host.reach import UnreachableError, wait_until_reachable
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-    from holdfast.torch_edge.job_store import JobStore
+    from holdfast.torch_edge.job_store import Connect, JobStore
 
 LOGGER = logging.getLogger("holdfast")
 
@@ -52,6 +52,26 @@ _WHAT_TO_DO = (
 
 
 @dataclass(frozen=True)
+class OtherBackend:
+    """A rendezvous backend of torch that has a store of its own: what torch would tell it.
+
+    Attributes:
+        name: As it is registered with torch.
+        endpoint: Of its service, as the backend reads it.
+        min_nodes, max_nodes: Of the job.
+        local_addr: Our address; None: the backend finds out.
+        conf: ``--rdzv-conf``.
+    """
+
+    name: str
+    endpoint: str
+    min_nodes: int
+    max_nodes: int
+    local_addr: str | None
+    conf: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class StoreAddress:
     """Where the launchers of a job meet.
 
@@ -60,6 +80,7 @@ class StoreAddress:
         hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
         connect_s: How long to wait until somebody hosts it, in seconds.
         run_id: Names the job within the store.
+        other: The store is another backend's, and none of the above counts but the name.
     """
 
     host: str
@@ -67,6 +88,7 @@ class StoreAddress:
     hosts_store: bool | None
     connect_s: float
     run_id: str
+    other: OtherBackend | None = None
 
     @property
     def prefix(self) -> str:
@@ -74,6 +96,8 @@ class StoreAddress:
         return f"holdfast/{self.run_id}"
 
     def __str__(self) -> str:
+        if self.other is not None:
+            return f"{self.other.endpoint or 'no endpoint'} ({self.other.name})"
         return f"{self.host}:{self.port}"
 
 
@@ -83,8 +107,9 @@ class Callbacks:
 
     Attributes:
         tell: Runs what it is given where the machines are, soon and in order; called by any thread.
-        met: The others can be heard and spoken to; ``hosts``: the store, and so the leader, is
-            here. False: too late, there is nothing to be said any more.
+        met: The others can be heard and spoken to; True: the leader is here, because the store
+            is, or because we were the first at another backend's. Returns False when it is too
+            late, and there is nothing to be said any more.
         heard: The next decision.
         arrived: The next message for the leader.
         look: Not through ``tell``: called with that message in the thread that took it, before; may
@@ -102,9 +127,8 @@ class Callbacks:
 
 @dataclass(frozen=True)
 class _Connections:
-    """To the store, one for each concern; ``hosted``: the store itself, where it is ours."""
+    """To the store, one for each concern; ``taker`` and ``publisher``: where the leader is."""
 
-    hosted: Store | None
     follower: JobStore
     first: int
     """Number of the first decision that concerns us."""
@@ -169,10 +193,10 @@ class JobThreads:
 
     def _met(self, connections: _Connections) -> None:
         """Where the machines are."""
-        if not self._do.met(connections.hosted is not None):
+        leads = connections.taker is not None
+        if not self._do.met(leads):
             return
-        self._hosted = connections.hosted
-        if connections.hosted is not None:
+        if leads:
             self._taker = self._start(self._take, connections.taker)
             self._publisher = self._start(self._publish, connections.publisher)
         self._start(self._follow, connections.follower, connections.first)
@@ -207,41 +231,56 @@ class JobThreads:
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
 
-        def connect() -> JobStore:
-            store = job_store.JobStore(
-                lambda: job_store.store_client(at.host, at.port, _CONNECT_S), at.prefix
-            )
-            with self._lock:
-                self._stores.append(store)
-                if self._closing.is_set():
-                    store.hang_up()
-            return store
-
         try:
-            hosted = None
-            if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
-                try:
-                    hosted = job_store.host_store(at.host, at.port, at.connect_s)
-                except ConnectionError as error:
-                    if at.hosts_store:
-                        raise ConnectionError(_cannot_host(error)) from error
-            if hosted is None:
-                wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
+            way = self._find_store()
+
+            def connect() -> JobStore:
+                store = job_store.JobStore(way, at.prefix)
+                with self._lock:
+                    self._stores.append(store)
+                    if self._closing.is_set():
+                        store.hang_up()
+                return store
+
             follower = connect()
+            leads = follower.is_first() if at.other else self._hosted is not None
+            if at.other and leads:
+                LOGGER.info("this launcher came first, and leads the job %r", at.run_id)
+            published = follower.published()
+            if at.other and not leads and published:
+                _refuse_a_job_that_is_over(follower.follow(published), at)
             connections = _Connections(
-                hosted=hosted,
                 follower=follower,
-                first=follower.published() + 1,
+                first=published + 1,
                 poster=connect(),
-                taker=connect() if hosted else None,
-                publisher=connect() if hosted else None,
+                taker=connect() if leads else None,
+                publisher=connect() if leads else None,
             )
         except UnreachableError as error:
             self._give_up(f"{error}. {_WHAT_TO_DO}")
-        except ConnectionError as error:
+        except (ConnectionError, MessageError) as error:
             self._give_up(f"launchers cannot meet at {at}: {error}")
         else:
             self._do.tell(functools.partial(self._met, connections))
+
+    def _find_store(self) -> Connect:
+        """Host the store, or wait until somebody does; or take another backend's."""
+        from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
+
+        at = self._address
+        if at.other is not None:
+            from holdfast.torch_edge.other_backends import open_backend  # noqa: PLC0415 - likewise
+
+            return open_backend(at.other, at.run_id)
+        if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
+            try:
+                self._hosted = job_store.host_store(at.host, at.port, at.connect_s)
+            except ConnectionError as error:
+                if at.hosts_store:
+                    raise ConnectionError(_cannot_host(error)) from error
+        if self._hosted is None:
+            wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
+        return lambda: job_store.store_client(at.host, at.port, _CONNECT_S)
 
     def _follow(self, store: JobStore, number: int) -> None:
         try:
@@ -307,3 +346,13 @@ def _cannot_host(error: ConnectionError) -> str:
         f"{socket.gethostname()} is to host the store there and cannot ({error}): another program "
         "has the port, or the address is not this host's (--rdzv-endpoint, --rdzv-conf is_host)"
     )
+
+
+def _refuse_a_job_that_is_over(latest: object, at: StoreAddress) -> None:
+    """A store that outlives jobs keeps what was decided of them."""
+    decision = decision_from_wire(latest)
+    if isinstance(decision, End):
+        raise ConnectionError(
+            f"the job {at.run_id!r} is over there ({decision.cause}); a store that outlives jobs "
+            "needs another --rdzv-id for each"
+        )

@@ -359,10 +359,10 @@ class HoldfastRendezvous(RendezvousHandler):
         with self._changed:
             errand()
 
-    def _met(self, hosts: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
+    def _met(self, leads: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
         if self._member.phase is belonging.Phase.DONE:
             return False
-        if hosts:
+        if leads:
             self._leader = leading.Leader(self._rules, self._pace)
             self._feed_leader(leading.Begin())
         self._feed(belonging.Begin())

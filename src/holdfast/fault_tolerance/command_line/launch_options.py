@@ -23,6 +23,7 @@ from holdfast.fault_tolerance.values import Choice, Kind, Number, Text
 
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _TEXT = Text(null=False)
+_BACKEND = Text("NAME", null=False)
 _STREAMS = Shaped(
     "STREAMS",
     "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such numbers by local rank, as in 0:3,11:1",
@@ -111,9 +112,10 @@ LAUNCH_OPTIONS = [
     _torch(
         "Membership",
         "--rdzv-backend",
-        Choice(["c10d", "static"]),
+        _BACKEND,
         "c10d",
-        "How launchers meet: a TCP store of torch; static is the same with --node-rank as number",
+        "How launchers meet: over a TCP store that one of them hosts (c10d; static is the same "
+        "with --node-rank as number), or over that of another rendezvous backend of torch",
         "it needs no other service",
     ),
     _torch(

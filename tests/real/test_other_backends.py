@@ -1,0 +1,130 @@
+"""Launchers that meet over the store of another rendezvous backend: here of a plug-in."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
+
+PLUG_IN = """
+import torch.distributed as dist
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+class SharedFile(RendezvousHandler):
+    def __init__(self, params):
+        self.params = params
+    def get_backend(self):
+        return "shared-file"
+    def get_run_id(self):
+        return self.params.run_id
+    def next_rendezvous(self):
+        return RendezvousInfo(dist.FileStore(self.params.endpoint), 0, 1, None)
+    def is_closed(self):
+        return False
+    def set_closed(self):
+        pass
+    def num_nodes_waiting(self):
+        return 0
+    def shutdown(self):
+        return True
+def entry_point():
+    return SharedFile
+"""
+"""A rendezvous backend as a package registers it with torch: its store is a file."""
+
+WORKS = """
+import json, os, pathlib, time
+out = pathlib.Path(os.environ["OUT"])
+with open(out / "lives", "a") as file:
+    file.write(json.dumps({"pid": os.getpid(), "rank": int(os.environ["RANK"])}) + "\\n")
+while not (out.parent / "end").exists():
+    time.sleep(0.01)
+"""
+
+BOUND_S = 60 * SCALE
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of installed packages."""
+    about = tmp_path / "site" / "shared_file-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shared-file\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[torchrun.handlers]\nshared-file = shared_file:entry_point\n"
+    )
+    (about.parent / "shared_file.py").write_text(PLUG_IN)
+    return about.parent
+
+
+def start(ft: Launcher, site: Path, backend: str = "shared-file", run_id: str = "j1") -> Job:
+    return ft.start(
+        *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", f"--rdzv-id={run_id}"),
+        *(f"--rdzv-backend={backend}", f"--rdzv-endpoint={site / 'store'}"),
+        f"--rdzv-conf=keep_alive_timeout={2.5 * SCALE:g},last_call_timeout=20",
+        ft.script(WORKS),
+        env={"PYTHONPATH": str(site), "NVRX_DISABLE_RANK_MONITORS": "1"},
+    )
+
+
+def has_lived(lifes: int, *jobs: Job) -> list[dict[str, int]]:
+    """Wait until the rank of each has been started so often; its last lives."""
+
+    def there() -> bool:
+        for job in jobs:
+            assert job.process.poll() is None, job.stderr
+        return all(len(job.written("lives")) >= lifes for job in jobs)
+
+    until(there, f"life {lifes} of all ranks", BOUND_S)
+    return [read_json_lines(job.written("lives"))[-1] for job in jobs]
+
+
+def test_launchers_meet_restart_and_end_over_the_store_of_a_plug_in(
+    ft: Launcher, site: Path, tmp_path: Path
+) -> None:
+    """And whoever comes to a job that is over is told so, since such a store stays."""
+    jobs = [start(ft, site) for _ in range(2)]
+    first = has_lived(1, *jobs)
+
+    kill(first[0]["pid"])
+
+    second = has_lived(2, *jobs)
+    assert [life["rank"] for life in second] == [life["rank"] for life in first]
+    (tmp_path / "end").touch()
+    assert [job.wait(BOUND_S) for job in jobs] == [0, 0]
+
+    late = start(ft, site)
+    assert late.wait(BOUND_S) == 1
+    assert late.said("the job 'j1' is over there .* needs another --rdzv-id")
+
+
+def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, site: Path) -> None:
+    """The store is still there; the silence is noticed, and ranks end."""
+    jobs = [start(ft, site) for _ in range(2)]
+    has_lived(1, *jobs)
+    leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
+    (other,) = (job for job in jobs if job is not leader)
+
+    leader.signal(signal.SIGKILL)
+
+    assert other.wait(BOUND_S) == 1
+    assert other.said("nothing heard of the leader")
+    assert not other.leftovers()
+
+
+def test_a_backend_whose_package_is_missing_is_told_in_one_line(ft: Launcher, site: Path) -> None:
+    """With what to install."""
+    pytest.importorskip("torch")
+    try:
+        import etcd  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        pytest.skip("python-etcd is installed")
+    job = start(ft, site, "etcd")
+
+    assert job.wait(BOUND_S) == 1
+    assert job.said("--rdzv-backend etcd needs the Python package '(etcd|urllib3)', which is not")
+    assert "Traceback" not in job.stderr
