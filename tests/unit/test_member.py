@@ -244,6 +244,14 @@ def test_fencing_hurries_a_polite_stop() -> None:
     assert stop == StopRanks(0, How.AT_ONCE, "the leader of the job is lost: connection reset")
 
 
+def test_who_never_found_a_leader_has_lost_none() -> None:
+    """It leaves with what was said of the way there; it has no ranks to end."""
+    one = Member("n1", DESC)
+    finish = tell(one, LeaderLost("n0:29500 could not be reached"))[-1]
+    assert finish == Finish(1, LeaveWhy.FENCED, "n0:29500 could not be reached")
+    assert one.phase is Phase.DONE
+
+
 def test_a_refused_node_leaves() -> None:
     one = active()
     assert heard(one, Refused("n1", "silent for 15.0 s"))[0] == StopRanks(
