@@ -33,6 +33,7 @@ NAMES = (
     "teardown",
     "assignment",
     "inprocess_abort",
+    "inprocess",
 )
 _HERE = Path(__file__).parent
 
