@@ -25,6 +25,8 @@ _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"
 WARM = "holdfast, warm"
 TORCHRUN = "torchrun"
+TORCHRUN_ALONE = "torchrun, no shared store"
+"""Told not to let ranks of all cycles share one store: then most of its restarts work."""
 BOTH = (HOLDFAST, TORCHRUN)
 COMMANDS: dict[str, list[str]] = {
     HOLDFAST: [sys.executable, str(_BIN / "ft_launcher"), "--ft-warm-standby=false"],
@@ -33,6 +35,10 @@ COMMANDS: dict[str, list[str]] = {
         *("--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"),
     ],
     TORCHRUN: [sys.executable, str(_BIN / "torchrun"), "--standalone"],
+    TORCHRUN_ALONE: [
+        *("/usr/bin/env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
+        *(sys.executable, str(_BIN / "torchrun"), "--standalone"),
+    ],
 }
 BOUND_S = 60.0
 _LOOK_AGAIN_S = 0.002

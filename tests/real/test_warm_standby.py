@@ -73,6 +73,7 @@ def test_ranks_restart_from_parked_processes(ft: Launcher, env: dict[str, str]) 
     assert [life[3] for life in second.values()] == ["parked", "parked"]
     started = job.events("worker_started")
     assert [event["is_warm"] for event in started] == [False, False, True, True]
+    assert job.said("2 ranks from warm standby")
     assert "[default1]:hello from 1 1" in job.stdout
     assert (job.run_dir / "attempt_1" / "1" / "stdout.log").read_text() == "hello from 1 1\n"
     assert job.leftovers() == []

@@ -382,9 +382,10 @@ class LocalElasticAgent:
             self._monitors.start_missing()  # after the ranks, which have more to do
         if self._standbys:
             self._standbys.cycle_started()
+        warm = sum(rank.is_warm for rank in ranks.ranks.values())
         LOGGER.info(
             "cycle %d: started %d ranks of %s, pids %s; node has joined round %d of the "
-            "rendezvous %r as rank %d of %d",
+            "rendezvous %r as rank %d of %d%s",
             cycle,
             plan.nproc_per_node,
             plan.name,
@@ -393,6 +394,7 @@ class LocalElasticAgent:
             plan.run_id,
             node.group_rank,
             node.group_world_size,
+            f"; {warm} ranks from warm standby" if warm else "",
         )
 
     def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
