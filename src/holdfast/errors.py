@@ -2,6 +2,7 @@
 
     HoldfastError
     ├── ConfigError (ValueError)             a configuration value or file, named
+    ├── LaunchError                          this machine cannot run the launcher's part of a job
     ├── RankMonitorClientError               the client was misused or cannot reach its monitor
     ├── TimeoutsCalcError                    limits cannot be learned (no process group, ...)
     ├── InvalidStateTransitionException      the layered-restart state machine was misused
@@ -18,6 +19,10 @@ class HoldfastError(Exception):
 
 class ConfigError(HoldfastError, ValueError):
     """A configuration value that cannot be used; names its source, its key and its value."""
+
+
+class LaunchError(HoldfastError):
+    """Something that a launcher needs does not work on this machine; says what can be done."""
 
 
 class RankMonitorClientError(HoldfastError):

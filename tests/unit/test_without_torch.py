@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +36,42 @@ def test_a_launcher_without_torch_ends_before_it_makes_anything(
     assert "needs torch" in line
     assert "Install torch" in line
     assert not logs.exists()
+
+
+BROKEN = {
+    "it has no such module": "raise ImportError('no module named _C')",
+    "a library of it is missing": "raise OSError('libcudart.so.12: cannot open')",
+    "anything else": "raise RuntimeError('built for\\nanother driver')",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN.keys())
+def test_a_launcher_whose_torch_does_not_load_ends_with_one_line(
+    tmp_path: Path, source: str
+) -> None:
+    """It says what torch said; a thread that ended without a word would be waited for for ever."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(source)
+    script = tmp_path / "train.py"
+    script.touch()
+    options = ["--nnodes=2", "--rdzv-endpoint=localhost:29500", f"--log-dir={tmp_path / 'logs'}"]
+    command = [sys.executable, "-m", "holdfast.fault_tolerance.launcher", *options, str(script)]
+    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
+    ended = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    [line] = ended.stderr.splitlines()
+    assert ended.returncode == 1
+    assert line.startswith("ft_launcher: cannot go on: torch cannot be imported by")
+    assert source.split("'")[1].replace("\\n", " ") in line
+    assert "install torch there, or use one node" in line
 
 
 def test_a_torch_that_does_not_load_is_told_as_a_lost_store(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError, UnhealthyNodeException
+from holdfast.errors import ConfigError, LaunchError, UnhealthyNodeException
 from holdfast.fault_tolerance.command_line.arguments import (
     PROGRAM,
     UsageError,
@@ -69,7 +69,7 @@ def run(plan: LaunchPlan) -> int:
         return _FAILED
     try:
         return LocalElasticAgent(plan, dict(os.environ)).run()
-    except (OSError, ConfigError) as error:
+    except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
         return _FAILED
 

@@ -33,6 +33,7 @@ from holdfast.core.membership import (
     State,
 )
 from holdfast.core.never import assert_never
+from holdfast.errors import LaunchError
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.host import clock
@@ -90,6 +91,7 @@ class Meeting:
                 arrived=self._arrived,
                 lost=self._lost,
                 look=self._look,
+                no_torch=_refuse_to_run,
             ),
         )
         self._progress = _Progress(plan) if plan.iteration_file else None
@@ -106,7 +108,8 @@ class Meeting:
     def begin(self, loop: Loop, on_effect: OnEffect, on_closed: Callable[[], None]) -> None:
         """Set out to meet the others: host or find the store, follow its log, join.
 
-        Returns at once; that there is no store is told as any other loss of the leader.
+        Returns at once; that there is no store is told as any other loss of the leader. A torch
+        that cannot be loaded is a LaunchError, raised by the loop.
 
         Args:
             loop: Of this launcher.
@@ -208,6 +211,11 @@ class Meeting:
         self._inbox.append(errand)
         with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
             os.write(self._wake_write, b"\0")
+
+
+def _refuse_to_run(why: str) -> None:
+    """Nobody was met, nothing runs: the launcher ends with these words and no others."""
+    raise LaunchError(why)
 
 
 def describe_node(

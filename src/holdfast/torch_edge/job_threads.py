@@ -115,6 +115,7 @@ class Callbacks:
         look: Not through ``tell``: called with that message in the thread that took it, before; may
             wait a little.
         lost: The store is gone for good, for this reason.
+        no_torch: There is no way to a store on this machine, for this reason; None: as ``lost``.
     """
 
     tell: Callable[[Callable[[], None]], None]
@@ -123,6 +124,7 @@ class Callbacks:
     arrived: Callable[[Message], None]
     lost: Callable[[str], None]
     look: Callable[[Message], None] = lambda _: None
+    no_torch: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -221,12 +223,16 @@ class JobThreads:
         """Connect, which may take as long as the first node takes to come up."""
         try:
             from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
-        except (ImportError, OSError) as error:  # OSError: one of its libraries
+        except Exception as error:  # noqa: BLE001 - a broken torch raises what it likes
+            what = " ".join(str(error).split()) or type(error).__name__
             text = (
-                f"torch cannot be imported by {sys.executable} ({error}), and launchers of several "
+                f"torch cannot be imported by {sys.executable} ({what}), and launchers of several "
                 "nodes meet through torch's store: install torch there, or use one node"
             )
-            self._give_up(text)
+            if self._do.no_torch is None:
+                self._give_up(text)
+            else:
+                self._do.tell(functools.partial(self._do.no_torch, text))
             return
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
