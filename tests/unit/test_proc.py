@@ -162,6 +162,31 @@ def test_sweep_ends_the_whole_family_and_nobody_else(
     assert proc.sweep(f"{job}.") == 0
 
 
+def test_sweep_sleeps_while_nothing_ends(
+    start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set-user-id program refuses the kill: to ask it again and again would take a whole core."""
+    job = uuid.uuid4().hex
+    refuses = start(SLEEP, HOLDFAST_MARKER=f"{job}.0.1")
+    refuses.stdout.readline()
+    asked: list[int] = []
+    passes: list[str] = []
+    find_marked = proc.find_marked
+
+    def look(prefix: str) -> list[int]:
+        passes.append(prefix)
+        if len(passes) == 5:
+            refuses.kill()
+        return find_marked(prefix)
+
+    monkeypatch.setattr(proc, "find_marked", look)
+    monkeypatch.setattr(proc.Process, "send", lambda held, _: bool(asked.append(held.pid)))
+
+    assert proc.sweep(f"{job}.", bound_s=0.2) == 0
+    assert (asked, len(passes)) == ([refuses.pid], 3), "told once; then one sleep to the bound"
+    assert proc.sweep(f"{job}.", bound_s=1e9) == 0, "it is woken by the end"
+
+
 def test_sweep_refuses_to_sweep_everything() -> None:
     """An empty prefix is a bug of the caller."""
     with pytest.raises(ValueError, match="empty prefix"):

@@ -300,6 +300,15 @@ class Monitor:
         """No rank is let in any more."""
         return self._over
 
+    def refuses(self, error: OSError) -> None:
+        """Say why nobody is let in."""
+        self._reports.log(
+            "error",
+            f"calls to the monitor of local rank {self._config.get('local_rank')} are refused: "
+            f"{error.strerror}. Allow more descriptors (ulimit -n; fs.file-max), or find out what "
+            "takes them",
+        )
+
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         """Tell a rank what it is measured by, and where it writes."""
         if is_new:

@@ -10,14 +10,13 @@ import atexit
 import contextlib
 import logging
 import os
-import select
 import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.host import clock, endpoint, page
+from holdfast.host import clock, endpoint, page, wait_for
 from holdfast.host.monitor_process import MonitorProcess, start_monitor
 from holdfast.wire.frames import Decoder, encode
 
@@ -94,7 +93,7 @@ class RankMonitorProcess:
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, ``timeout`` seconds at most."""
         if self._exit_code is None:
-            select.select([self.sentinel], [], [], timeout)
+            wait_for.readable(self.sentinel, timeout)
             self._reap(wait=False)
 
     def close(self) -> None:
@@ -121,7 +120,7 @@ class RankMonitorProcess:
                 return
             self._exit_code = os.waitstatus_to_exitcode(status)
         except ChildProcessError:  # somebody else waited for all children
-            if not select.select([self.sentinel], [], [], 0)[0]:
+            if not wait_for.readable(self.sentinel, 0.0):
                 return
             self._exit_code = 0
         self._clean_up()

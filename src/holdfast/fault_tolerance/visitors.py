@@ -10,6 +10,7 @@ one that was adopted from a page and has not called yet. Lean.
 from __future__ import annotations
 
 from holdfast.host import clock, proc
+from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted
 
 TYPE_CHECKING = False
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
         def is_closing(self) -> bool:
             """Nobody is let in any more."""
+
+        def refuses(self, error: OSError) -> None:
+            """There is no descriptor for who calls, and he is refused; told when that begins."""
 
         def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
             """Welcome ``visitor``, who has the seat now; ``is_new``: for another process."""
@@ -86,15 +90,14 @@ class Visitors:
 
     def __init__(self, listener: socket.socket, descriptors: Descriptors, host: Host) -> None:
         self.seat: Seat | None = None
-        self._listener = listener
+        self._acceptor = Acceptor(listener, host.refuses)
         self._descriptors = descriptors
         self._host = host
         self._waiting: list[Visitor] = []
 
     def open(self) -> None:
         """Let people in from now on."""
-        self._listener.settimeout(0.0)
-        self._descriptors.watch(self._listener.fileno(), self._on_listener)
+        self._descriptors.watch(self._acceptor.fileno(), self._on_listener)
 
     # ------------------------------------------------------------ waiting
 
@@ -121,9 +124,10 @@ class Visitors:
 
     def _on_listener(self) -> None:
         self._host.catch_up()
-        try:
-            connected, _ = self._listener.accept()
-        except OSError:  # gone again
+        connected = self._acceptor.accept()
+        if self._acceptor.is_blocked:
+            self._descriptors.forget(self._acceptor.fileno())
+        if connected is None:  # gone again, or refused
             return
         if self._host.is_closing():
             connected.close()
@@ -208,6 +212,7 @@ class Visitors:
     def _end_visit(self, visitor: Visitor) -> None:
         """Close a connection; if it was the rank's, the rank is forgotten."""
         self._descriptors.hang_up(visitor.channel)
+        self._retry()
         if visitor in self._waiting:
             self._waiting.remove(visitor)
         seat = self.seat
@@ -217,6 +222,11 @@ class Visitors:
             seat.visitor = None
         else:
             self.vacate("closed its connection")
+
+    def _retry(self) -> None:
+        """A descriptor is free: let people in again, if nobody could be."""
+        if self._acceptor.is_blocked and self._acceptor.retry():
+            self.open()
 
     def _on_rank_ended(self, seat: Seat) -> None:
         if self.seat is seat and not seat.process.is_alive():
@@ -232,6 +242,7 @@ class Visitors:
         if seat.process.fileno() >= 0:
             self._descriptors.forget(seat.process.fileno())
         seat.process.close()
+        self._retry()
         if seat.visitor is not None:
             self._end_visit(seat.visitor)
         for visitor in list(self._waiting):

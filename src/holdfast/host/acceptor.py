@@ -2,16 +2,18 @@
 
 A connection that cannot be accepted stays in the queue, and the listener stays readable: a loop
 that waits for it would turn without end. So one descriptor is kept in reserve. When there is no
-other it is given up to accept, and at once to hang up on who called: a refusal is an answer.
+other it is given up to accept, and at once to hang up on who called: a refusal is an answer. Lean.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import socket
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
 
 _NONE_FREE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -56,8 +58,10 @@ class Acceptor:
     def retry(self) -> bool:
         """A descriptor may be free now: whether the listener may be waited for (again)."""
         if self._reserve < 0:
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105 - contextlib is not lean
                 self._reserve = _spare()
+            except OSError:
+                pass
         self.is_blocked = self._reserve < 0
         return not self.is_blocked
 
@@ -75,8 +79,10 @@ class Acceptor:
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105 - contextlib is not lean
                 self._listener.accept()[0].close()
+            except OSError:
+                pass
         self.retry()
 
 

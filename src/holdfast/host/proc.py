@@ -20,7 +20,8 @@ MARKER = "HOLDFAST_MARKER"
 """Environment variable that every process of a rank inherits; see :func:`find_marked`."""
 _SIGKILL = 9
 _SWEEP_PASSES = 2
-_SWEEP_WAIT_MS = 50
+_FORK_S = 0.05
+"""When to look for what a process has forked between being listed and being killed."""
 
 
 def _read(path: str) -> bytes | None:
@@ -235,38 +236,61 @@ def sweep(prefix: str, bound_s: float = 10.0) -> int:
         bound_s: Give up after this long: a process in state D does not die of SIGKILL.
 
     Returns:
-        How many were killed.
+        How many were sent SIGKILL; one that refuses it (another user's) is waited for, no more.
     """
     if not prefix:
         raise ValueError("an empty prefix would end every rank on this host")
-    killed: set[int] = set()
-    clean_passes = 0
     give_up_at = clock.monotonic() + bound_s
-    while clean_passes < _SWEEP_PASSES and clock.monotonic() < give_up_at:
-        found = find_marked(prefix)
-        clean_passes = 0 if found else clean_passes + 1
-        killed.update(_kill_and_wait(found, _needle(prefix)))
-    return len(killed)
+    held: dict[int, Process] = {}
+    killed = clean_passes = 0
+    try:
+        while clean_passes < _SWEEP_PASSES:
+            found = find_marked(prefix)
+            clean_passes = 0 if found else clean_passes + 1
+            fresh = _hold(found, held, _needle(prefix))
+            killed += sum(process.send(_SIGKILL) for process in fresh)
+            if not found:
+                continue
+            left_s = give_up_at - clock.monotonic()
+            if left_s <= 0:
+                break
+            _await_one(held, min(left_s, _FORK_S) if fresh else left_s)
+    finally:
+        for process in held.values():
+            process.close()
+    return killed
 
 
-def _kill_and_wait(pids: list[int], needle: bytes) -> list[int]:
-    """Kill what is still marked, and give it a moment to end: the next pass then finds it gone."""
-    poll = select.poll()
-    held = []
+def _hold(pids: list[int], held: dict[int, Process], needle: bytes) -> list[Process]:
+    """Take hold of those that are new among ``pids``, and let go of all others."""
+    for pid in [pid for pid in held if pid not in pids]:
+        held.pop(pid).close()
+    fresh = []
     for pid in pids:
+        if pid in held and held[pid].start_ticks == start_ticks(pid):
+            continue
+        if pid in held:  # somebody else has its pid now
+            held.pop(pid).close()
         try:
             process = Process(pid)
         except ProcessLookupError:
             continue
         # Marked before we took hold of it; is it still the same one?
-        if _is_marked(pid, needle) and process.send(_SIGKILL):
-            held.append(process)
-            if process.fileno() >= 0:
-                poll.register(process.fileno(), select.POLLIN)
+        if _is_marked(pid, needle):
+            held[pid] = process
+            fresh.append(process)
         else:
             process.close()
+    return fresh
+
+
+def _await_one(held: dict[int, Process], timeout_s: float) -> None:
+    """Until one of them has ended: who is killed, or refuses to be, is not asked twice."""
+    poll = select.poll()
+    for process in held.values():
+        if process.fileno() >= 0:
+            poll.register(process.fileno(), select.POLLIN)
+        else:
+            timeout_s = min(timeout_s, _FORK_S)
     if held:
-        poll.poll(_SWEEP_WAIT_MS)
-    for process in held:
-        process.close()
-    return [process.pid for process in held]
+        poll.poll(timeout_s * 1e3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 
 
-def readable(descriptor: int, timeout_s: float) -> bool:
-    """Until it can be read, or is at its end; False: not within ``timeout_s`` seconds."""
-    return _wait(descriptor, select.POLLIN, timeout_s * 1e3)
+def readable(descriptor: int, timeout_s: float | None) -> bool:
+    """Until it can be read, or is at its end; False: not within ``timeout_s``; None: no bound."""
+    return _wait(descriptor, select.POLLIN, None if timeout_s is None else timeout_s * 1e3)
 
 
 def writable(descriptor: int) -> None:

@@ -1,0 +1,97 @@
+"""Who a rank monitor lets in when it has no descriptor free."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
+from holdfast.host import endpoint
+from holdfast.host.descriptors import Descriptors
+from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
+
+
+class Quiet:
+    """A host to whom nothing happens."""
+
+    def __init__(self) -> None:
+        self.refused: list[int | None] = []
+
+    def catch_up(self) -> None:
+        """Nothing was said."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def refuses(self, error: OSError) -> None:
+        self.refused.append(error.errno)
+
+    def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
+        visitor.channel.send({"op": "welcome"})
+
+    def answer(self, seat: Seat, message: Any) -> Any:
+        raise AssertionError(message)
+
+    def holds(self, seat: Seat) -> bool:
+        return False
+
+    def left(self, seat: Seat, why: str) -> None:
+        """Nothing to be done."""
+
+
+def test_without_a_free_descriptor_a_call_is_refused_and_the_monitor_sleeps(tmp_path: Path) -> None:
+    """What stays in the queue would keep its loop turning; a rank that is refused calls again."""
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    visitors = Visitors(endpoint.listen(path), descriptors, host)
+    visitors.open()
+    ranks = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    with no_descriptor_free(but=0):
+        for rank in ranks:
+            rank.settimeout(30.0)
+            rank.connect(path)
+        for _ in range(2):
+            descriptors.wait(0.0)
+        assert [is_hung_up_on(rank) for rank in ranks] == [True, True]
+        assert descriptors.epoll.poll(0) == []
+    assert host.refused == [errno.EMFILE]
+    for rank in ranks:
+        rank.close()
+
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(path)
+        descriptors.wait(30.0)
+        assert len(visitors._waiting) == 1
+        visitors.dismiss_all("over")
+    visitors._acceptor.close()
+    descriptors.epoll.close()
+
+
+def test_without_even_the_reserve_the_next_free_descriptor_lets_people_in(tmp_path: Path) -> None:
+    """One is free when a visitor leaves."""
+    path, descriptors = f"{tmp_path}/s", Descriptors()
+    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
+    visitors.open()
+    first, second = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    first.connect(path)
+    descriptors.wait(30.0)
+    with no_descriptor_free(but=0):
+        os.close(visitors._acceptor._reserve)
+        visitors._acceptor._reserve = -1
+        taken = os.open(os.devnull, os.O_RDONLY)
+        second.connect(path)
+        descriptors.wait(0.0)
+        assert descriptors.epoll.poll(0) == []
+
+        first.close()
+        descriptors.wait(30.0)
+        assert visitors._waiting == []
+        descriptors.wait(30.0)
+        assert len(visitors._waiting) == 1, "both ends of a connection were here"
+        os.close(taken)
+    second.close()
+    visitors.dismiss_all("over")
+    visitors._acceptor.close()
+    descriptors.epoll.close()
