@@ -19,8 +19,20 @@ while True:
 """Saves a checkpoint in the first two cycles, and fails in each, on one node."""
 
 
-def start_two(ft: Launcher, folder: Path, port: int, *options: str) -> list[Job]:
-    script = ft.script(FAILS)
+ASKS = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit(77)
+while True:
+    time.sleep(1)
+"""
+"""Knows, on one node, that another attempt is no use."""
+
+
+def start_two(
+    ft: Launcher, folder: Path, port: int, *options: str, source: str = FAILS
+) -> list[Job]:
+    script = ft.script(source)
     return [
         ft.start(
             *("--nnodes=2", "--nproc-per-node=1", "--rdzv-id=j1", "--max-restarts=9"),
@@ -45,4 +57,18 @@ def test_a_job_of_two_nodes_that_does_not_advance_is_given_up(ft: Launcher, tmp_
         assert job.said("after 3 restarts; exit code 77"), job.stderr
         assert job.said("no progress in 2 cycles in a row")
         assert not job.said("without effect")
+    port.release()
+
+
+def test_a_rank_of_one_node_may_ask_that_the_whole_job_is_not_started_again(
+    ft: Launcher, tmp_path: Path
+) -> None:
+    """By its exit code, with nine restarts left; both launchers pass it on."""
+    port = ReservedPort()
+    jobs = start_two(ft, tmp_path, port.number, "--ft-no-restart-exit-code=77", source=ASKS)
+
+    assert [job.wait() for job in jobs] == [77, 77]
+    for job in jobs:
+        assert job.said("after 0 restarts; exit code 77"), job.stderr
+        assert job.said("exit code 77 on .*a rank asked for no restart")
     port.release()

@@ -427,6 +427,33 @@ def test_a_rank_may_ask_for_no_restart() -> None:
     assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
 
 
+def test_a_rank_that_is_heard_of_last_may_still_ask_for_no_restart() -> None:
+    """Its peers failed because of it, and were reaped before it."""
+    job = running("n0", "n1", max_restarts=5)
+    (stop,) = job.state("n1", U)
+    assert isinstance(stop, Stop)
+    (end,) = job.state("n0", U, may_restart=False)
+    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
+
+
+def test_a_rank_that_asks_for_no_restart_asks_for_nothing_in_later_cycles() -> None:
+    """Late copies of an old cycle's words included."""
+    job = running("n0", max_restarts=5)
+    job.state("n0", F)
+    job.join("n0", have=0)
+    assert job.hear(State("n0", 0, F, "late", may_restart=False)) == []
+    assert isinstance(job.state("n0", F)[0], Stop)
+
+
+def test_no_restart_is_not_forgotten_while_enough_nodes_go_on() -> None:
+    """Under min-healthy nothing is restarted yet; when it would be, the job ends."""
+    job = running("n0", "n1", "n2", least=2, max_restarts=5, restart=RestartPolicy.MIN_HEALTHY)
+    assert job.state("n0", F, may_restart=False) == []
+    (end,) = job.state("n1", F)
+    assert isinstance(end, End)
+    assert end.exit_code == 93
+
+
 def test_a_job_that_does_not_advance_is_given_up() -> None:
     """Two failed cycles in a row without a newer checkpoint; one that advances starts anew."""
     job = running("n0", max_restarts=9, max_no_progress_cycles=2)

@@ -129,6 +129,18 @@ def test_failures_are_told_once_each_time_they_get_worse() -> None:
     assert tell(one, RanksFailed(7, "of no cycle of ours", every=True)) == []
 
 
+def test_a_wish_for_no_restart_is_told_once_also_while_the_cycle_is_stopped() -> None:
+    """Who failed first may be reaped last."""
+    one = active()
+    tell(one, RanksFailed(0, "a peer"))
+    heard(one, Stop(0, "a peer"))
+    assert tell(one, RanksFailed(0, "another peer")) == []
+    assert tell(one, RanksFailed(0, "the cause", may_restart=False)) == [
+        Send(State("n1", 0, NodeState.UNHEALTHY, "the cause", may_restart=False))
+    ]
+    assert tell(one, RanksFailed(0, "so do I", may_restart=False)) == []
+
+
 def test_ranks_that_go_unasked_are_a_failure() -> None:
     """The leader hears of it; when it stops the cycle there is nothing left to wait for."""
     one = active()

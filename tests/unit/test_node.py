@@ -97,6 +97,39 @@ def test_the_budget_is_for_the_whole_job() -> None:
     ]
 
 
+def test_a_rank_may_ask_for_no_restart_by_its_exit_code() -> None:
+    """It knows that another attempt is no use; no restart of the budget is spent."""
+    node = running(max_restarts=5, no_restart_exit_code=77)
+
+    assert node.handle(WorkerExited(0, 77), now=1.0) == [
+        SignalRanks((1,), SIGTERM),
+        FailureSeen(0, will_restart=False, may_restart=False),
+    ]
+    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
+    effects = node.handle(Swept(), now=1.1)
+
+    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.FAILED, 77)]
+    assert node.restarts.spent == 0
+
+
+def test_a_rank_that_is_reaped_last_may_still_ask_for_no_restart() -> None:
+    """Its peers failed because of it; nothing is waited for before the end."""
+    node = running(max_restarts=5, no_restart_exit_code=77, reads_iterations=False)
+    node.handle(WorkerExited(1, 1), now=1.0)
+    assert node.handle(WorkerExited(0, 77), now=1.1) == [Sweep(0)]
+
+    assert node.handle(Swept(), now=1.1)[-1] == Finish(End.FAILED, 77)
+
+
+def test_what_every_exception_exits_with_asks_for_nothing() -> None:
+    """Also where the launcher is to exit with 1 when another attempt is no use."""
+    node = running(max_restarts=1, no_restart_exit_code=1)
+    node.handle(WorkerExited(0, 1), now=1.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
+
+    assert StartCycle(1) in node.handle(Swept(), now=1.1)
+
+
 def test_stopping_is_polite_then_forced() -> None:
     """A rank that ignores SIGTERM is killed when its grace is over, once."""
     node = running(max_restarts=1, stop_grace_s=15.0)
@@ -326,6 +359,22 @@ def test_one_of_many_whose_ranks_succeed_says_so_and_waits() -> None:
     assert node.handle(Dismissed(End.SUCCEEDED, 0), now=2.0) == [Finish(End.SUCCEEDED, 0)]
 
 
+def test_one_of_many_passes_on_that_a_rank_asks_for_no_restart() -> None:
+    """Once, whether it failed first or not."""
+    node = one_of_many(no_restart_exit_code=77)
+
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(1, will_restart=False)]
+    assert node.handle(StopAsked(), now=1.1) == [SignalRanks((0,), SIGTERM)]
+    assert node.handle(WorkerExited(0, 77), now=1.2) == [
+        FailureSeen(0, will_restart=False, may_restart=False),
+        Sweep(3),
+    ]
+    other = one_of_many(no_restart_exit_code=77)
+    asked = FailureSeen(0, will_restart=False, may_restart=False)
+    assert other.handle(WorkerExited(0, 77), now=1.0) == [asked]
+    assert other.handle(WorkerExited(1, 77), now=1.1) == [Sweep(3)]
+
+
 def test_one_of_many_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
     """A failure as any other for the job; this node does not come back."""
     node = one_of_many(stop_grace_s=15.0)
@@ -511,7 +560,7 @@ class NodeLife(RuleBasedStateMachine):
                     self.finished.append(effect)
 
     @precondition(lambda self: self.alive)
-    @rule(data=st.data(), exit_code=st.sampled_from([0, 0, 0, 1, -9, -15]))
+    @rule(data=st.data(), exit_code=st.sampled_from([0, 0, 0, 1, 93, -9, -15]))
     def exit(self, data: st.DataObject, exit_code: int) -> None:
         rank = data.draw(st.sampled_from(sorted(self.alive)))
         self.alive.discard(rank)

@@ -227,6 +227,7 @@ class Leader:
     _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
     _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
     _started_at: float = field(default=0.0, init=False)
+    _may_restart: bool = field(default=True, init=False)
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
     # the job
@@ -427,6 +428,7 @@ class Leader:
         self._ranks = assignment.group_ranks
         self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
         self._tally = Counter({NodeState.HEALTHY: len(places)})
+        self._may_restart = True
         self._started_at = now
         self._grow_at = None
         self._restarts.cycle_started(now)
@@ -494,20 +496,23 @@ class Leader:
     # ------------------------------------------------------------ a cycle runs
     def _on_state(self, message: State, now: float) -> None:
         node, state = message.node, message.state
-        if self.phase is not Phase.RUNNING or message.cycle != self.cycle:
-            return
         known = self._states.get(node)
-        if known is None or _SEVERITY[state] <= _SEVERITY[known]:
-            return  # not in this cycle, or overtaken by worse news
+        if message.cycle != self.cycle or known is None:
+            return  # of another cycle, or not in this one
+        self._may_restart = self._may_restart and message.may_restart
+        if self.phase is Phase.FORMING and not message.may_restart:
+            self._end_for_good(message.cause, now)  # who failed first may be heard of last
+        if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
+            return  # decided, or overtaken by worse news
         self._set_state(node, state)
-        self._judge(message.cause, node, now, may_restart=message.may_restart)
+        self._judge(message.cause, node, now)
 
     def _set_state(self, node: str, state: NodeState | None) -> None:
         self._tally[self._states[node]] -= 1
         self._tally[state] += 1
         self._states[node] = state
 
-    def _judge(self, cause: str, node: str, now: float, *, may_restart: bool = True) -> None:
+    def _judge(self, cause: str, node: str, now: float) -> None:
         """One node's state changed: does the cycle go on?"""
         succeeded = self._tally[NodeState.SUCCEEDED]
         leaving = self._tally[NodeState.LEAVING]
@@ -518,7 +523,7 @@ class Leader:
             if succeeded == len(self._states):
                 self._end(Outcome.SUCCEEDED, 0, "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
-                self._restart(cause, node, now, may_restart=may_restart)
+                self._restart(cause, node, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
             self._end(Outcome.SUCCEEDED, 0, f"{succeeded} nodes succeeded", now)
         elif running + succeeded < self.rules.nodes.min_nodes:
@@ -526,14 +531,13 @@ class Leader:
                 f"{running + succeeded} nodes healthy or succeeded, at least "
                 f"{self.rules.nodes.min_nodes} needed; last: {cause}"
             )
-            self._restart(cause, node, now, may_restart=may_restart)
+            self._restart(cause, node, now)
 
-    def _restart(self, cause: str, node: str, now: float, *, may_restart: bool) -> None:
+    def _restart(self, cause: str, node: str, now: float) -> None:
         rules = self.rules
         futile = self._restarts.why_futile()
-        if not may_restart:
-            why = f"{cause}; a rank asked for no restart"
-            self._end(Outcome.FAILED, rules.no_restart_exit_code, why, now)
+        if not self._may_restart:
+            self._end_for_good(cause, now)
         elif futile:
             self._end(Outcome.FAILED, rules.no_restart_exit_code, f"{cause}; {futile}", now)
         elif (wait_s := self._restarts.take(now)) is None:
@@ -546,6 +550,10 @@ class Leader:
             self._end(Outcome.FAILED, None if own else 1, why, now)
         else:
             self._stop(cause, node, earliest_at=now + wait_s)
+
+    def _end_for_good(self, cause: str, now: float) -> None:
+        why = f"{cause}; a rank asked for no restart"
+        self._end(Outcome.FAILED, self.rules.no_restart_exit_code, why, now)
 
     def _stop(self, cause: str, node: str, earliest_at: float) -> None:
         self.phase = Phase.FORMING

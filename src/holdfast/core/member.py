@@ -82,7 +82,11 @@ class Heard:
 
 @dataclass(frozen=True)
 class RanksFailed:
-    """Ranks of this cycle failed: ``every`` says that none runs any more."""
+    """Ranks of this cycle failed: ``every`` says that none runs any more.
+
+    ``may_restart`` False: a rank asks for no restart. That counts also while the cycle is being
+    stopped: who failed first may be heard of last.
+    """
 
     cycle: int
     cause: str
@@ -261,6 +265,7 @@ class Member:
     """The last cycle this node has ranks in, or had; -1: none yet."""
     ranks_alive: bool = field(default=False, init=False)
     """Whether anything of that cycle may be alive on this node."""
+    _may_restart: bool = field(default=True, init=False)
     _own_state: NodeState = field(default=NodeState.HEALTHY, init=False)
     _all_ended_well: bool = field(default=False, init=False)
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
@@ -353,6 +358,7 @@ class Member:
             self.cycle = formed.cycle
             self.ranks_alive = True
             self._own_state = NodeState.HEALTHY
+            self._may_restart = True
             self._all_ended_well = False
             self._effects.append(StartRanks(formed, place))
         elif self.phase is Phase.WAITING and self.node in formed.spares:
@@ -364,11 +370,15 @@ class Member:
 
     # ------------------------------------------------------------ what becomes of the ranks
     def _on_failure(self, failure: RanksFailed) -> None:
-        if failure.cycle != self.cycle or self.phase is not Phase.ACTIVE:
+        if failure.cycle != self.cycle:
+            return
+        asks_first = self._may_restart and not failure.may_restart
+        if self.phase is not Phase.ACTIVE and not (asks_first and self.phase is Phase.STOPPING):
             return
         state = NodeState.FAILED if failure.every else NodeState.UNHEALTHY
-        if self._own_state in (state, NodeState.FAILED):
+        if self._own_state in (state, NodeState.FAILED) and not asks_first:
             return  # as bad as we said before
+        self._may_restart = self._may_restart and failure.may_restart
         self._own_state = state
         cause = failure.cause[:MAX_CAUSE]
         self._send(State(self.node, self.cycle, state, cause, failure.may_restart))

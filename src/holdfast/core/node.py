@@ -51,6 +51,8 @@ SWEEP_LIMIT_S = 5.0
 """How long leftovers of a cycle may take to die before the node goes on without them."""
 READ_LIMIT_S = 5.0
 """How long reading the iteration of a checkpoint may hold up a restart."""
+_EXCEPTION = 1
+"""What Python exits with after an uncaught exception: says nothing about what is wanted."""
 MONITOR_DEATHS = 5
 MONITOR_DEATHS_PERIOD_S = 60.0
 """A monitor that dies more often than this is not started again: something is wrong with it."""
@@ -211,10 +213,15 @@ class ReadIteration:
 
 @dataclass(frozen=True)
 class FailureSeen:
-    """The first rank of a cycle failed; the others are being stopped."""
+    """The first rank of a cycle failed; the others are being stopped.
+
+    ``may_restart`` False: it asks for no restart. Of one node of many that is said of a later
+    failure, too, once: it may be first by the clock of the job.
+    """
 
     local_rank: int
     will_restart: bool
+    may_restart: bool = True
 
 
 @dataclass(frozen=True)
@@ -293,7 +300,8 @@ class Node:
         nproc: Ranks on this node.
         restarts: Whether the job may be started again; of no use if not ``alone``.
         reads_iterations: :class:`ReadIteration` will be answered.
-        no_restart_exit_code: Tells whatever restarts the launcher that it should not.
+        no_restart_exit_code: Tells whatever restarts the launcher that it should not. A rank that
+            exits with it asks for no restart; 1 asks for nothing, as every exception ends with it.
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped for a restart.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
@@ -317,6 +325,7 @@ class Node:
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
     _failed: bool = field(default=False, init=False)
     _will_restart: bool = field(default=False, init=False)
+    _may_restart: bool = field(default=True, init=False)
     _signalled: bool = field(default=False, init=False)
     _interrupts: int = field(default=0, init=False)
     _kill_at: float | None = field(default=None, init=False)
@@ -399,6 +408,7 @@ class Node:
         self._killed_at.clear()
         self._failed = False
         self._will_restart = False
+        self._may_restart = True
         self._start_at = None
         self.restarts.cycle_started(now)
         if first and self.report_in_s is not None:
@@ -411,7 +421,8 @@ class Node:
         self.alive.discard(local_rank)
         self._exit_codes[local_rank] = exit_code
         if exit_code != 0:
-            self._fail(local_rank, now, effects)
+            asks = exit_code == self.no_restart_exit_code and exit_code != _EXCEPTION
+            self._fail(local_rank, now, effects, may_restart=not asks)
         if not self.alive:
             self._sweep(now, effects)
         else:
@@ -430,15 +441,21 @@ class Node:
         self._fail(local_rank, now, effects)
         self._give_up_if_only_stuck(now, effects)
 
-    def _fail(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+    def _fail(
+        self, local_rank: int, now: float, effects: list[Effect], *, may_restart: bool = True
+    ) -> None:
         """The first failure of a cycle ends it; of many nodes', others decide whether."""
-        if self.phase is not Phase.RUNNING or self._failed:
-            return
-        self._failed = True
-        if self.alone:
-            self._judge(now, effects)
-            self._stop(now, effects)
-        effects.append(FailureSeen(local_rank, self._will_restart))
+        is_first = self.phase is Phase.RUNNING and not self._failed
+        asks_first = self._may_restart and not may_restart
+        if asks_first:
+            self._may_restart = self._will_restart = False
+        if is_first:
+            self._failed = True
+            if self.alone:
+                self._judge(now, effects)
+                self._stop(now, effects)
+        if is_first or (asks_first and not self.alone):
+            effects.append(FailureSeen(local_rank, self._will_restart, may_restart))
 
     def _give_up_if_only_stuck(self, now: float, effects: list[Effect]) -> None:
         """Who outlived SIGKILL makes no use of a grace."""
@@ -452,6 +469,8 @@ class Node:
 
     def _judge(self, now: float, effects: list[Effect]) -> None:
         """The cycle failed: a restart if there is one left, unless it turns out to be futile."""
+        if not self._may_restart:
+            return
         wait_s = self.restarts.take(now)
         self._will_restart = wait_s is not None
         if wait_s is None:
@@ -607,6 +626,10 @@ class Node:
             end = End.SIGNALLED
         elif "ShutdownWorkload" in actions:
             end = End.SHUT_DOWN
+        elif not self._may_restart:
+            end, exit_code = End.FAILED, self.no_restart_exit_code
+            text = f"not started again: a rank exited with {exit_code}, which asks for no restart"
+            effects.append(Note("error", text))
         elif not self._will_restart:
             end = End.FAILED
         elif "ExcludeThisNode" in actions:  # means something to a job that goes on

@@ -292,10 +292,10 @@ class LocalElasticAgent:
                 self._read_iteration(first=first)
             case machine.StartMonitor(local_rank):
                 self._replace_monitor(local_rank)
-            case machine.FailureSeen(local_rank, will_restart):
+            case machine.FailureSeen():
                 if self._standbys:
                     self._standbys.cycle_ending()
-                self._on_failure_seen(self._rank(local_rank), will_restart=will_restart)
+                self._on_failure_seen(effect)
             case machine.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
             case machine.CycleOver(cycle, succeeded):
@@ -454,7 +454,8 @@ class LocalElasticAgent:
         assert self._ranks is not None
         return self._ranks.ranks[local_rank]
 
-    def _on_failure_seen(self, rank: Rank, *, will_restart: bool) -> None:
+    def _on_failure_seen(self, seen: machine.FailureSeen) -> None:
+        rank, will_restart = self._rank(seen.local_rank), seen.will_restart
         line = report.failure_line(rank.end())
         LOGGER.error("%s", line)
         if self._others:
@@ -462,6 +463,7 @@ class LocalElasticAgent:
                 self._machine.cycle,
                 f"{line} on {self._node_name}",
                 every=not self._machine.alive,
+                may_restart=seen.may_restart,
             )
             return
         budget = self._machine.restarts
@@ -472,6 +474,8 @@ class LocalElasticAgent:
                 budget.left,
                 self._plan.max_restarts,
             )
+        elif not seen.may_restart:
+            LOGGER.error("Worker group FAILED. The rank asks for no restart by its exit code")
         else:
             LOGGER.error(
                 "Worker group FAILED. No restarts left (--max-restarts %d)", self._plan.max_restarts

@@ -6,7 +6,8 @@ The command line is torchrun's, and more (``ft_launcher --help``). Exit codes:
     1    ranks failed and no restart is left, the job was shut down by a rank or by a signal, or the
          configuration file cannot be used
     2    the command line cannot be used; nothing was started
-    93   another attempt is no use: the job makes no progress; docs/exit-codes.md has all cases
+    93   another attempt is no use: the job makes no progress, or a rank says so (by the same code);
+         docs/exit-codes.md has all cases
 """
 
 from __future__ import annotations

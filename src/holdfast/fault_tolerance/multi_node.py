@@ -100,9 +100,9 @@ class NodeOfMany:
         """A rank asks for something."""
         self._meeting.feed(belonging.ControlRequested(rank, action, text))
 
-    def failure_seen(self, cycle: int, cause: str, *, every: bool) -> None:
-        """A rank failed; ``every``: none runs any more."""
-        self._meeting.feed(belonging.RanksFailed(cycle, cause, every=every))
+    def failure_seen(self, cycle: int, cause: str, *, every: bool, may_restart: bool) -> None:
+        """A rank failed; ``every``: none runs any more; not ``may_restart``: it asks for that."""
+        self._meeting.feed(belonging.RanksFailed(cycle, cause, every, may_restart))
 
     def cycle_over(self, cycle: int, *, succeeded: bool) -> None:
         """Nothing of the cycle is alive here."""

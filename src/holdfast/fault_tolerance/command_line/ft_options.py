@@ -147,7 +147,8 @@ FT_OPTIONS = [
         "--ft-no-restart-exit-code",
         Number("code", counted=False, least=1, most=255, whole=True),
         93,
-        "Exit code of the launcher that tells a scheduler not to restart the job",
+        "Exit code that tells a scheduler not to restart the job; a rank that exits with it (but "
+        "not with 1) asks its launcher for no restart",
         "nvidia-resiliency-ext's",
         later=False,
     ),
