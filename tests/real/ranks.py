@@ -70,6 +70,7 @@ class Ranks:
         self.folder = folder
         script = folder / "job.py"
         script.write_text(PREAMBLE + textwrap.dedent(source))
+        env = {"MASTER_PORT": str(two_free_ports()), **env}
         self.processes = [self._start(script, rank, n, env) for rank in range(n)]
 
     def _start(
@@ -145,7 +146,6 @@ class RankStarter:
     def __call__(self, n: int, source: str, **env: str) -> Ranks:
         folder = self._folder / f"ranks{len(self._jobs)}"
         folder.mkdir()
-        env.setdefault("MASTER_PORT", str(_two_free_ports()))
         job = Ranks(folder, source, n, env)
         self._jobs.append(job)
         return job
@@ -165,7 +165,7 @@ def rank_starter(folder: Path) -> Iterator[RankStarter]:
         starter.close()
 
 
-def _two_free_ports() -> int:
+def two_free_ports() -> int:
     """A port that is free, and so is the next one."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:

@@ -382,6 +382,8 @@ class CallWrapper:
         outcome: BaseException | None = None
         is_active = self._state.mode is Mode.ACTIVE
         interrupt = self._interrupt
+        # One that was asked for when the last call had just come back by itself is of no use now.
+        interrupt.acknowledge()
         try:
             interrupt.arm(self._should_restart)
             self._session.feed(machine.Entered())

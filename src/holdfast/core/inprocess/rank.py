@@ -263,7 +263,8 @@ class Rank:
                 fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text)
                 return self._come_back(fault, Phase.FAULTED)
             case Caught():
-                return [*self._out_of_user_code(), *self._direct()]
+                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, "interrupted by nobody")
+                return self._come_back(fault, Phase.FAULTED)
             case Unwound():
                 return self._be_ready(event.standing)
             case Leaving():
