@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit bench soak sim clean
+.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -38,6 +38,9 @@ bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON 
 
 soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
+
+soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n)
+	@$(PY) -m tests.inprocess_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
 
 sim: $(VENV)/.ready  ## 1000 simulated jobs with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
 	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
