@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -560,6 +561,51 @@ client.shutdown_workload_monitoring()
         assert "hung (section 'step'" in done.stderr
         assert list(tmp_path.glob("logs/*/incidents/*.json"))
         assert not list((tmp_path / "tmp").iterdir())
+
+
+IN_TIGHT_SHM = 'mount -t tmpfs -o size=2m none /dev/shm && exec "$@"'
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount")
+def test_a_shared_memory_that_fills_later_costs_no_evidence(ft: Launcher, tmp_path: Path) -> None:
+    """Room for it was kept when the cycle began."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+try:
+    with open("/dev/shm/data", "wb", buffering=0) as file:
+        while cycle == "0":
+            file.write(bytes(4096))
+except OSError as error:
+    note("full", str(error.errno))
+client.start_section("step")
+if cycle == "0":
+    time.sleep(1000)
+client.end_section("step")
+client.shutdown_workload_monitoring()
+"""
+    )
+    launcher = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
+    args = ["--max-restarts=1", "--log-dir=logs", "--ft-rank-section-timeouts=step:0.5", script]
+
+    done = subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-c", IN_TIGHT_SHM, "sh", *launcher, *args],
+        env={**os.environ, "OUT": str(tmp_path)},
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "full").read_text().split() == [str(errno.ENOSPC)]
+    [incident] = tmp_path.glob("logs/*/incidents/*.json")
+    assert "script.py" in json.loads(incident.read_text())["stacks_text"]
+    assert list(tmp_path.glob("logs/*/attempt_0/0/stacks.txt"))
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +102,32 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     assert said[-1] == "stopped"
     summary = "".join(said)
     assert "hung (section 'step': 6.0 s, limit 5 s); still alive after SIGKILL" in summary
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
+    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """A page is small and may just have found its place; stacks are larger."""
+
+    def no_room(_: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    told: list[Mapping[str, Any]] = []
+    if is_full:
+        monkeypatch.setattr("holdfast.fault_tolerance.agent.reserve", no_room)
+    monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
+
+    agent._prepare_monitor(ranks_of_cycle(agent, plan, 0), 0)
+    agent._monitors.close()
+
+    [cycle] = told
+    run_dir = str(agent.run_dir)
+    assert cycle["run_dir"] == run_dir
+    assert [cycle[key].startswith(run_dir) for key in ("staged", "dump", "incidents")] == (
+        [is_full] * 3
+    )
+    assert Path(cycle["room"]).exists() != is_full
 
 
 def test_a_sweep_ends_with_its_cycle(

@@ -16,6 +16,7 @@ from holdfast.core.hang import SECTION, Limits, Overdue
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance.incident_case import Case
 from holdfast.host import clock, proc
+from holdfast.host.staging import reserve
 
 OVERDUE = Overdue(SECTION, "step", 5.0, 10.0)
 
@@ -47,6 +48,7 @@ def cycle(tmp_path: Path) -> dict[str, Any]:
     staged, run_dir = tmp_path / "staged", tmp_path / "run"
     return {
         "cycle": 2,
+        "room": str(tmp_path / "r1.room"),
         "dump": None,
         "incidents": f"{staged}/incidents",
         "staged": str(staged),
@@ -57,6 +59,7 @@ def cycle(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def case(said: Said, cycle: dict[str, Any]) -> Iterator[Case]:
     """About ourselves: a process that is there."""
+    reserve(cycle["room"])
     view = SimpleNamespace(snapshot=lambda: None, dump_signal=0, iteration=7, limits=Limits)
     watch = monitor.Watch(9, 15.0, TrippedLimits())
     process = proc.Process(os.getpid())
@@ -78,3 +81,14 @@ def test_the_launcher_is_told_that_sigkill_does_not_end_a_rank(case: Case, said:
     }  # fmt: skip
     assert said.logged[-1][0] == "error"
     assert "does not die of SIGKILL: state " in said.logged[-1][1]
+
+
+def test_a_verdict_begins_by_making_room_for_its_evidence(
+    case: Case, cycle: dict[str, Any]
+) -> None:
+    """Ranks may have filled the memory since the cycle began."""
+    assert not Path(cycle["room"]).exists()
+
+    case.conclude(clock.monotonic())
+
+    assert (Path(cycle["incidents"]) / "cycle2_rank3.json").exists()

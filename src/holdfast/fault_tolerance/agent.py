@@ -33,7 +33,7 @@ from holdfast.host import child, clock, leftovers, run_dirs
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
-from holdfast.host.staging import Staging
+from holdfast.host.staging import Staging, reserve
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
@@ -429,8 +429,10 @@ class LocalElasticAgent:
             )
         page_path = self._pages.make(ranks.cycle, local_rank)
         staged = self._staging.folder(ranks.cycle)
+        room = f"{self._runtime_dir}/r{local_rank}.room"
         try:
             os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}")  # noqa: PTH103
+            reserve(room)
         except OSError:
             staged = str(self.run_dir)
         if self._pages.is_spare(page_path):  # no space for evidence, either
@@ -443,6 +445,7 @@ class LocalElasticAgent:
                 "dump": f"{staged}/attempt_{ranks.cycle}/{local_rank}/stacks.txt",
                 "incidents": f"{staged}/incidents",
                 "staged": staged,
+                "room": room,
                 "run_dir": str(self.run_dir),
                 "marker": ranks.marker(local_rank),
             },

@@ -48,8 +48,8 @@ class Case:
         process: The rank's.
         view: Its page.
         identity: Of the rank: ``rank``, ``local_rank``, ``node``.
-        cycle: The launcher's "cycle": where to find the dump, where incidents go (``staged``), and
-            where people find them afterwards (``run_dir``).
+        cycle: The launcher's "cycle": where to find the dump, where incidents go (``staged``),
+            where people find them afterwards (``run_dir``), what keeps room for them (``room``).
         watch: How the rank is ended: ``signal``, ``grace_s``.
         reports: Who is told.
         epoll: Woken when the dump grows; then, and at ``next_step_at``, call :meth:`step`.
@@ -78,6 +78,7 @@ class Case:
         self._reports = reports
         self._epoll = epoll
         self._found_at = now
+        _make_room(cycle.get("room"))
         self._dump = StackDump(process, view.dump_signal, cycle.get("dump"), now)
         if self._dump.fileno() >= 0:
             epoll.register(self._dump.fileno(), select.EPOLLIN)
@@ -268,6 +269,15 @@ class Case:
             _replace(self._path, body + "\n")
         except OSError as error:  # a full disk does not keep a hung rank alive
             self._reports.log("error", f"cannot write the incident to {folder}: {error.strerror}")
+
+
+def _make_room(path: str | None) -> None:
+    """Free the space that the launcher has kept for this, in case there is no other."""
+    if path is not None:
+        try:  # noqa: SIM105 - contextlib is not lean
+            os.unlink(path)
+        except OSError:
+            pass
 
 
 def _fresh_path(folder: str, record: Mapping[str, Any]) -> str:

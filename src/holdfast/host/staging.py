@@ -14,10 +14,31 @@ import shutil
 import threading
 from collections.abc import Callable
 
+ROOM_BYTES = 512 * 1024
+"""For one verdict: stacks as they are dumped, and twice in its incident; they are limited to half
+of that, and seldom have a tenth."""
 OnTrouble = Callable[[str], None]
 """Called, in any thread, with what a person should know."""
 _LOOKS = 3
 """How often a folder is gone through in which files get other names meanwhile."""
+
+
+def reserve(path: str) -> None:
+    """Keep room in memory for the evidence of one rank: whoever needs it removes the file first.
+
+    Memory may be full by then, as ranks fill it with their data. To reserve again is cheap.
+
+    Raises:
+        OSError: There is no room even now.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, ROOM_BYTES)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 class Staging:
