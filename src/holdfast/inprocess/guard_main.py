@@ -93,6 +93,16 @@ class GuardProcess:
 
     def run(self) -> None:
         """Serve until no rank is left, nor, where the coordinator is here, any guard."""
+        try:
+            self._serve()
+        except BaseException:
+            # Nobody sees what this process prints; its ranks are about to lose it, and should know.
+            import traceback  # noqa: PLC0415 - not lean, and not needed otherwise
+
+            self._tell_people(f"the node guard failed:\n{traceback.format_exc()}")
+            raise
+
+    def _serve(self) -> None:
         while not self._is_over():
             deadline = self._next_deadline()
             now = clock.monotonic()

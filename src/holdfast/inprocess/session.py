@@ -87,6 +87,7 @@ class Session:
         self._waits = waits
         self._interval_s = interval_s
         self._lock = threading.RLock()
+        self._proceed: machine.Proceed | None = None
         self._directive: machine.Directive | None = None
         self._woken = threading.Condition(self._lock)
         self._is_interrupting = False
@@ -117,11 +118,15 @@ class Session:
     def wait(self, timeout_s: float | None = None) -> machine.Directive | None:
         """What the main thread is to do next; ``None``: nothing was said for ``timeout_s``."""
         with self._lock:
-            self._woken.wait_for(lambda: self._directive is not None, timeout_s)
+            self._woken.wait_for(lambda: self._proceed or self._directive, timeout_s)
+            # A commit is always taken, also where the next abort is already here: it says which
+            # assignment everybody starts from.
+            if self._proceed is not None:
+                proceed, self._proceed = self._proceed, None
+                return proceed
             directive, self._directive = self._directive, None
             return directive
 
-    @property
     def must_unwind(self) -> bool:
         """Whether what the main thread does is in vain: an abort has come."""
         with self._lock:
@@ -164,7 +169,10 @@ class Session:
                 case machine.Say():
                     self._send(effect.message.to_wire())
                 case machine.Wake():
-                    self._directive = effect.directive
+                    if isinstance(effect.directive, machine.Proceed):
+                        self._proceed = effect.directive
+                    else:
+                        self._directive = effect.directive
                     self._woken.notify_all()
                 case machine.Interrupt():
                     self._is_interrupting = True

@@ -362,12 +362,14 @@ class CallWrapper:
         self._state = self._base_state.copy()
         self._state.iteration = commit.epoch
         self._state.fn_exception = None
+        if self._session.must_unwind():
+            return
         terminated = set(commit.terminated)
         self._new_store(commit.epoch, terminated)
         try:
             self._plugins.assign(self._state, self._store, terminated)
         except BaseException:
-            if self._session.must_unwind:
+            if self._session.must_unwind():
                 return  # somebody's fault woke us; the next directive says so
             raise
         self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
@@ -405,7 +407,7 @@ class CallWrapper:
         elif isinstance(outcome, RankShouldRestart) and delivered.is_requested:
             self._session.feed(machine.Caught())
         elif isinstance(outcome, (Exception, RankShouldRestart)):
-            if isinstance(outcome, Exception) and not self._session.must_unwind:
+            if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome
             self._session.feed(machine.Raised(_in_words(outcome)))
         else:

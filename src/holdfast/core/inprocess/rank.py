@@ -206,7 +206,11 @@ Directive = Proceed | Unwind | Finish | Fail | Go
 
 @dataclass(frozen=True)
 class Wake:
-    """What the main thread is waiting for, or will find when it next waits."""
+    """What the main thread is waiting for, or will find when it next waits.
+
+    A later one replaces an earlier one that was not taken yet, except :class:`Proceed`: that is
+    taken first, since it says from which assignment everybody starts.
+    """
 
     directive: Directive
 
