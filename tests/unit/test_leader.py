@@ -427,6 +427,18 @@ def test_a_rank_may_ask_for_no_restart() -> None:
     assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
 
 
+def test_a_leader_that_was_asleep_ends_the_job() -> None:
+    """All others have fenced themselves; to wait for them to join again would be in vain."""
+    job = running("n0", "n1")
+    job.now += Pace().fence_s + 0.1
+
+    (end, *_) = job.tell(TimePassed())
+
+    assert isinstance(end, End)
+    assert (end.exit_code, end.outcome) == (1, Outcome.FAILED)
+    assert "was asleep for" in end.cause
+
+
 def test_a_rank_that_is_heard_of_last_may_still_ask_for_no_restart() -> None:
     """Its peers failed because of it, and were reaped before it."""
     job = running("n0", "n1", max_restarts=5)

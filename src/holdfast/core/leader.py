@@ -273,6 +273,7 @@ class Leader:
         self._effects = []
         if self.phase is Phase.CLOSED:
             return self._effects
+        self._on_waking(now)
         match event:
             case Begin():
                 self._begin(now)
@@ -288,6 +289,16 @@ class Leader:
                 assert_never(event)
         self._on_time(now)
         return self._effects
+
+    def _on_waking(self, now: float) -> None:
+        """Who was silent for so long leads nobody: every member has fenced itself meanwhile.
+
+        Its own launcher does so, too, unless a last word of ours was still on its way to it.
+        """
+        silent_s = now - (self._beat_at - self.pace.beat_s)
+        if self.phase in (Phase.FORMING, Phase.RUNNING) and silent_s > self.pace.fence_s:
+            cause = f"the launcher that led the job was asleep for {silent_s:.1f} s"
+            self._end(Outcome.FAILED, 1, cause, now)
 
     # ------------------------------------------------------------ who is there
     def _on_message(self, message: Message, now: float) -> None:
