@@ -37,8 +37,9 @@ LETHAL = ("kill", "kill", "stop")
 """Twice in a job. A stopped rank is woken for its stacks; mostly it comes back, but it may die."""
 LEAK_KIB = 10.0
 """Memory that a restart may cost for good."""
-FIRST = 20
-"""Restarts after which a rank is as large as it should ever be."""
+SETTLED = 0.5
+"""Share of the restarts after which every kind of fault has been there: what is loaded only once,
+for the first hang say, is loaded."""
 
 JOB = """
 import gc, hashlib, random, threading
@@ -189,9 +190,10 @@ def problems(quiet: Ranks, stormy: Ranks) -> list[str]:
         if returned != expected and not (not returned and stormy.notes(rank, "returned") == [None]):
             found.append(f"rank {rank} returned {returned}, the undisturbed job {expected}")
         sizes = [note for note in stormy.notes(rank) if "size" in note]
-        if len(sizes) > 2 * FIRST:
-            first, last = sizes[FIRST]["size"], sizes[-1]["size"]
-            restarts = sizes[-1]["iteration"] - sizes[FIRST]["iteration"]
+        settled = int(len(sizes) * SETTLED)
+        if settled > 10:
+            first, last = sizes[settled]["size"], sizes[-1]["size"]
+            restarts = sizes[-1]["iteration"] - sizes[settled]["iteration"]
             grown = (last["kib"] - first["kib"]) / max(1, restarts)
             print(f"rank {rank}: {first} -> {last} over {restarts} restarts, {grown:.1f} KiB each")
             if last["fds"] > first["fds"] + 3 or last["threads"] > first["threads"] + 1:
