@@ -1,0 +1,107 @@
+"""The Wrapper under what starts ranks: ft_launcher, torchrun; and both levels together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from holdfast.host.port import ReservedPort
+from tests.real.harness import Launcher
+from tests.real.ranks import PREAMBLE
+
+JOB = (
+    PREAMBLE
+    + """
+def wrapper(**arguments):  # a file as the store: nothing but the environment of a launcher
+    return inprocess.Wrapper(
+        store_factory=inprocess.store.FileStore,
+        store_kwargs={"file_name": f"{os.environ['OUT']}/store{CYCLE}"},
+        **arguments,
+    )
+
+CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+@wrapper(**QUICK)
+def train(call: CallWrapper):
+    rank, world = now()
+    note(cycle=CYCLE, iteration=call.iteration, world=world, pid=os.getpid())
+    dist.init_process_group("gloo")
+    assert all_reduce() == world
+    if CYCLE == 0 and RANK == 1 and call.iteration < int(sys.argv[2]):
+        raise SystemExit(3) if sys.argv[1] == "leave" else ValueError("boom")
+    if CYCLE == 0 and call.iteration < int(sys.argv[2]):
+        all_reduce()
+    dist.destroy_process_group()
+
+train()
+"""
+)
+
+
+def notes(folder: Path, rank: int) -> list[dict[str, int]]:
+    path = folder / f"rank{rank}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_under_ft_launcher_a_rank_that_raises_costs_no_restart_of_processes(ft: Launcher) -> None:
+    script = ft.script(JOB)
+    job = ft.start("--nproc-per-node", "2", "--max-restarts", "1", script, "raise", "2")
+    assert job.wait(60) == 0, job.stderr
+    for rank in range(2):
+        seen = notes(job.folder, rank)
+        assert [(note["cycle"], note["iteration"]) for note in seen] == [(0, 0), (0, 1), (0, 2)]
+        assert len({note["pid"] for note in seen}) == 1
+    assert not job.leftovers(), "the guard has ended with its ranks"
+
+
+def test_what_cannot_be_restarted_in_place_is_restarted_by_ft_launcher(ft: Launcher) -> None:
+    """A rank that leaves the call ends its process; the launcher starts all ranks again."""
+    script = ft.script(JOB)
+    job = ft.start("--nproc-per-node", "2", "--max-restarts", "1", script, "leave", "1")
+    assert job.wait(60) == 0, job.stderr
+    assert job.said("exit code 3|exitcode 3|code 3")
+    cycles = [note["cycle"] for note in notes(job.folder, 1)]
+    assert cycles == [0, 1]
+    assert not job.leftovers()
+
+
+def test_under_torchrun_ranks_restart_in_place(ft: Launcher) -> None:
+    script = ft.script(JOB)
+    job = ft.start(
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        script,
+        "raise",
+        "1",
+        module="torch.distributed.run",
+    )
+    assert job.wait(60) == 0, job.stderr
+    for rank in range(2):
+        assert [note["iteration"] for note in notes(job.folder, rank)] == [0, 1]
+
+
+def test_with_min_healthy_the_other_node_goes_on_in_place(ft: Launcher, tmp_path: Path) -> None:
+    """Two launchers of one rank each: the node whose rank left waits, the other trains on."""
+    script = ft.script(JOB)
+    port = ReservedPort()
+    jobs = [
+        ft.start(
+            *("--nnodes", "1:2", "--nproc-per-node", "1", "--ft-restart-policy", "min-healthy"),
+            *("--rdzv-id", "both", "--rdzv-endpoint", f"127.0.0.1:{port.number}"),
+            *("--rdzv-conf", f"is_host={int(number == 0)},last_call_timeout=20"),
+            *(script, "leave", "1"),
+            env={"OUT": str(tmp_path)},
+        )
+        for number in range(2)
+    ]
+    try:
+        assert jobs[0].wait(60) == 0, jobs[0].stderr
+        jobs[1].wait()
+    finally:
+        port.release()
+    first, second = notes(tmp_path, 0)
+    assert (first["iteration"], first["world"]) == (0, 2)
+    assert (second["iteration"], second["world"]) == (1, 1)
+    assert first["pid"] == second["pid"]
+    assert [note["cycle"] for note in notes(tmp_path, 1)] == [0], "its process is not started again"
