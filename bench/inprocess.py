@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -94,13 +93,10 @@ def _ranks(
     n: int, fault: str, restarts: int, folder: Path
 ) -> Iterator[tuple[list[subprocess.Popen[bytes]], Path]]:
     file = folder / "stamps"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     env = {
         **os.environ,
         "WORLD_SIZE": str(n),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
         "HOLDFAST_BENCH_STAMPS": str(file),
     }

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from holdfast.inprocess import CallWrapper, Wrapper
+from holdfast.inprocess.store import FileStore
 
 FILE, FAULT, RESTARTS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 BORN = int(os.environ["RANK"])
@@ -49,7 +50,8 @@ def costs(call: CallWrapper) -> None:
 
 
 @Wrapper(
-    store_kwargs={"port": int(os.environ["MASTER_PORT"]) + 1},
+    store_factory=FileStore,
+    store_kwargs={"file_name": f"{FILE}.store"},
     **(HANGS if FAULT == "hang" else {}),
 )
 def job(call: CallWrapper) -> None:
@@ -76,7 +78,7 @@ def job(call: CallWrapper) -> None:
     dist.destroy_process_group()
 
 
-@Wrapper(store_kwargs={"port": int(os.environ["MASTER_PORT"]) + 2})
+@Wrapper(store_factory=FileStore, store_kwargs={"file_name": f"{FILE}.store2"})
 def nothing() -> None:
     pass
 

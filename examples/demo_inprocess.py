@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast.host.port import ReservedPort
 from show import coloured, differences, failed, run_in_folder, say
 
 ACTIVE, RANKS, STEPS = 2, 4, 250
@@ -40,9 +40,9 @@ class Run:
     def go(self) -> list[int]:
         """Run it to its end, showing what it says; exit codes of the ranks."""
         self.folder.mkdir()
-        port = _free_port()
+        reserved = ReservedPort()  # for the store, which takes the one after MASTER_PORT
         self._started = time.monotonic()
-        ranks = [self._start(rank, port) for rank in range(RANKS)]
+        ranks = [self._start(rank, reserved.number - 1) for rank in range(RANKS)]
         readers = [threading.Thread(target=self._show, args=(rank,)) for rank in ranks]
         for reader in readers:
             reader.start()
@@ -55,6 +55,7 @@ class Run:
                     rank.kill()
             for reader in readers:
                 reader.join()
+            reserved.release()
 
     def _start(self, rank: int, port: int) -> subprocess.Popen[str]:
         environment = {
@@ -151,18 +152,6 @@ def demonstrate(folder: Path) -> int:
         return failed("weights equal: no", *differences(quiet.folder, stormy.folder))
     print(coloured(32, "weights equal: yes"))
     return 0
-
-
-def _free_port() -> int:
-    """One that is free, and so is the next."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except OSError:
-                continue
 
 
 def main() -> int:

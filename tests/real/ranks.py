@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -48,9 +47,11 @@ QUICK = dict(
     termination_grace_time=seconds(0.5),
 )
 
-def wrapper(**arguments):
+def wrapper(**arguments):  # a file as the store: no port that somebody else may take
     return inprocess.Wrapper(
-        store_kwargs={"port": int(os.environ["MASTER_PORT"]) + 1}, **arguments
+        store_factory=inprocess.store.FileStore,
+        store_kwargs={"file_name": f"{os.environ['OUT']}/store"},
+        **arguments,
     )
 
 def run(function, *args):
@@ -70,7 +71,6 @@ class Ranks:
         self.folder = folder
         script = folder / "job.py"
         script.write_text(PREAMBLE + textwrap.dedent(source))
-        env = {"MASTER_PORT": str(two_free_ports()), **env}
         self.processes = [self._start(script, rank, n, env) for rank in range(n)]
 
     def _start(
@@ -163,18 +163,6 @@ def rank_starter(folder: Path) -> Iterator[RankStarter]:
         yield starter
     finally:
         starter.close()
-
-
-def two_free_ports() -> int:
-    """A port that is free, and so is the next one."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except OSError:
-                continue
 
 
 SIGKILLED = -signal.SIGKILL

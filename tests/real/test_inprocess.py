@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from holdfast.host.port import ReservedPort
 from tests.real.harness import until
 from tests.real.ranks import SIGKILLED, RankStarter
 
@@ -107,6 +108,28 @@ def test_a_rank_that_leaves_has_its_exception_and_the_others_go_on(
     assert job.notes(1, "raised") == [error]
     assert job.notes(0, "returned") == [[0, 1]]
     assert job.said(0, f"BASE_EXCEPTION of rank 1: .*{error}")
+
+
+def test_with_the_default_store_rank_0_hosts_it_and_may_be_lost(ranks: RankStarter) -> None:
+    source = """
+    @inprocess.Wrapper(**QUICK)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        if call.iteration == 0 and RANK == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        assert all_reduce() == 1
+        dist.destroy_process_group()
+        return call.iteration
+
+    run(train)
+    """
+    port = ReservedPort()
+    try:
+        job = ranks(2, source, MASTER_PORT=str(port.number))
+        assert job.wait() == [SIGKILLED, 0]
+    finally:
+        port.release()
+    assert job.notes(1, "returned") == [1]
 
 
 def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:

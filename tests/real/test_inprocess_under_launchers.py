@@ -12,7 +12,7 @@ from tests.real.ranks import PREAMBLE
 JOB = (
     PREAMBLE
     + """
-def wrapper(**arguments):  # a file as the store: nothing but the environment of a launcher
+def wrapper(**arguments):  # a file of its own for each life of the processes
     return inprocess.Wrapper(
         store_factory=inprocess.store.FileStore,
         store_kwargs={"file_name": f"{os.environ['OUT']}/store{CYCLE}"},
