@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,12 @@ class Launcher:
         *args: str | Path,
         env: dict[str, str] | None = None,
         module: str = "holdfast.fault_tolerance.launcher",
+        prefix: Sequence[str] = (),
     ) -> Job:
-        """Start ``ft_launcher`` with these arguments."""
+        """Start ``ft_launcher`` with these arguments; ``prefix``: a command that executes it."""
         folder = self._folder / f"job{len(self._jobs)}"
         folder.mkdir()
-        command = [sys.executable, "-m", module, *map(str, args)]
+        command = [*prefix, sys.executable, "-m", module, *map(str, args)]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHEL"))}
         job = Job(folder, command, {**inherited, "OUT": str(folder), **(env or {})})
         self._jobs.append(job)

@@ -1,0 +1,138 @@
+"""Launchers on hosts of their own, as far as the network goes: a link is cut without a word.
+
+Each launcher runs in a network namespace, on one bridge. A link that is taken down there says
+nothing to either end: no reset, no end of file, as when a switch loses power.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.harness import SCALE, Job, Launcher, until
+from tests.real.test_multi_node import TELLS_ITS_PLACE, in_cycle, life
+
+SILENCE_S = 3.0 * SCALE
+PORT = 29400
+WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
+
+
+def ip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [shutil.which("ip") or "/usr/sbin/ip", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+
+class Hosts:
+    """Network namespaces on one bridge, each with a launcher."""
+
+    def __init__(self, ft: Launcher, folder: Path) -> None:
+        self._ft = ft
+        self._folder = folder
+        self._name = f"hf{os.getpid() % 100000}"
+        self._subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
+        self._hosts: list[str] = []
+        self._must("link", "add", self._name, "type", "bridge")
+        self._must("link", "set", self._name, "up")
+
+    def _must(self, *arguments: str) -> None:
+        done = ip(*arguments)
+        if done.returncode:
+            pytest.skip(f"no network namespaces here: ip {' '.join(arguments)}: {done.stderr}")
+
+    def add(self, nnodes: str, *options: str) -> Job:
+        """One more host with a launcher of one rank; the first hosts the store."""
+        number = len(self._hosts)
+        host, inner = f"{self._name}n{number}", f"{self._name}i{number}"
+        self._hosts.append(host)
+        self._must("netns", "add", host)
+        self._must("link", "add", host, "type", "veth", "peer", "name", inner)
+        self._must("link", "set", inner, "netns", host)
+        self._must("link", "set", host, "master", self._name, "up")
+        for inside in (
+            ("addr", "add", f"{self._subnet}.{number + 1}/24", "dev", inner),
+            ("link", "set", inner, "up"),
+            ("link", "set", "lo", "up"),
+        ):
+            self._must("-n", host, *inside)
+        script = self._ft.script(WORKS, f"script{number}.py")
+        conf = f"is_host={int(number == 0)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
+        return self._ft.start(
+            *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
+            *("--workers-stop-timeout=2", "--log-dir=logs", "--rdzv-conf", conf),
+            f"--rdzv-endpoint={self._subnet}.1:{PORT}",
+            f"--local-addr={self._subnet}.{number + 1}",
+            *options,
+            script,
+            env={"EVERYBODY": str(self._folder), "NVRX_DISABLE_RANK_MONITORS": "1"},
+            prefix=("ip", "netns", "exec", host),
+        )
+
+    def cut(self, number: int) -> None:
+        """Nothing goes to or from this host any more."""
+        assert ip("link", "set", self._hosts[number], "down").returncode == 0
+
+    def heal(self, number: int) -> None:
+        assert ip("link", "set", self._hosts[number], "up").returncode == 0
+
+    def end(self) -> None:
+        """All ranks that work may end well."""
+        (self._folder / "end").touch()
+
+    def close(self) -> None:
+        for host in self._hosts:
+            ip("link", "del", host)
+            ip("netns", "del", host)
+        ip("link", "del", self._name)
+
+
+@pytest.fixture
+def hosts(ft: Launcher, tmp_path: Path) -> Iterator[Hosts]:
+    """No namespace and no bridge stays when the test is over."""
+    if os.geteuid() != 0 or shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+        pytest.skip("making network namespaces takes root and the command ip")
+    several = Hosts(ft, tmp_path)
+    try:
+        yield several
+    finally:
+        several.close()
+
+
+def started_at(job: Job, cycle: int) -> float:
+    """When the ranks of a launcher were started in this cycle, on the machine's clock."""
+    return next(float(e["t"]) for e in job.events("cycle_started") if e["cycle"] == cycle)
+
+
+def test_a_host_that_is_cut_off_ends_its_ranks_before_the_others_go_on(hosts: Hosts) -> None:
+    """A spare takes its place. When the link is back, the host has left."""
+    a, b = hosts.add("2"), hosts.add("2")
+    first = in_cycle(0, a, b)
+    spare = hosts.add("2")
+    until(lambda: spare.said("joined the job"), "the spare waits")
+
+    hosts.cut(1)
+    in_cycle(1, a, spare)
+    over = until(lambda: b.events("cycle_stopped"), "its ranks are gone")[0]
+    assert float(over["t"]) < started_at(a, 1)
+    assert not Path(f"/proc/{first[1]['pid']}").exists()
+
+    hosts.heal(1)
+    assert b.wait() == 1
+    hosts.end()
+    assert [a.wait(), spare.wait()] == [0, 0]
+
+
+def test_when_the_store_s_host_is_cut_off_all_end_and_say_so(hosts: Hosts) -> None:
+    a, b = hosts.add("1:2"), hosts.add("1:2")
+    in_cycle(0, a, b)
+    hosts.cut(0)
+    assert b.wait() == 1
+    assert b.said(rf"(?i)not heard|silent|no answer|{PORT}"), b.stderr
+    # Who leads goes on alone, as MIN allows.
+    until(lambda: life(a, 1), "the leader has started again, alone")
+    hosts.end()
+    assert a.wait() == 0
