@@ -167,6 +167,19 @@ def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: No
     end_well(nodes, a, b)
 
 
+def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:
+    """Soon, and once; nothing has run, so there is nothing to wait for."""
+    a = nodes.add(WORKS, "2")
+    until(lambda: a.said(r"1 of 2 nodes is here \(.* \(pid \d+\)\); waiting up to"), "what for")
+
+    a.signal(signal.SIGINT)
+
+    assert a.wait() == 1
+    assert a.said(r"leaving the job \(signalled\): SIGINT")
+    assert a.stderr.count("1 of 2 nodes is here") == 1
+    assert not a.said("Traceback")
+
+
 def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
     """Launcher and ranks vanish without a word; the survivor keeps its rank."""
     a, b = (nodes.add(WORKS, "2") for _ in range(2))

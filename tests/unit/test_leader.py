@@ -177,7 +177,9 @@ def test_too_few_in_time_is_the_end() -> None:
     job.join("n0", "n1")
     assert job.wait(899) == []
 
-    assert job.wait(1) == [End(Outcome.FAILED, 1, "2 of 3 nodes joined within 900 s")]
+    assert job.wait(1) == [
+        End(Outcome.FAILED, 1, "2 of 3 nodes joined within 900 s (n0 (pid 0), n1 (pid 1))")
+    ]
 
 
 def test_a_surplus_node_waits_and_closes_nothing() -> None:
@@ -606,8 +608,138 @@ def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
     leader = Leader(Rules(NodePolicy(1, 1)))
     assert leader.next_deadline() is None
     assert leader.handle(Begin(), 0.0) == [Publish(LeaderBeat())]
-    assert leader.next_deadline() == 3.0
-    leader.handle(Arrived(Join("n0", desc("n0"))), 1.0)
-    assert leader.next_deadline() == 4.0
-    assert leader.handle(TimePassed(), 3.9) == []
-    assert leader.handle(TimePassed(), 4.0) == [Publish(LeaderBeat())]
+    leader.handle(Arrived(Join("n0", desc("n0"))), 0.5)
+    assert leader.phase is Phase.RUNNING
+    assert leader.next_deadline() == 3.5
+    assert leader.handle(TimePassed(), 3.4) == []
+    assert leader.handle(TimePassed(), 3.5) == [Publish(LeaderBeat())]
+
+
+# ---------------------------------------------------------------- what those who wait are told
+@dataclass
+class Listener:
+    """What beats say, one line each time that it is something else; for a job's leader."""
+
+    job: Job
+    heard: list[str] = field(default_factory=list)
+    beats: int = 0
+
+    def __post_init__(self) -> None:
+        handle = self.job.leader.handle
+
+        def listen(event: Event, now: float) -> list[Effect]:
+            effects = handle(event, now)
+            for effect in effects:
+                if isinstance(effect, Publish) and isinstance(effect.decision, LeaderBeat):
+                    self.beats += 1
+                    if effect.decision.waits not in ("", *self.heard[-1:]):
+                        self.heard.append(effect.decision.waits)
+            return effects
+
+        self.job.leader.handle = listen  # type: ignore[method-assign]
+
+
+def test_who_waits_is_told_for_what_once_and_again_when_it_changes() -> None:
+    """After a second, not with each beat; at the end nothing more."""
+    job = Job(3, 4, options={"first_last_call_s": 30.0})
+    said = Listener(job)
+    job.join("n0")
+    job.wait(0.9)
+    assert said.heard == []
+    job.wait(20)
+    assert said.heard == [
+        (
+            "1 of 3:4 nodes is here (n0 (pid 0)); waiting up to 899 s for 2 more "
+            "(--nnodes 3:4; --rdzv-conf join_timeout=900)"
+        )
+    ]
+    job.join("n1", "n2")
+    job.wait(20)
+    assert said.heard[1:] == [
+        (
+            "3 of 3:4 nodes are here (n0 (pid 0), n1 (pid 1), n2 (pid 2)); starting in 29 s, or as "
+            "soon as there are 4 (--rdzv-conf last_call_timeout=30)"
+        )
+    ]
+    assert job.join("n3")
+    job.wait(20)
+    assert len(said.heard) == 2
+
+
+def test_a_round_that_is_formed_soon_costs_no_word() -> None:
+    job = running("n0", "n1", max_restarts=1)
+    said = Listener(job)
+    job.state("n0", U)
+    job.wait(0.9)
+    job.join("n0", "n1", have=0)
+    job.wait(30)
+    assert said.heard == []
+
+
+def test_after_a_failure_it_is_told_whose_ranks_take_long() -> None:
+    job = running("n0", "n1", max_restarts=1)
+    said = Listener(job)
+    job.state("n0", U)
+    job.join("n0", have=0)
+    job.wait(5)
+    assert said.heard == [
+        (
+            "1 of 2 nodes is here (n0 (pid 0)); waiting up to 899 s for n1 (pid 1) to end the "
+            "ranks of cycle 0 (--rdzv-conf join_timeout=900)"
+        )
+    ]
+
+
+def test_a_pause_before_a_restart_is_told() -> None:
+    job = running("n0", "n1", max_restarts=9, backoff_s=40.0)
+    said = Listener(job)
+    for cycle in range(2):
+        job.state("n0", U)
+        job.join("n0", "n1", have=cycle)
+    job.wait(60)
+    assert said.heard == [
+        (
+            "2 of 2 nodes are here (n0 (pid 0), n1 (pid 1)); starting in 39 s, after a pause "
+            "(--ft-restart-backoff 40)"
+        )
+    ]
+
+
+def test_nodes_that_are_enough_and_do_not_fit_are_told_why() -> None:
+    job = Job(2, 2)
+    job.leader.rules = replace(job.leader.rules, nodes=NodePolicy(2, 2, segment=2))
+    said = Listener(job)
+    job.join("n0", domain="a")
+    job.join("n1", domain="b")
+    job.wait(5)
+    (text,) = said.heard
+    assert "and no cycle can be formed of them: --ft-segment 2: 0 whole segments in 2" in text
+
+
+def test_a_node_that_comes_too_late_is_told_what_runs() -> None:
+    """And when it will have a place, if so."""
+    full, growing = running("n0", "n1"), Job(1, 2)
+    growing.join("n0")
+    growing.wait(1)
+    for job in (full, growing):
+        said = Listener(job)
+        job.join("n5")
+        job.wait(5)
+        (text,) = said.heard
+        grows = "; it will be stopped in 28 s, and go on with more nodes" if job is growing else ""
+        on = "1 node" if job is growing else "2 nodes"
+        assert text == f"cycle 0 runs on {on}; waiting for a place: n5 (pid 5){grows}"
+
+
+@pytest.mark.parametrize("size", [4, 400])
+def test_telling_those_who_wait_costs_the_same_however_many_come(size: int) -> None:
+    """Beats per second of waiting, not per node that joins."""
+    leader = Leader(Rules(NodePolicy(size + 1, size + 1)))
+    effects = leader.handle(Begin(), 0.0)
+    now = 0.0
+    for number in range(size):
+        now = 10.0 * number / size
+        node = f"m{number}"
+        joined = Join(node, Descriptor(f"10.0.0.{number}", node, nproc=1, pid=number))
+        effects += leader.handle(Arrived(joined), now)
+    assert 2 <= sum(isinstance(effect, Publish) for effect in effects) <= 12

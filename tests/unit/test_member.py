@@ -116,6 +116,21 @@ def test_decisions_of_other_cycles_mean_nothing() -> None:
     assert heard(waiting, formed(1, us=False, spares=("n1",))) == [Standby(1)]
 
 
+def test_what_a_node_waits_for_is_said_once() -> None:
+    """Again when it is something else; not by those who have ranks."""
+    one = member()
+
+    def said(waits: str = "") -> list[Effect]:
+        return one.handle(Heard(LeaderBeat(waits)), 0.0)
+
+    assert said("1 of 2 nodes is here") == [Note("info", "1 of 2 nodes is here")]
+    assert said("1 of 2 nodes is here") == []
+    assert said() == []
+    assert said("1 of 3 nodes is here") == [Note("info", "1 of 3 nodes is here")]
+    one = active()
+    assert said("for a place wait n5") == []
+
+
 def test_failures_are_told_once_each_time_they_get_worse() -> None:
     """Some ranks, then all of them; a cause has an end."""
     one = active()

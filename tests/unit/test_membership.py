@@ -75,7 +75,7 @@ decisions = st.one_of(
     st.builds(Stop, counts, texts, st.none() | names, counts),
     st.builds(End, st.sampled_from(Outcome), st.none() | counts, texts),
     st.builds(Refused, names, texts),
-    st.builds(LeaderBeat),
+    st.builds(LeaderBeat, texts),
 )
 
 

@@ -255,14 +255,14 @@ def _check(nodes: Sequence[NodeDesc]) -> None:
         if len(same) > 1:
             raise AssignmentError(
                 "duplicate node",
-                f"{_names(same)} are there under one id, {same[0].id!r}",
+                f"{name_some(same)} are there under one id, {same[0].id!r}",
                 [same[0].id],
             )
     bad = [node for node in nodes if node.nproc < 1 or (node.infra_rank or 0) < 0]
     if bad:
         raise AssignmentError(
             "bad node",
-            f"{_names(bad)} cannot take part: a node runs at least 1 rank and its infra rank is "
+            f"{name_some(bad)} cannot take part: a node runs at least 1 rank and its infra rank is "
             f"at least 0; the first has {bad[0].nproc} and {bad[0].infra_rank}",
             _ids(bad),
         )
@@ -277,7 +277,7 @@ def _check_infra_ranks(nodes: Sequence[NodeDesc]) -> None:
     more = f", and {len(twice) - 1} more infra ranks like it" if len(twice) > 1 else ""
     raise AssignmentError(
         "duplicate infra rank",
-        f"infra rank {rank} is claimed by {_count(len(same), 'node')}: {_names(same)}{more}. "
+        f"infra rank {rank} is claimed by {_count(len(same), 'node')}: {name_some(same)}{more}. "
         "Start one launcher per node, each with its own SLURM_PROCID or GROUP_RANK, or number "
         "nodes without them: --ft-use-infra-group-rank false",
         _ids(node for group in twice.values() for node in group),
@@ -286,7 +286,7 @@ def _check_infra_ranks(nodes: Sequence[NodeDesc]) -> None:
 
 def _too_few(nodes: Sequence[NodeDesc], policy: Policy) -> str:
     there = _count(len(nodes), "node")
-    names = f" ({_names(nodes)})" if nodes else ""
+    names = f" ({name_some(nodes)})" if nodes else ""
     return f"{there} of at least {policy.min_nodes}{names}; --nnodes is {policy.nnodes}"
 
 
@@ -302,7 +302,7 @@ def _order(nodes: Sequence[NodeDesc], policy: Policy, previous: Mapping[str, int
         if not without:
             _check_infra_ranks(nodes)
             return _infra_order(nodes, policy)
-        who = "any node" if len(without) == len(nodes) else _names(without)
+        who = "any node" if len(without) == len(nodes) else name_some(without)
         notes = (
             f"ranks follow node addresses: neither SLURM_PROCID nor GROUP_RANK is set on {who}",
         )
@@ -358,7 +358,7 @@ def _domains(
             domains.setdefault(node.domain, []).append(node)
     notes = []
     if without:
-        notes.append(f"--ft-segment: no domain is known of {_names(without)}; they stay spares")
+        notes.append(f"--ft-segment: no domain is known of {name_some(without)}; they stay spares")
     if rest := policy.max_nodes % policy.segment:
         notes.append(
             f"--ft-segment: {policy.max_nodes} nodes are no multiple of {policy.segment}; "
@@ -448,7 +448,8 @@ def _ids(nodes: Iterable[NodeDesc]) -> list[str]:
     return [node.id for node in sorted(nodes, key=lambda node: (node.joined, _descriptor(node)))]
 
 
-def _names(nodes: Sequence[NodeDesc]) -> str:
+def name_some(nodes: Sequence[NodeDesc]) -> str:
+    """Names of nodes for people: the first few, and how many more there are."""
     shown = ", ".join(str(node) for node in sorted(nodes, key=_descriptor)[:_NAMED])
     return shown + _and_more(len(nodes))
 

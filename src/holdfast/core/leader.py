@@ -39,7 +39,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign
+from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.membership import (
     SHUTDOWN,
@@ -63,6 +63,13 @@ from holdfast.core.membership import (
 )
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
+
+NEWS_S = 1.0
+"""A wait as long as this is told to those who wait; so is, as long after, that it has changed.
+
+With the beats that are due anyway: what a node reads grows with the time it waits, and not with
+the number of nodes.
+"""
 
 
 class RestartPolicy(enum.Enum):
@@ -223,6 +230,10 @@ class Leader:
     _hopeless: bool = field(default=False, init=False)
     _unheard: dict[str, float] = field(default_factory=dict, init=False)
     _said: set[str] = field(default_factory=set, init=False)
+    # what those who wait are told
+    _waits: str = field(default="", init=False)
+    _told: tuple[object, ...] | None = field(default=None, init=False)
+    _tell_at: float | None = field(default=None, init=False)
     # the cycle that runs
     _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
     _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
@@ -230,6 +241,7 @@ class Leader:
     _may_restart: bool = field(default=True, init=False)
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
+    _newcomers: int = field(default=0, init=False)
     # the job
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
@@ -256,6 +268,8 @@ class Leader:
         if self.phase in (Phase.NEW, Phase.CLOSED):
             return None
         at = self._beat_at
+        if self._tell_at is not None:
+            at = min(at, self._tell_at)
         if self._heard:
             at = min(at, next(iter(self._heard.values())) + self.pace.silence_s)
         if self.phase is Phase.FORMING:
@@ -359,6 +373,7 @@ class Leader:
         self._ready[node] = None
         self._hopeless = False
         if self.phase is Phase.RUNNING and known is None:
+            self._newcomers += 1
             self._consider_growing(node)
 
     def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
@@ -390,6 +405,7 @@ class Leader:
         self._last_call_until = None
         self._why_not = ""
         self._hopeless = False
+        self._forget_news()
 
     def _try_to_form(self, now: float) -> None:
         """Form the round if nothing is missing, or say when it can be."""
@@ -419,7 +435,7 @@ class Leader:
         if late and self.phase is Phase.FORMING:
             cause = (
                 f"{len(self._ready)} of {self.rules.nodes.min_nodes} nodes joined within "
-                f"{self.pace.join_timeout_s:g} s"
+                f"{self.pace.join_timeout_s:g} s ({self._who_is_here()})"
             )
             self._end(
                 Outcome.FAILED, 1, f"{cause}: {self._why_not}" if self._why_not else cause, now
@@ -442,6 +458,8 @@ class Leader:
         self._may_restart = True
         self._started_at = now
         self._grow_at = None
+        self._newcomers = 0
+        self._forget_news()
         self._restarts.cycle_started(now)
         self._publish(
             Round(
@@ -503,6 +521,67 @@ class Leader:
     def _refuse(self, node: str, why: str, now: float) -> None:
         self._publish(Refused(node, why))
         self._lose(node, why, now, told=True)
+
+    # ------------------------------------------------------------ what those who wait are told
+    def _who_is_here(self) -> str:
+        return name_some([self._alive[node] for node in self._ready]) or "nobody"
+
+    def _forget_news(self) -> None:
+        self._waits = ""
+        self._told = self._tell_at = None
+
+    def _news(self) -> tuple[object, ...] | None:
+        """What those who wait should be told of when it changes; None: nobody has to be told."""
+        if self.phase is Phase.FORMING:
+            return len(self._ready), len(self._awaited), self._why_not, self._last_call_until
+        return (len(self._ready),) if self.phase is Phase.RUNNING and self._newcomers else None
+
+    def _gather_news(self, now: float) -> None:
+        news = self._news()
+        if news is None or news == self._told:
+            self._tell_at = None
+        elif self._tell_at is None:
+            self._tell_at = now + NEWS_S
+        elif now >= self._tell_at:
+            self._told, self._tell_at = news, None
+            self._waits = self._what_is_waited_for(now)
+            self._publish(LeaderBeat(self._waits))
+
+    def _what_is_waited_for(self, now: float) -> str:
+        nodes, here = self.rules.nodes, len(self._ready)
+        who = self._who_is_here()
+        there = f"{here} of {nodes.nnodes} nodes {'is' if here == 1 else 'are'} here ({who})"
+        if self.phase is Phase.RUNNING:
+            on = len(self._states)
+            text = f"cycle {self.cycle} runs on {on} node{'s' if on > 1 else ''}; waiting for a "
+            text += f"place: {who}"
+            if self._grow_at is None:
+                return text
+            grows_s = max(0.0, self._grow_at - now)
+            return f"{text}; it will be stopped in {grows_s:.0f} s, and go on with more nodes"
+        limit = f"up to {self._join_by - now:.0f} s"
+        option = f"--rdzv-conf join_timeout={self.pace.join_timeout_s:g}"
+        if self._awaited:
+            late = name_some([self._alive[node] for node in self._awaited])
+            return (
+                f"{there}; waiting {limit} for {late} to end the ranks of cycle {self.cycle} "
+                f"({option})"
+            )
+        if here < nodes.min_nodes:
+            more = nodes.min_nodes - here
+            return f"{there}; waiting {limit} for {more} more (--nnodes {nodes.nnodes}; {option})"
+        if self._form_at is None:
+            return f"{there}, and no cycle can be formed of them: {self._why_not}; waiting {limit}"
+        start = f"{there}; starting in {self._form_at - now:.0f} s"
+        if self._form_at <= self._earliest_at:
+            return f"{start}, after a pause (--ft-restart-backoff {self.rules.backoff_s:g})"
+        last_call_s = (
+            self.rules.first_last_call_s if self.cycle < 0 else self.rules.later_last_call_s
+        )
+        return (
+            f"{start}, or as soon as there are {nodes.wanted} "
+            f"(--rdzv-conf last_call_timeout={last_call_s:g})"
+        )
 
     # ------------------------------------------------------------ a cycle runs
     def _on_state(self, message: State, now: float) -> None:
@@ -616,10 +695,11 @@ class Leader:
             self.phase = Phase.CLOSED
             self._effects.append(Close(tuple(self._alive)))
             return
+        self._gather_news(now)
         if any(isinstance(effect, Publish) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif self.phase is not Phase.NEW and now >= self._beat_at:
-            self._publish(LeaderBeat())
+            self._publish(LeaderBeat(self._waits))
             self._beat_at = now + self.pace.beat_s
 
     def _publish(self, decision: Decision) -> None:

@@ -272,6 +272,7 @@ class Member:
     _keeps_signal_grace: bool = field(default=False, init=False)
     _last_words: Finish | None = field(default=None, init=False)
     _heard_leader: bool = field(default=False, init=False)
+    _told: str = field(default="", init=False)
     _fence_at: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
@@ -346,8 +347,10 @@ class Member:
             case Refused(node=node, why=why):
                 if node == self.node:
                     self._fence(f"refused by the leader: {why}")
-            case LeaderBeat():
-                pass
+            case LeaderBeat(waits=waits):
+                if self.phase is Phase.WAITING and waits not in ("", self._told):
+                    self._told = waits
+                    self._note("info", waits)
             case _:
                 assert_never(decision)
 

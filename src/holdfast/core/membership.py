@@ -459,15 +459,20 @@ class Refused:
 
 @dataclass(frozen=True)
 class LeaderBeat:
-    """The leader is alive. Published only when nothing else was for a while."""
+    """The leader is alive. Published only when nothing else was for a while.
+
+    ``waits``: who is here, and for what they wait, for people who have to; empty: nothing to say.
+    """
+
+    waits: str = ""
 
     def to_wire(self) -> dict[str, object]:
         """As JSON."""
-        return {"op": "beat"}
+        return {"op": "beat", "waits": self.waits} if self.waits else {"op": "beat"}
 
     @classmethod
-    def _read(cls, _body: _Body) -> LeaderBeat:
-        return cls()
+    def _read(cls, body: _Body) -> LeaderBeat:
+        return cls(body.text_or_none("waits") or "")
 
 
 Decision = Round | Stop | End | Refused | LeaderBeat
