@@ -30,6 +30,7 @@ NAMES = (
     "startup",
     "restart",
     "warm",
+    "nodes",
     "teardown",
     "assignment",
     "inprocess_abort",

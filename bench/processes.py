@@ -72,14 +72,34 @@ class BenchError(RuntimeError):
 class Launch:
     """A running launcher of one of the two kinds."""
 
-    def __init__(self, kind: str, script: Path, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        kind: str,
+        script: Path,
+        arguments: Sequence[str],
+        folder: Path,
+        *,
+        command: Sequence[str] = (),
+        name: str = "",
+    ) -> None:
+        """Start it.
+
+        Args:
+            kind: One of the two, for reports; and what is started, where ``command`` does not say.
+            script: What its ranks run.
+            arguments: Of the launcher.
+            folder: For stamps, shared by all launchers in it, console and logs.
+            command: What to start instead of the usual command of ``kind``.
+            name: Tells launchers in one folder apart.
+        """
         self.kind = kind
         self._stamps = folder / "stamps"
         self._stamps.touch()
-        self._console = folder / "console"
+        self._console = folder / f"console{name}"
         known = ("PET_", "TORCHELASTIC_", "FT_", "HOLDFAST_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(known)}
-        command = [*COMMANDS[kind], "--log-dir=logs", *arguments, str(script)]
+        logs = f"--log-dir=logs{name}"
+        command = [*(command or COMMANDS[kind]), logs, *arguments, str(script)]
         with self._console.open("wb") as console:
             self.started_at = time.monotonic()
             self.process = subprocess.Popen(
