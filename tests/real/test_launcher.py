@@ -287,6 +287,30 @@ note("ready", rank)
     assert sorted(job.written("saved")) == ["0", "1"]
 
 
+def test_an_impatient_user_is_told_what_happens_and_sees_no_traceback(ft: Launcher) -> None:
+    """Ctrl-C again and again, to the very end; the second kills the ranks."""
+    script = ft.script(
+        NOTE_PIDS
+        + "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); note('ready', rank)\n"
+        + SLEEP_FOR_EVER
+    )
+    job = ft.start("--nproc-per-node=2", script)
+    until(lambda: len(job.written("ready")) == 2, "both ranks are ready")
+
+    job.signal(signal.SIGINT)
+    until(lambda: job.said("SIGINT: passed on to 2 ranks, .* Press Ctrl-C again"), "what it does")
+
+    def pressed_once_more() -> bool:
+        job.signal(signal.SIGINT)
+        return job.process.poll() is not None
+
+    until(pressed_once_more, "the end")
+    assert job.wait() == 1
+    assert job.said("interrupted twice: killing the ranks without grace")
+    assert "Traceback" not in job.stderr
+    assert "KeyboardInterrupt" not in job.stderr
+
+
 def test_ranks_that_do_not_listen_are_killed_after_the_grace(ft: Launcher) -> None:
     """--shutdown-timeout; exit code 1."""
     script = ft.script(
@@ -442,6 +466,8 @@ sys.exit(1)
     assert job.wait() == 1
     assert job.written("lives") == ["0"]
     assert job.said("rank 0 asks for ShutdownWorkload .*loss is NaN")
+    assert job.said("No restart: a rank has asked for ShutdownWorkload")
+    assert not job.said("will restart")
 
 
 def test_a_hang_is_explained_before_the_kill_and_the_job_goes_on(ft: Launcher) -> None:

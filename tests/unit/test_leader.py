@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.leader import (
     Abdicate,
@@ -24,7 +25,6 @@ from holdfast.core.leader import (
     TimePassed,
 )
 from holdfast.core.membership import (
-    SHUTDOWN,
     Beat,
     Control,
     Decision,

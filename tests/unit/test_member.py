@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.member import (
     MAX_CAUSE,
     Begin,
@@ -34,8 +35,6 @@ from holdfast.core.member import (
     Unhealthy,
 )
 from holdfast.core.membership import (
-    EXCLUDE,
-    SHUTDOWN,
     Beat,
     Control,
     Decision,

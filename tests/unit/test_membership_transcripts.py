@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.leader import RestartPolicy, Rules
-from holdfast.core.membership import EXCLUDE, SHUTDOWN, Pace
+from holdfast.core.membership import Pace
 from holdfast.testing import (
     Ask,
     Crash,

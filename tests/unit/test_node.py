@@ -217,8 +217,16 @@ def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
     """The same signal goes to the ranks; no restart follows; exit code 1 unless all end well."""
     node = running(max_restarts=3, signal_grace_s=60.0)
 
-    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [SignalRanks((0, 1), SIGTERM)]
+    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [
+        SignalRanks((0, 1), SIGTERM),
+        Note(
+            "warning",
+            "SIGTERM: passed on to 2 ranks, no restart any more; SIGKILL after 60 s "
+            "(--term-timeout)",
+        ),
+    ]
     assert node.next_deadline() == 61.0
+    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [SignalRanks((0, 1), SIGTERM)]
     node.handle(WorkerExited(0, -SIGTERM), now=2.0)
     node.handle(WorkerExited(1, 0), now=3.0)
     assert node.handle(Swept(), now=3.0) == [Finish(End.SIGNALLED, 1)]
@@ -237,7 +245,9 @@ def test_a_job_that_is_signalled_and_ends_well_succeeds() -> None:
 def test_a_second_ctrl_c_does_not_wait() -> None:
     """Who interrupts twice means it."""
     node = running(signal_grace_s=1800.0)
-    node.handle(SignalArrived(SIGINT), now=1.0)
+    (_, note) = node.handle(SignalArrived(SIGINT), now=1.0)
+    assert isinstance(note, Note)
+    assert note.text.endswith("(--term-timeout). Press Ctrl-C again to kill them now")
 
     assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
 
@@ -255,7 +265,14 @@ def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
     """The job ends, although the budget has room."""
     node = running(max_restarts=5)
     node.handle(WorkerExited(0, 1), now=0.0)
-    assert node.handle(SignalArrived(SIGTERM), now=0.1) == [SignalRanks((1,), SIGTERM)]
+    assert node.handle(SignalArrived(SIGTERM), now=0.1) == [
+        SignalRanks((1,), SIGTERM),
+        Note(
+            "warning",
+            "SIGTERM: passed on to 1 rank, no restart any more; SIGKILL after 15 s "
+            "(--workers-stop-timeout)",
+        ),
+    ]
     node.handle(WorkerExited(1, -SIGTERM), now=0.2)
 
     assert node.handle(Swept(), now=0.2)[-1] == Finish(End.SIGNALLED, 1)
@@ -267,7 +284,22 @@ def test_a_shutdown_request_takes_effect_at_the_next_rendezvous() -> None:
     request = ControlRequested(1, "ShutdownWorkload", "loss is NaN")
 
     assert without_notes(node.handle(request, now=1.0)) == []
-    node.handle(WorkerExited(1, 1), now=2.0)
+    assert node.handle(WorkerExited(1, 1), now=2.0)[-1] == FailureSeen(
+        1, will_restart=False, instead="ShutdownWorkload"
+    )
+    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+
+    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.SHUT_DOWN, 1)
+    assert node.restarts.used == 0
+
+
+def test_a_request_after_the_failure_comes_in_the_place_of_the_restart() -> None:
+    """The restart has been announced, so its absence is."""
+    node = running(max_restarts=5)
+    assert FailureSeen(1, will_restart=True) in node.handle(WorkerExited(1, 1), now=2.0)
+    (note,) = node.handle(ControlRequested(0, "ShutdownWorkload", "loss is NaN"), now=2.0)
+    assert isinstance(note, Note)
+    assert note.text.endswith("when cycle 0 is over, in the place of the restart")
     node.handle(WorkerExited(0, -SIGTERM), now=2.0)
 
     assert node.handle(Swept(), now=2.0)[-1] == Finish(End.SHUT_DOWN, 1)
@@ -287,7 +319,9 @@ def test_a_node_that_is_excluded_leaves_without_an_error() -> None:
     """ExcludeThisNode: exit code 0, others may go on."""
     node = running(max_restarts=1)
     node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
-    node.handle(WorkerExited(1, 1), now=2.0)
+    assert node.handle(WorkerExited(1, 1), now=2.0)[-1] == FailureSeen(
+        1, will_restart=False, instead="ExcludeThisNode"
+    )
     node.handle(WorkerExited(0, -SIGTERM), now=2.0)
 
     assert node.handle(Swept(), now=2.0)[-1] == Finish(End.EXCLUDED, 0)

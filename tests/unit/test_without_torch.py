@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import subprocess
@@ -20,7 +21,7 @@ def test_a_launcher_without_torch_ends_before_it_makes_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, and what can be done about it."""
-    monkeypatch.setattr(launcher, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     script = tmp_path / "train.py"
     script.touch()
     logs = tmp_path / "logs"

@@ -39,10 +39,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.membership import (
-    SHUTDOWN,
     Beat,
     Control,
     Decision,

@@ -39,9 +39,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.membership import (
-    EXCLUDE,
-    SHUTDOWN,
     Beat,
     Control,
     Decision,

@@ -70,10 +70,6 @@ class Outcome(enum.Enum):
     SHUT_DOWN = "shut down"
 
 
-SHUTDOWN = "ShutdownWorkload"
-EXCLUDE = "ExcludeThisNode"
-
-
 _E = TypeVar("_E", bound=enum.Enum)
 
 

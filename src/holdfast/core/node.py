@@ -36,8 +36,10 @@ before is alive. K-1 DONE is reached only when nothing of a cycle is alive, or c
 from __future__ import annotations
 
 import enum
+import signal
 from dataclasses import dataclass, field
 
+from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.budget import Budget
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
@@ -222,6 +224,8 @@ class FailureSeen:
     local_rank: int
     will_restart: bool
     may_restart: bool = True
+    instead: str = ""
+    """What ranks have asked for, which comes in the place of a restart."""
 
 
 @dataclass(frozen=True)
@@ -377,11 +381,12 @@ class Node:
                 self._on_monitor_exit(local_rank, now, effects)
             case ControlRequested():
                 self._requests.append(event)
+                instead = ", in the place of the restart" if self._comes_instead() else ""
                 effects.append(
                     Note(
                         "info",
                         f"rank {event.rank} asks for {event.action} ({event.description}); "
-                        f"takes effect when cycle {self.cycle} is over",
+                        f"takes effect when cycle {self.cycle} is over{instead}",
                     )
                 )
             case SignalArrived(signum):
@@ -455,7 +460,9 @@ class Node:
                 self._judge(now, effects)
                 self._stop(now, effects)
         if is_first or (asks_first and not self.alone):
-            effects.append(FailureSeen(local_rank, self._will_restart, may_restart))
+            instead = self._comes_instead()
+            will_restart = self._will_restart and not instead
+            effects.append(FailureSeen(local_rank, will_restart, may_restart, instead))
 
     def _give_up_if_only_stuck(self, now: float, effects: list[Effect]) -> None:
         """Who outlived SIGKILL makes no use of a grace."""
@@ -469,7 +476,7 @@ class Node:
 
     def _judge(self, now: float, effects: list[Effect]) -> None:
         """The cycle failed: a restart if there is one left, unless it turns out to be futile."""
-        if not self._may_restart:
+        if not self._may_restart or SHUTDOWN in self._asked():
             return
         wait_s = self.restarts.take(now)
         self._will_restart = wait_s is not None
@@ -479,6 +486,17 @@ class Node:
         if self.reads_iterations:
             self._read_by = now + READ_LIMIT_S
             effects.append(ReadIteration(first=False))
+
+    def _asked(self) -> set[str]:
+        return {request.action for request in self._requests}
+
+    def _comes_instead(self) -> str:
+        """What a cycle that has failed, on a node alone, leads to because ranks asked for it."""
+        if not self._failed or not self.alone or self._signalled or not self._may_restart:
+            return ""
+        if SHUTDOWN in self._asked():
+            return SHUTDOWN
+        return EXCLUDE if EXCLUDE in self._asked() and self._will_restart else ""
 
     def _on_iteration(self, iteration: int | None, now: float, effects: list[Effect]) -> None:
         if self._read_by is None:
@@ -504,7 +522,7 @@ class Node:
             self._kill_at = now
 
     def _on_signal(self, signum: int, now: float, effects: list[Effect]) -> None:
-        self._signalled = True
+        is_first, self._signalled = not self._signalled, True
         self._will_restart = False
         if signum == SIGINT:
             self._interrupts += 1
@@ -524,9 +542,20 @@ class Node:
                 self._kill_at = now
             return
         effects.append(SignalRanks(alive, signum))
+        grace = "--workers-stop-timeout"
         if self.phase is Phase.RUNNING:
             self.phase = Phase.STOPPING
             self._kill_at = now + self.signal_grace_s
+            grace = "--term-timeout"
+        if is_first:
+            effects.append(Note("warning", self._what_a_signal_does(signum, grace, now)))
+
+    def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
+        name, some = signal.Signals(signum).name, len(self.alive)
+        text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
+        if self._kill_at is not None:
+            text += f"; SIGKILL after {max(0.0, self._kill_at - now):.0f} s ({grace})"
+        return f"{text}. Press Ctrl-C again to kill them now" if signum == SIGINT else text
 
     def _on_monitor_exit(self, local_rank: int, now: float, effects: list[Effect]) -> None:
         budget = self._monitor_budgets.setdefault(
@@ -614,7 +643,7 @@ class Node:
     def _decide(self, now: float, effects: list[Effect]) -> None:
         """A cycle of a node alone is over, and all is known of it."""
         self._is_undecided = False
-        actions = {request.action for request in self._requests}
+        actions = self._asked()
         self._requests.clear()
         succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
         failed, failed_cycle = self._failed, self.cycle
@@ -624,7 +653,7 @@ class Node:
             end, exit_code = End.SUCCEEDED, 0
         elif self._signalled:
             end = End.SIGNALLED
-        elif "ShutdownWorkload" in actions:
+        elif SHUTDOWN in actions:
             end = End.SHUT_DOWN
         elif not self._may_restart:
             end, exit_code = End.FAILED, self.no_restart_exit_code
@@ -632,7 +661,7 @@ class Node:
             effects.append(Note("error", text))
         elif not self._will_restart:
             end = End.FAILED
-        elif "ExcludeThisNode" in actions:  # means something to a job that goes on
+        elif EXCLUDE in actions:  # means something to a job that goes on
             end, exit_code = End.EXCLUDED, 0
         elif futile := self.restarts.why_futile():
             end, exit_code = End.FAILED, self.no_restart_exit_code

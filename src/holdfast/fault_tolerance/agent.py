@@ -115,12 +115,29 @@ class LocalElasticAgent:
         )
 
     def run(self) -> int:
-        """Start the ranks, restart them when they fail, and return the launcher's exit code."""
-        plan = self._plan
+        """Start the ranks, restart them when they fail, and return the launcher's exit code.
+
+        Signals are taken from the first to the last moment: while nothing runs yet they wait for
+        their turn, and clean-up is not interrupted.
+        """
         handler = PumpHandler(self._pump, _STDERR, self._node_name)
-        LOGGER.addHandler(handler)
-        LOGGER.setLevel(plan.log_level)
-        LOGGER.propagate = False
+        with self._loop as loop:
+            loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
+            loop.on_signals(self._plan.signals_to_handle, self._on_signal)
+            LOGGER.addHandler(handler)
+            LOGGER.setLevel(self._plan.log_level)
+            LOGGER.propagate = False
+            try:
+                self._prepare()
+                self._serve(loop)
+            finally:
+                self._clean_up()
+                LOGGER.removeHandler(handler)
+                self._pump.close(_OUTPUT_DRAIN_S)
+        return self._finish.exit_code if self._finish else 1
+
+    def _prepare(self) -> None:
+        plan = self._plan
         for warning in plan.warnings:
             LOGGER.warning("%s", warning)
         if ended := run_dirs.end_orphaned_processes():
@@ -143,31 +160,26 @@ class LocalElasticAgent:
                 self._what_a_rank_is,
             )
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
+
+    def _serve(self, loop: Loop) -> None:
+        """Until there is nothing more to do; whatever happens, nothing of it is left running."""
+        warm = self._plan.warm
+        self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
         try:
-            with self._loop as loop:
-                loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
-                loop.on_signals(plan.signals_to_handle, self._on_signal)
-                self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
-                try:
-                    self._feed(machine.Begin())
-                    if self._others:
-                        self._others.begin(loop, self._stop_when_closed)
-                        if self._standbys and plan.warm and plan.warm.at_start:
-                            self._standbys.waiting()
-                    loop.run(self._next_deadline, self._on_time)
-                finally:
-                    if self._others:
-                        self._others.close()
-                    self._control.close()
-                    self._monitors.close()
-                    if self._standbys:
-                        self._standbys.close()
-                    self._end_everything()
+            self._feed(machine.Begin())
+            if self._others:
+                self._others.begin(loop, self._stop_when_closed)
+                if self._standbys and warm and warm.at_start:
+                    self._standbys.waiting()
+            loop.run(self._next_deadline, self._on_time)
         finally:
-            self._clean_up()
-            LOGGER.removeHandler(handler)
-            self._pump.close(_OUTPUT_DRAIN_S)
-        return self._finish.exit_code if self._finish else 1
+            if self._others:
+                self._others.close()
+            self._control.close()
+            self._monitors.close()
+            if self._standbys:
+                self._standbys.close()
+            self._end_everything()
 
     def _next_deadline(self) -> float | None:
         others = self._others.next_deadline() if self._others else None
@@ -477,6 +489,8 @@ class LocalElasticAgent:
                 budget.left,
                 self._plan.max_restarts,
             )
+        elif seen.instead:
+            LOGGER.info("Worker group FAILED. No restart: a rank has asked for %s", seen.instead)
         elif not seen.may_restart:
             LOGGER.error("Worker group FAILED. The rank asks for no restart by its exit code")
         else:

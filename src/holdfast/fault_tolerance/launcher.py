@@ -8,29 +8,24 @@ The command line is torchrun's, and more (``ft_launcher --help``). Exit codes:
     2    the command line cannot be used; nothing was started
     93   another attempt is no use: the job makes no progress, or a rank says so (by the same code);
          docs/exit-codes.md has all cases
+    130  interrupted (Ctrl-C) before anything was started
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError, LaunchError, UnhealthyNodeException
-from holdfast.fault_tolerance.command_line.arguments import (
-    PROGRAM,
-    UsageError,
-    get_args_parser,
-    parse_args,
-)
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.host.standard_streams import open_closed_ones
+from holdfast.errors import UnhealthyNodeException
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.agent import LocalElasticAgent
+    from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
+    from holdfast.fault_tolerance.plan import LaunchPlan
+    from holdfast.fault_tolerance.plan import LaunchPlan as LaunchConfig
 
 __all__ = [
     "LaunchConfig",
@@ -42,24 +37,37 @@ __all__ = [
     "parse_args",
 ]
 
-LaunchConfig = LaunchPlan
-"""What a job looks like; the name under which programs import it."""
+_HOME = {
+    "LaunchConfig": ("plan", "LaunchPlan"),
+    "LocalElasticAgent": ("agent", "LocalElasticAgent"),
+    "get_args_parser": ("command_line.arguments", "get_args_parser"),
+    "parse_args": ("command_line.arguments", "parse_args"),
+}
+"""Public names, and where they live. Loaded when used: who presses Ctrl-C meanwhile is answered by
+:func:`main`, which could not be there before the imports of this module are."""
 
 _FAILED = 1
 _USAGE = 2
+_INTERRUPTED = 128 + signal.SIGINT
+_PROGRAM = "ft_launcher"
 
 
 def __getattr__(name: str) -> object:
-    """Load the agent when it is needed: not for ``--help`` or a usage error."""
-    if name == "LocalElasticAgent":
-        from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - seldom used
 
-        return LocalElasticAgent
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, original = _HOME[name]
+    value: object = getattr(import_module(f"holdfast.fault_tolerance.{module}"), original)
+    globals()[name] = value
+    return value
 
 
 def run(plan: LaunchPlan) -> int:
     """Carry out a plan; returns the exit code. Main thread only."""
+    from importlib.util import find_spec  # noqa: PLC0415 - see _HOME
+
+    from holdfast.errors import ConfigError, LaunchError  # noqa: PLC0415
     from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
 
     if plan.meeting is not None and find_spec("torch") is None:
@@ -79,8 +87,29 @@ def main(args: Sequence[str] | None = None) -> int:
     """The command ``ft_launcher``; returns the exit code.
 
     Args:
-        args: Words of the command line after the program's name; None: this process's.
+        args: Words of the command line after the program's name; None: this process's, which then
+            is at its end, and not interrupted any more.
     """
+    try:
+        exit_code = _main(args)
+    except KeyboardInterrupt:  # nothing runs yet: later it is an event, and the ranks are ended
+        exit_code = _INTERRUPTED
+    if args is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if exit_code == _INTERRUPTED:
+        _say("interrupted before anything was started")
+    return exit_code
+
+
+def _main(args: Sequence[str] | None) -> int:
+    from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
+    from holdfast.fault_tolerance.command_line.arguments import (  # noqa: PLC0415
+        UsageError,
+        parse_args,
+    )
+    from holdfast.fault_tolerance.plan import make_plan  # noqa: PLC0415
+    from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
+
     open_closed_ones()
     try:
         arguments = parse_args(args)
@@ -128,12 +157,14 @@ class elastic_launch:  # noqa: N801 - the name is public API
 
     def __call__(self, *args: object) -> int:
         """Run the job to its end with these arguments of the script; returns the exit code."""
+        import dataclasses  # noqa: PLC0415 - see _HOME
+
         command = (sys.executable, "-u", self._script, *map(str, args))
         return run(dataclasses.replace(self._config, command=command, name=self._script))
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{PROGRAM}: {text}\n")
+    sys.stderr.write(f"{_PROGRAM}: {text}\n")
 
 
 if __name__ == "__main__":

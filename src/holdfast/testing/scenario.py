@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.leader import RestartPolicy, Rules
-from holdfast.core.membership import EXCLUDE, SHUTDOWN, Pace
+from holdfast.core.membership import Pace
 
 
 @dataclass(frozen=True)

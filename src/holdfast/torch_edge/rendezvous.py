@@ -51,10 +51,10 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from holdfast.core import leader as leading
 from holdfast.core import member as belonging
+from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Policy
 from holdfast.core.infra_rank import infra_rank
 from holdfast.core.membership import (
-    SHUTDOWN,
     Control,
     Decision,
     Descriptor,

@@ -1,0 +1,46 @@
+"""The command ``ft_launcher`` before it has anything to look after."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.fault_tolerance import launcher
+from holdfast.fault_tolerance.command_line import arguments
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C comes while the command line is read."""
+
+    def press_ctrl_c(_args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(arguments, "parse_args", press_ctrl_c)
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("args", [None, ["script.py"]])
+def test_an_early_interrupt_is_one_line_and_exit_code_130(
+    args: list[str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program is at its end then, and deaf to more; a caller of main is not."""
+    handler = signal.getsignal(signal.SIGINT)
+
+    assert launcher.main(args) == 130
+
+    assert capsys.readouterr().err == "ft_launcher: interrupted before anything was started\n"
+    assert signal.getsignal(signal.SIGINT) == (handler if args else signal.SIG_IGN)
+
+
+def test_names_are_there_when_they_are_used() -> None:
+    """Importing the launcher costs nothing, so that an interrupt can hardly hit the imports."""
+    for name in launcher.__all__:
+        assert getattr(launcher, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        launcher.nothing  # noqa: B018
