@@ -36,11 +36,11 @@ before is alive. K-1 DONE is reached only when nothing of a cycle is alive, or c
 from __future__ import annotations
 
 import enum
-import signal
 from dataclasses import dataclass, field
 
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.budget import Budget
+from holdfast.core.failure import signal_name
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
 
@@ -551,7 +551,7 @@ class Node:
             effects.append(Note("warning", self._what_a_signal_does(signum, grace, now)))
 
     def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
-        name, some = signal.Signals(signum).name, len(self.alive)
+        name, some = signal_name(signum), len(self.alive)
         text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
         if self._kill_at is not None:
             text += f"; SIGKILL after {max(0.0, self._kill_at - now):.0f} s ({grace})"
