@@ -302,6 +302,32 @@ def test_a_segment_is_of_one_domain(
     assert result.spares == tuple(f"n{rank}" for rank in spares)
 
 
+@pytest.mark.parametrize(
+    ("domains", "numbers", "expected"),
+    [
+        pytest.param("xxyy", [0, 2, 5, 9], [0, 1, 2, 3], id="holes are closed"),
+        pytest.param("xxyy", [7, 6, 1, 0], [3, 2, 1, 0], id="in the order of numbers"),
+        pytest.param("xyxy", [3, 9, 100, 4], [0, 2, 3, 1], id="a domain is where its first is"),
+    ],
+)
+def test_with_segments_infra_ranks_only_order_nodes(
+    domains: str, numbers: list[int], expected: list[int]
+) -> None:
+    nodes = [
+        node(f"n{index}", number, domain=letter)
+        for index, (letter, number) in enumerate(zip(domains, numbers, strict=True))
+    ]
+    assert actives(assign(nodes, Policy(4, 4, segment=2))) == [f"n{rank}" for rank in expected]
+
+
+def test_two_of_one_infra_rank_are_refused_also_with_segments() -> None:
+    """Whatever their domains."""
+    nodes = [node("n0", 0, domain="x"), node("n1", 0, domain="y"), node("n2", 1, domain="x")]
+    with pytest.raises(AssignmentError) as e:
+        assign(nodes, Policy(2, 2, segment=2))
+    assert (e.value.problem, e.value.nodes) == ("duplicate infra rank", ("n0", "n1"))
+
+
 def test_too_few_whole_segments_are_an_error_with_the_numbers() -> None:
     """Six nodes are there, but only one pair shares a domain."""
     with pytest.raises(AssignmentError) as e:

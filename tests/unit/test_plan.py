@@ -250,6 +250,27 @@ def test_pods_that_cannot_find_each_other_do_not_start():
     assert "JOB_SERVICE_NAME" in refused("train.py", POD)
 
 
+@pytest.mark.parametrize(
+    ("option", "environ", "domain", "segment"),
+    [
+        ("--ft-segment 2", {"HOLDFAST_NODE_DOMAIN": "rack 7"}, "rack 7", 2),
+        ("--ft-segment 2", {}, None, 2),
+        ("", {"HOLDFAST_NODE_DOMAIN": "rack 7"}, None, None),
+    ],
+)
+def test_a_node_says_its_domain_where_that_counts(option, environ, domain, segment):
+    """Nobody is asked otherwise."""
+    meeting = plan(f"--nnodes 4 {option} train.py", environ).meeting
+    assert (meeting.domain, meeting.rules.nodes.segment) == (domain, segment)
+
+
+def test_growth_may_come_at_once():
+    """The cool-down is of ft_launcher as of torchrun's plug-in."""
+    assert plan("--nnodes 1:2 train.py").meeting.rules.grow_cooldown_s == 30
+    line = "--nnodes 1:2 --rdzv-conf grow_cooldown=0 train.py"
+    assert plan(line).meeting.rules.grow_cooldown_s == 0
+
+
 def test_rules_of_restarting_reach_the_leader():
     """All that the command line says about them."""
     meeting = plan(
@@ -374,7 +395,6 @@ def test_options_whose_work_comes_later_are_named_in_one_line(tmp_path):
 
     assert sorted(result.later) == [
         "--ft-enable-nic-monitor",
-        "--ft-segment",
         "--numa-binding",
         "NVRX_GPUS_PER_NUMA",
     ]

@@ -224,14 +224,13 @@ class FaultToleranceConfig:
         Flag(),
         "Take the order of nodes from SLURM_PROCID or GROUP_RANK, where set",
         "it keeps neighbours in the network neighbours in rank",
-        later=True,
     )
     segment: int | None = _setting(
         None,
         Number("nodes", least=1, whole=True, null="no grouping"),
-        "Place nodes in groups of this many within one NVLink domain",
+        "Place nodes in groups of this many within one NVLink domain, which is what "
+        "HOLDFAST_NODE_DOMAIN says, else Slurm's block, else the fabric of the GPUs",
         "most clusters have no such domains",
-        later=True,
     )
     numa_bind_strict: bool = _setting(
         False,

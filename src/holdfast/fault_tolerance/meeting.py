@@ -219,7 +219,13 @@ def _refuse_to_run(why: str) -> None:
 
 
 def describe_node(
-    *, addr: str, nproc: int, port: int, infra_rank: int | None, infra_is_place: bool
+    *,
+    addr: str,
+    nproc: int,
+    port: int,
+    infra_rank: int | None,
+    infra_is_place: bool,
+    domain: str | None,
 ) -> Descriptor:
     """What others need to know of this launcher."""
     return Descriptor(
@@ -229,5 +235,6 @@ def describe_node(
         pid=os.getpid(),
         infra_rank=infra_rank,
         infra_is_place=infra_is_place,
+        domain=domain,
         port=port,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.core.assign import AssignmentError
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.cluster_env import KUBERNETES, Cluster, read_cluster
+from holdfast.core.domain import node_domain
 from holdfast.core.infra_rank import infra_rank
 from holdfast.core.leader import RestartPolicy, Rules
 from holdfast.core.membership import Pace
@@ -29,6 +30,7 @@ DEFAULT_PORT = 29500
 _SILENCE_S = 15.0
 _JOIN_S = 900.0
 _LAST_CALL_S = 30.0
+_GROW_COOLDOWN_S = 30.0
 _READ_S = 60.0
 _SECONDS_MAX = 1e7
 
@@ -44,6 +46,7 @@ class MeetingPlan:
         connect_s: How long to wait until somebody hosts it.
         local_addr: Our address for the others; None: found out.
         infra_rank, infra_is_place: Our number from outside; None: we have none.
+        domain: Of our node, for --ft-segment; None: its GPUs may know, where that counts.
         rules: For the launcher that leads.
         iteration_file: Tells it how far the job's checkpoints are; None: nobody does.
         pace: How long silence may last.
@@ -57,6 +60,7 @@ class MeetingPlan:
     local_addr: str | None
     infra_rank: int | None
     infra_is_place: bool
+    domain: str | None
     rules: Rules
     iteration_file: str | None
     pace: Pace
@@ -87,6 +91,7 @@ def make_meeting_plan(
             local_addr=args.local_addr,
             infra_rank=number.rank if number else pod if numbered is None else numbered,
             infra_is_place=number.is_place if number else True,
+            domain=node_domain(environ) if config.segment is not None else None,
             rules=Rules(
                 nodes=NodePolicy(
                     min_nodes=nodes[0],
@@ -102,6 +107,7 @@ def make_meeting_plan(
                 max_no_progress_cycles=config.max_no_progress_cycles,
                 min_progress_iterations=config.min_progress_iterations,
                 first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
+                grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
                 no_restart_exit_code=args.ft_no_restart_exit_code,
             ),
             iteration_file=config.checkpoint_iteration_file,

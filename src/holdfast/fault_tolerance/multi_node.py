@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from holdfast.core import member as belonging
 from holdfast.core import node as machine
+from holdfast.core.domain import BY_HAND
 from holdfast.core.membership import LeaveWhy, Outcome
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.console import LOGGER
@@ -65,6 +66,7 @@ class NodeOfMany:
                 port=self._port.number,
                 infra_rank=meeting.infra_rank,
                 infra_is_place=meeting.infra_is_place,
+                domain=_domain(meeting),
             ),
             pace=meeting.pace,
         )
@@ -167,6 +169,24 @@ class NodeOfMany:
                 raise AssertionError("the meeting sends messages itself")
             case _:
                 assert_never(effect)
+
+
+def _domain(meeting: MeetingPlan) -> str | None:
+    """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
+    if meeting.domain is not None or meeting.rules.nodes.segment is None:
+        return meeting.domain
+    from holdfast.host.nvlink import FabricUnknownError, fabric  # noqa: PLC0415 - seldom used
+
+    try:
+        return fabric()
+    except FabricUnknownError as error:
+        LOGGER.warning(
+            "--ft-segment: it is not known which NVLink domain this node is in (%s); without one "
+            "it can only stand by. Say it with %s, the same on all nodes of a domain",
+            error,
+            BY_HAND,
+        )
+        return None
 
 
 def _end(finish: belonging.Finish) -> machine.End:
