@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import select
+import signal
 import socket
 import threading
 import weakref
@@ -39,6 +40,8 @@ _ABORT_AGAIN_S = 0.05
 _ATOMIC_S = 10.0
 """How long an atomic section puts off the abort: one that waits for a lost peer never ends."""
 _JOIN_S = 5.0
+_FENCE_S = 5.0
+"""How long the function may go on when the guard is gone, and nobody is left to end it."""
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -92,6 +95,7 @@ class Session:
         self._woken = threading.Condition(self._lock)
         self._is_interrupting = False
         self._is_closed = False
+        self._fence_at: float | None = None
         self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
@@ -220,6 +224,8 @@ class Session:
                 causes, self._pending_abort = self._pending_abort, None
                 self._run_abort(causes)
                 next_abort = monotonic() + _ABORT_AGAIN_S
+            elif self._fence_at is not None and now >= self._fence_at:
+                self._fence()
             elif self._is_interrupting:
                 self._interrupt.deliver_again()
                 if monotonic() >= next_abort:
@@ -243,6 +249,7 @@ class Session:
             self._take(frame)
         if not data:
             self._poll.unregister(held)
+            self._fence_at = monotonic() + _FENCE_S
             self.feed(machine.GuardGone(how))
 
     def _take(self, frame: dict[str, object]) -> None:
@@ -253,6 +260,17 @@ class Session:
             self.feed(machine.Heard(down_from_wire(frame)))
         except MessageError as error:
             log.error("the guard of this node said what is no message: %s", error)  # noqa: TRY400
+
+    def _fence(self) -> None:
+        """The others go on without this rank; a function that does not let go must not, either."""
+        self._fence_at = None
+        if self._machine.is_in_user_code:
+            log.critical(
+                "the node guard is gone, and the function has not let a restart pass for %g s: "
+                "this process ends itself",
+                _FENCE_S,
+            )
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _run_abort(self, causes: tuple[Cause, ...]) -> None:
         atomic = self._interrupt.atomic

@@ -1,5 +1,7 @@
 """Run simulated jobs from a shell: ``python -m holdfast.testing.simulate --seeds 1000 --nodes 8``.
 
+With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers.
+
 A seed that breaks a promise is printed with the transcript of its history and the command that
 repeats it.
 """
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.leader import Rules
 from holdfast.host import clock
+from holdfast.testing.inprocess import Call, CallSimulation, RankFault, What, simulate_call
 from holdfast.testing.scenario import RankFails, Scenario, random_scenario
 from holdfast.testing.simulation import Result, Simulation, Violation
 
@@ -50,7 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=8, help="launchers per job (8)")
     parser.add_argument("--seed", type=int, help="only this one, with its transcript")
     parser.add_argument("--cost", action="store_true", help="store operations of one restart")
+    parser.add_argument(
+        "--inprocess", action="store_true", help="in-process restart; --nodes is a number of ranks"
+    )
     args = parser.parse_args(argv)
+    if args.inprocess:
+        return _calls(args.seed, args.seeds, args.nodes, cost=args.cost)
     if args.cost:
         return _cost(args.nodes)
     if args.seed is not None:
@@ -92,6 +100,44 @@ def _replay(seed: int, nodes: int) -> int:
     _print(f"VIOLATION: {violation}")
     _print(f"again: python -m holdfast.testing.simulate --nodes {nodes} --seed {seed}")
     return 1
+
+
+def _calls(seed: int | None, seeds: int, ranks: int, *, cost: bool) -> int:
+    """In-process restart: one seed with its transcript, the cost of a restart, or many seeds."""
+    began_at = clock.monotonic()
+    if cost:
+        per_node = 8
+        fault = RankFault(0, ranks // 2, What.RAISE)
+        simulation = CallSimulation(Call(ranks, per_node, (fault,)), 1)
+        simulation.run()
+        most = max(node.messages for node in simulation.nodes)
+        _print(
+            f"{ranks} ranks on {len(simulation.nodes)} nodes, start, one restart, end: {most} "
+            f"messages up per node at most ({per_node} ranks each), {simulation.steps} steps, "
+            f"{clock.monotonic() - began_at:.1f} s"
+        )
+        return 0
+    first = random.SystemRandom().randrange(2**31) if seed is None else seed
+    for number in range(first, first + (seeds if seed is None else 1)):
+        simulation, violation = simulate_call(number, ranks, trace=seed is not None)
+        if violation is None and seed is None:
+            continue
+        if seed is None:
+            simulation, violation = simulate_call(number, ranks, trace=True)
+        _print(str(simulation.call))
+        for line in simulation.transcript[-_TAIL:]:
+            _print(line)
+        _print(f"VIOLATION: {violation}" if violation else f"seed {number}: 0 violations")
+        if violation:
+            _print(
+                "again: python -m holdfast.testing.simulate --inprocess "
+                f"--nodes {ranks} --seed {number}"
+            )
+            return 1
+    if seed is None:
+        took_s = clock.monotonic() - began_at
+        _print(f"{seeds} calls from seed {first}, {ranks} ranks: 0 violations in {took_s:.1f} s")
+    return 0
 
 
 def _cost(nodes: int) -> int:

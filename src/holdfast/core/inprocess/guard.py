@@ -18,8 +18,9 @@ Tickless: the page is read when the earliest limit could run out, not before.
 
 Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
 lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
-are told to leave, and killed if they have not after ``grace_s``. The lease is shorter than the
-coordinator's patience, which starts later still, at the beat's arrival.
+are told to leave, and get SIGKILL if they have not after FENCE_SHARE of the silence (``grace_s``
+where that is shorter); no time is left for stacks. Lease and fence are together shorter than
+the coordinator's patience, which starts later still, at the beat's arrival.
 
 Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
 H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
@@ -61,6 +62,9 @@ VICTIM_S = 0.25
 """How much longer than others a rank has that waits for others."""
 LEASE_SHARE = 0.6
 """Of the silence the coordinator bears: what is left is for killing, and for clocks that differ."""
+
+FENCE_SHARE = 0.2
+"""Of that silence, at most, for leaving by themselves."""
 
 SIGKILL = 9
 SIGTERM = 15
@@ -433,7 +437,7 @@ class Guard:
                 self._is_over = True
                 self._beat_at = self._lease_until = None
                 if not message.finished:
-                    self._fence_at = now + self._limits.grace_s
+                    self._fence_at = now + self._fence_s()
                 for rank in self._here():
                     self._rest(rank)
             case Lost():
@@ -461,12 +465,14 @@ class Guard:
             return []
         self._is_lost = True
         self._beat_at = self._lease_until = None
-        self._fence_at = now + self._limits.grace_s
+        self._fence_at = now + self._fence_s()
         for rank in self._here():
             rank.look_at = None
-        return [
-            TellRank(number, Lost(how)) for number, r in self._ranks.items() if r in self._here()
-        ]
+        # Those that leave wait for an abort, which does not come any more.
+        return [TellRank(number, Lost(how)) for number in self._ranks]
+
+    def _fence_s(self) -> float:
+        return min(self._limits.grace_s, FENCE_SHARE * self._limits.silence_s)
 
     # ------------------------------------------------------------ progress
 
@@ -490,13 +496,14 @@ class Guard:
         elif marks.waits:
             how = "it waits for other ranks"
         text = f"no progress of {which} for {age:.1f} s; {how}"
-        if age >= self._limits.hard_s:
+        # Instants are compared, not ages: rounding must not say "not yet" to what is due now.
+        if now >= oldest + self._limits.hard_s:
             why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
             return self._condemn(number, rank, why, now)
         rank.look_at = oldest + self._limits.hard_s
         if rank.at is not _At.RUNNING or rank.soft_told:
             return []
-        if age < self._limits.soft_s:
+        if now < oldest + self._limits.soft_s:
             rank.look_at = oldest + self._limits.soft_s
             return []
         if marks.waits and not held and not rank.spared:
@@ -562,10 +569,10 @@ class Guard:
         if self._fence_at is not None and now >= self._fence_at:
             self._fence_at = None
             for number, rank in self._ranks.items():
-                if rank.at is not _At.OUT and not rank.kill_why:
-                    effects += self._condemn(
-                        number, rank, "it did not leave a call that is over", now
-                    )
+                if rank.at is not _At.OUT and rank.stuck_at is None:
+                    rank.kill_why = rank.kill_why or "it did not leave a call that is over"
+                    rank.look_at = rank.evidence_until = None
+                    effects += self._kill(number, rank, now)
         for number, rank in list(self._ranks.items()):
             if rank.look_at is not None and now >= rank.look_at:
                 effects.append(Look(number))

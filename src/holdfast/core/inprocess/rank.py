@@ -254,6 +254,11 @@ class Rank:
         """Whether the user's code should not begin, or go on."""
         return self.phase in (Phase.ABORTING, Phase.UNWINDING) or self._failure is not None
 
+    @property
+    def is_in_user_code(self) -> bool:
+        """Whether the main thread is where it may be interrupted."""
+        return self._in_user_code
+
     def handle(self, event: Event) -> list[Effect]:
         """What follows from ``event``."""
         match event:

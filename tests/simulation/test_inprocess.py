@@ -1,0 +1,89 @@
+"""In-process restart, simulated: every promise checked at every step, fresh seeds each time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.testing.inprocess import (
+    Call,
+    CallSimulation,
+    Cut,
+    GuardDies,
+    RankFault,
+    What,
+    simulate_call,
+)
+
+
+def ends(call: Call, seed: int = 1) -> list[str]:
+    """How each rank ended; "" for one that died."""
+    simulation = CallSimulation(call, seed)
+    simulation.run()
+    return [process.outcome.partition(":")[0] for process in simulation.processes]
+
+
+def test_no_promise_is_broken_in_1000_calls_with_faults() -> None:
+    first = random.SystemRandom().randrange(2**31)
+    for seed in range(first, first + 1000):
+        _, violation = simulate_call(seed)
+        assert violation is None, (
+            f"{violation}\nagain: python -m holdfast.testing.simulate --inprocess --seed {seed}"
+        )
+
+
+@pytest.mark.parametrize("what", list(What))
+@pytest.mark.parametrize("after_s", [0.0, 0.5])
+def test_any_fault_of_any_one_rank_lets_the_others_finish(what: What, after_s: float) -> None:
+    for rank in range(4):
+        ended = ends(Call(4, 2, (RankFault(0, rank, what, after_s),)))
+        assert ended.count("finished") >= 3
+        ended.pop(rank)
+        assert ended == ["finished"] * 3
+
+
+@pytest.mark.parametrize("first", list(What))
+@pytest.mark.parametrize("second", list(What))
+def test_two_faults_at_the_same_moment_or_one_in_the_restart_after_the_other(
+    first: What, second: What
+) -> None:
+    for epoch in (0, 1):
+        faults = (RankFault(0, 0, first), RankFault(epoch, 3, second))
+        assert ends(Call(5, 2, faults))[1:3] == ["finished"] * 2
+
+
+def test_a_rank_that_the_assignment_leaves_out_goes_without_a_restart() -> None:
+    ended = ends(Call(4, 2, (RankFault(0, 0, What.DIE),), drops_odd=True))
+    assert ended == ["", "finished", "finished", "left"]
+
+
+def test_a_lost_guard_takes_only_its_own_node() -> None:
+    ended = ends(Call(6, 2, node_faults=(GuardDies(0.7, 1),)))
+    assert ended == ["finished", "finished", "failed", "failed", "finished", "finished"]
+
+
+def test_a_lost_coordinator_ends_the_call_for_all() -> None:
+    assert set(ends(Call(6, 2, node_faults=(GuardDies(0.7, 0),)))) == {"failed"}
+
+
+def test_a_node_that_is_cut_off_for_good_is_gone_before_the_others_go_on() -> None:
+    """That its ranks are gone first is checked at every step."""
+    ended = ends(Call(6, 2, (RankFault(0, 4, What.HOLD),), (Cut(0.6, 1, 1000.0),)))
+    assert ended[:2] == ["finished"] * 2
+    assert "finished" not in ended[2:4]
+
+
+def test_a_short_cut_is_waited_for() -> None:
+    call = Call(4, 2, (RankFault(0, 0, What.RAISE),), (Cut(0.4, 1, 5.0),))
+    assert ends(call) == ["finished"] * 4
+
+
+def test_messages_per_node_do_not_grow_with_the_number_of_nodes() -> None:
+    most = []
+    for nodes in (2, 40):
+        call = Call(nodes * 4, 4, (RankFault(0, 3, What.RAISE),))
+        simulation = CallSimulation(call, 1)
+        simulation.run()
+        most.append(max(node.messages for node in simulation.nodes))
+    assert most[0] == most[1]
