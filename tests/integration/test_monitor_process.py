@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast.host import endpoint, proc
+from holdfast.host.lease import Lease
 from holdfast.host.monitor_process import MonitorProcess, start_monitor
 from holdfast.host.page import create_page, map_page
 from holdfast.wire import page as layout
@@ -519,6 +520,30 @@ def test_without_a_launcher_everything_ends(start: Callable[..., Node]) -> None:
     assert node.wait_for_end() == 0
     assert rank.exit_code() == -SIGKILL
     assert proc.find_marked(f"{node.job}.") == []
+
+
+def test_a_launcher_that_is_stopped_has_its_ranks_ended(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    """When its lease ends, not where it was moved in time; once."""
+    lease = Lease(str(tmp_path / "lease"), writable=True)
+    node = start(lease=lease.path)
+    rank = node.armed("initial=60.0")
+    child = rank.do("exec('if (child := os.fork()) == 0: signal.pause()', globals()) or child")
+    lease.extend(time.monotonic() + 1.0)
+    node.tell(op="tripped", clock="section", name="step", limit_s=1.0)  # it looks at the lease
+    lease.extend(until := time.monotonic() + 2.0)
+
+    assert rank.exit_code() == -SIGKILL
+
+    assert time.monotonic() >= until
+    wait_until(lambda: not proc.find_marked(f"{node.job}."))
+    assert child != rank.pid
+    node.log("the other nodes go on without it; its monitors have ended its ranks")
+    sleeps = settled_sleeps(node)
+    burn(0.3)
+    assert node.status("voluntary_ctxt_switches") == sleeps
+    lease.close()
 
 
 def test_told_to_stop_it_stops_and_harms_nobody(start: Callable[..., Node]) -> None:

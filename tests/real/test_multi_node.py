@@ -73,7 +73,15 @@ class Nodes:
         self._port = ReservedPort()
         self._jobs = 0
 
-    def add(self, source: str, nnodes: str, *options: str, ask: str = "", conf: str = "") -> Job:
+    def add(
+        self,
+        source: str,
+        nnodes: str,
+        *options: str,
+        ask: str = "",
+        conf: str = "",
+        monitors: bool = False,
+    ) -> Job:
         """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
         script = self._ft.script(source, f"script{self._jobs}.py")
         first, self._jobs = self._jobs == 0, self._jobs + 1
@@ -84,7 +92,11 @@ class Nodes:
             f"--rdzv-endpoint=127.0.0.1:{self._port.number}",
             *options,
             script,
-            env={"EVERYBODY": str(self._folder), "ASK": ask, "NVRX_DISABLE_RANK_MONITORS": "1"},
+            env={
+                "EVERYBODY": str(self._folder),
+                "ASK": ask,
+                "NVRX_DISABLE_RANK_MONITORS": str(int(not monitors)),
+            },
         )
 
     def ask(self) -> None:
@@ -283,6 +295,23 @@ def test_the_store_s_host_that_is_told_to_end_tells_the_others(nodes: Nodes) -> 
 
     assert [a.wait(), b.wait()] == [1, 1]
     assert b.said("the launcher that led the job left")
+
+
+def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_place(
+    nodes: Nodes,
+) -> None:
+    """It cannot end them itself; its monitors can. When it goes on it is told, and leaves."""
+    a, b = (nodes.add(WORKS, "1:2", monitors=True) for _ in range(2))
+    _, stopped = in_cycle(0, a, b)
+
+    b.signal(signal.SIGSTOP)
+    in_cycle(1, a)
+
+    assert Path(f"/proc/{stopped['pid']}/status").read_text().count("State:\tZ") == 1
+    b.signal(signal.SIGCONT)
+    assert b.wait() == 1
+    assert b.said("its monitors have ended its ranks")
+    end_well(nodes, a)
 
 
 def test_a_host_of_the_store_that_was_asleep_finds_the_job_over_and_leaves(nodes: Nodes) -> None:

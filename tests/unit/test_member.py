@@ -115,6 +115,33 @@ def test_decisions_of_other_cycles_mean_nothing() -> None:
     assert heard(waiting, formed(1, us=False, spares=("n1",))) == [Standby(1)]
 
 
+def test_monitors_end_the_ranks_of_a_launcher_that_cannot() -> None:
+    """Later than it would itself, sooner than its places are given to others."""
+    one = active()
+    pace = one.pace
+    one.handle(Heard(LeaderBeat()), 7.0)
+    until = one.ranks_may_live_until
+    assert until is not None
+    assert 7.0 + pace.fence_s < until < 7.0 + pace.silence_s - pace.beat_s
+    one.handle(Heard(LeaderBeat()), 8.0)
+    assert one.ranks_may_live_until == until + 1.0
+
+
+def test_after_a_signal_nobody_ends_ranks_that_save_their_work() -> None:
+    one = active()
+    one.handle(SignalArrived("SIGTERM"), 7.0)
+    assert one.ranks_may_live_until is None
+
+
+def test_before_it_has_joined_and_when_it_is_done_there_is_nothing_to_end() -> None:
+    one = Member("n1", DESC)
+    assert one.ranks_may_live_until is None
+    one.handle(Begin(), 0.0)
+    one.handle(Heard(SUCCEEDED), 0.0)
+    assert one.phase is Phase.DONE
+    assert one.ranks_may_live_until is None
+
+
 def test_what_a_node_waits_for_is_said_once() -> None:
     """Again when it is something else; not by those who have ranks."""
     one = member()

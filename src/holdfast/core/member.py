@@ -276,6 +276,20 @@ class Member:
     _beat_at: float = field(default=0.0, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
+    @property
+    def ranks_may_live_until(self) -> float | None:
+        """When others must end our ranks if we cannot, because we were stopped; None: never.
+
+        A little after we would have done it, and still before another node can have their places.
+        Nobody does after a signal: see above.
+        """
+        if self.phase in (Phase.NEW, Phase.DONE):
+            return None
+        if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
+            return None
+        pace = self.pace
+        return self._fence_at + (pace.silence_s - pace.beat_s - pace.fence_s) / 4
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (Phase.NEW, Phase.DONE):

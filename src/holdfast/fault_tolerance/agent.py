@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.fault_tolerance.standbys import Standbys
     from holdfast.host.iteration_file import IterationReader
+    from holdfast.host.lease import Lease
     from holdfast.wire.frames import Message
 
 _STDERR = 2
@@ -97,6 +98,7 @@ class LocalElasticAgent:
             alone=plan.meeting is None,
         )
         self._control: ControlEndpoint | None = None
+        self._lease: Lease | None = None
         self._others = self._find_others()
         self._pump = OutputPump()
         self._loop = Loop()
@@ -324,9 +326,21 @@ class LocalElasticAgent:
         if self._plan.meeting is None:
             return None
         from holdfast.fault_tolerance.multi_node import NodeOfMany  # noqa: PLC0415
+        from holdfast.host.lease import Lease  # noqa: PLC0415
 
+        if self._plan.monitors_enabled:
+            try:
+                self._lease = Lease(f"{self._runtime_dir}/lease", writable=True)
+            except OSError as error:
+                LOGGER.warning("if this launcher is stopped, its ranks run on: %s", error)
         return NodeOfMany(
-            self._plan, self._plan.meeting, self._node_name, self._job, self._feed, self._event
+            self._plan,
+            self._plan.meeting,
+            self._node_name,
+            self._job,
+            self._feed,
+            self._event,
+            self._lease,
         )
 
     def _iteration_file(self) -> str | None:
@@ -437,6 +451,7 @@ class LocalElasticAgent:
                     "marker": self._job,
                     "grace_s": self._plan.workers_stop_timeout_s,
                     "node": self._node_name,
+                    "lease": self._lease.path if self._lease else None,
                 },
             )
         page_path = self._pages.make(ranks.cycle, local_rank)

@@ -74,10 +74,19 @@ class Meeting:
         member: This launcher's machine.
         plan: Where and how to meet.
         run_id: Names the job within the store.
+        extend: Called whenever it may have changed how long our ranks may live without us.
     """
 
-    def __init__(self, *, member: belonging.Member, plan: MeetingPlan, run_id: str) -> None:
+    def __init__(
+        self,
+        *,
+        member: belonging.Member,
+        plan: MeetingPlan,
+        run_id: str,
+        extend: Callable[[float | None], None],
+    ) -> None:
         self.member = member
+        self._extend = extend
         self._plan = plan
         self._leader: leading.Leader | None = None
         self._threads = JobThreads(
@@ -123,7 +132,9 @@ class Meeting:
 
     def feed(self, event: belonging.Event) -> None:
         """Tell the member machine what happened here."""
-        for effect in self.member.handle(event, clock.monotonic()):
+        effects = self.member.handle(event, clock.monotonic())
+        self._extend(self.member.ranks_may_live_until)  # before there are ranks
+        for effect in effects:
             if isinstance(effect, belonging.Send):
                 self._threads.post(effect.message)
             else:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.hang import Overdue
     from holdfast.fault_tolerance.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
+    from holdfast.host.lease import Lease
     from holdfast.wire.frames import Message
 
 LISTENER_FD = 3
@@ -85,6 +86,8 @@ class Monitor:
         self._limits = LimitsInForce(self._tripped)
         self._watch = monitor.Watch(monitor.SIGKILL, 0.0, self._tripped)
         self._restarter: RankMonitorStateMachine | None = None
+        self._lease: Lease | None = None
+        self._lease_over: float | None = None
         # From "cycle"
         self._cycle: Message | None = None
         self._page: Page | None = None
@@ -113,6 +116,7 @@ class Monitor:
             self._visitors.next_deadline(),
             self._case.next_step_at if self._case is not None else None,
             self._watch.next_deadline() if self._is_watching else None,
+            self._lease_until(),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -123,6 +127,14 @@ class Monitor:
         if self._is_watching:
             self._look(now)
         self._visitors.dismiss_late(now)
+        until = self._lease_until()
+        if until is not None and now >= until:
+            self._launcher_stopped(until, now)
+
+    def _lease_until(self) -> float | None:
+        """None also if it is over, and the ranks are ended."""
+        until = self._lease.until if self._lease is not None else None
+        return until if until != self._lease_over else None
 
     def _look(self, now: float) -> None:
         """Read the page and feed it to the machine, again while it asks for that."""
@@ -218,6 +230,13 @@ class Monitor:
             from holdfast.fault_tolerance import rank_monitor_state_machine  # noqa: PLC0415
 
             self._restarter = rank_monitor_state_machine.RankMonitorStateMachine(self._reports)
+        if path := message.get("lease"):
+            from holdfast.host.lease import Lease  # noqa: PLC0415 - in jobs of several nodes only
+
+            try:
+                self._lease = Lease(path, writable=False)
+            except OSError as error:
+                self._reports.log("warning", f"{path} cannot be read: {error}")
         self._reports.tell({"op": "ready"})
         # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
         # then may be the file system.
@@ -278,13 +297,27 @@ class Monitor:
         self._arm()
 
     def _launcher_gone(self) -> None:
+        if (ended := self._end_all()) is not None:
+            self._event("monitor_swept", ended=ended)
+
+    def _launcher_stopped(self, until: float, now: float) -> None:
+        """It would have ended its ranks itself: the others go on without this node now."""
+        self._lease_over = until
+        if self._end_all():
+            self._reports.log(
+                "error",
+                f"this launcher did nothing for so long ({now - until:.1f} s beyond its time) that "
+                "the other nodes go on without it; its monitors have ended its ranks",
+            )
+
+    def _end_all(self) -> int | None:
+        """End all that the launcher's ranks are; how many that were, None: it has no marks."""
         marker = self._config.get("marker")
         if marker is None:
-            return
+            return None
         if self._visitors.seat is not None:
             self._visitors.seat.process.send(monitor.SIGKILL)
-        ended = proc.sweep(f"{marker}.")
-        self._event("monitor_swept", ended=ended)
+        return proc.sweep(f"{marker}.")
 
     def _event(self, kind: str, **fields: Any) -> None:
         cycle, seat = self._cycle, self._visitors.seat

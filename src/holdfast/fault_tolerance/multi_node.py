@@ -23,6 +23,7 @@ from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace
 from holdfast.host.address import address_towards
+from holdfast.host.lease import Lease
 from holdfast.host.loop import Loop
 from holdfast.host.port import ReservedPort
 
@@ -42,6 +43,7 @@ class NodeOfMany:
         job: Names this launcher among all that ever run on this host.
         tell: The way to the node's machine.
         write_down: The way to the launcher's event file.
+        lease: Read by our monitors.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class NodeOfMany:
         job: str,
         tell: Tell,
         write_down: WriteDown,
+        lease: Lease | None,
     ) -> None:
         self._tell = tell
         self._write_down = write_down
@@ -70,7 +73,12 @@ class NodeOfMany:
             ),
             pace=meeting.pace,
         )
-        self._meeting = Meeting(member=member, plan=meeting, run_id=plan.run_id)
+        self._meeting = Meeting(
+            member=member,
+            plan=meeting,
+            run_id=plan.run_id,
+            extend=lease.extend if lease else lambda _: None,
+        )
 
     def begin(self, loop: Loop, on_closed: Callable[[], None]) -> None:
         """Meet the others and wait for a round; ``on_closed``: see :meth:`Meeting.begin`."""
