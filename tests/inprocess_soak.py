@@ -38,6 +38,8 @@ LETHAL = ("kill", "kill", "stop")
 """Twice in a job. A stopped rank is woken for its stacks; mostly it comes back, but it may die."""
 LEAK_KIB = 10.0
 """Memory that a restart may cost for good."""
+ENOUGH = 75
+"""Restarts over which growth says something: allocators take memory by the half MiB."""
 SETTLED = 0.5
 """Share of the restarts after which every kind of fault has been there: what is loaded only once,
 for the first hang say, is loaded."""
@@ -199,7 +201,7 @@ def problems(quiet: Ranks, stormy: Ranks) -> list[str]:
             print(f"rank {rank}: {first} -> {last} over {restarts} restarts, {grown:.1f} KiB each")
             if last["fds"] > first["fds"] or last["threads"] > first["threads"]:
                 found.append(f"rank {rank} leaks: {first} -> {last}")
-            if grown > LEAK_KIB:
+            if grown > LEAK_KIB and restarts >= ENOUGH:
                 found.append(f"rank {rank} grows by {grown:.1f} KiB per restart")
     return found
 

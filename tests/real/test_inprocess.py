@@ -361,3 +361,58 @@ def test_a_rank_that_does_not_come_is_a_barrier_timeout_for_the_others(
     assert job.wait() == [5]
     assert job.notes(0, "raised") == ["BarrierTimeout"]
     assert "1 of 2 ranks did not come" in job.notes(0, "text")[0]
+
+
+def test_strangers_garbage_and_floods_end_their_own_connection_and_nothing_else(
+    ranks: RankStarter,
+) -> None:
+    """On the coordinator's port, which is open to the network, and on the guard's socket."""
+    source = """
+    import socket
+    from holdfast.inprocess.guard_process import guard_address
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        if RANK == 0 and call.iteration == 0:
+            meeting = call._meeting
+            for data in (
+                b"GET / HTTP/1.1\\r\\n\\r\\n",
+                b"\\xff" * 64,
+                (20).to_bytes(4, "big") + b"x" * 20,
+                (46).to_bytes(4, "big") + b'{"role":"guard","node":"x","token":"guessed!"}',
+            ):
+                with socket.create_connection(("127.0.0.1", meeting.port)) as stranger:
+                    stranger.settimeout(20)
+                    try:
+                        stranger.sendall(data)
+                        assert stranger.recv(100) == b"", "nobody is answered"
+                    except ConnectionError:
+                        pass
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.settimeout(20)
+                stranger.connect(guard_address(meeting.token))
+                stranger.sendall((2).to_bytes(4, "big") + b"{}")
+                assert b"refused" in stranger.recv(1000)
+            flood = socket.create_connection(("127.0.0.1", meeting.port))
+            try:
+                flood.settimeout(20)
+                for _ in range(100):
+                    flood.sendall(b"\\x7f" * 100_000)
+                raise AssertionError("a flood is cut off")
+            except ConnectionError:
+                pass
+            note(survived=True)
+        if call.iteration == 0:
+            all_reduce()
+            raise ValueError("boom")
+        assert all_reduce() == 2
+        dist.destroy_process_group()
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    assert job.notes(0, "survived") == [True]
+    assert [job.notes(rank, "returned") for rank in range(2)] == [[1], [1]]

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.inprocess.keyvalue import KeyValues, RequestError
+
+
+class Client:
+    """Asks, and keeps what it is answered."""
+
+    def __init__(self, values: KeyValues, others: list[Client], room: int = 0) -> None:
+        self.values, self.others, self.room = values, others, room
+        self.answers: list[Any] = []
+        self._number = 0
+        others.append(self)
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        """The answer, or "waits"."""
+        self._number += 1
+        body = {"op": op, "id": self._number, "room": self.room, **fields}
+        before = len(self.answers)
+        for client, reply in self.values.request(self, body):
+            assert isinstance(client, Client)
+            client.answers.append(reply.get("value", reply))
+        return self.answers[before] if len(self.answers) > before else "waits"
+
+
+@pytest.fixture
+def two() -> tuple[Client, Client]:
+    values, clients = KeyValues(), []
+    return Client(values, clients), Client(values, clients)
+
+
+def test_a_value_is_what_was_set_last(two: tuple[Client, Client]) -> None:
+    a, b = two
+    a.ask("set", key="k", value="1")
+    a.ask("set", key="k", value="2")
+    assert b.ask("get", key="k") == "2"
+
+
+@pytest.mark.parametrize("op", ["set", "add", "append", "compare_set"])
+def test_who_waits_for_a_key_is_answered_whoever_makes_it(
+    two: tuple[Client, Client], op: str
+) -> None:
+    a, b = two
+    assert a.ask("get", key="k") == "waits"
+    fields: dict[str, Any] = {"add": {"by": 3}, "compare_set": {"expected": "", "value": "3"}}.get(
+        op, {"value": "3"}
+    )
+    b.ask(op, key="k", **fields)
+    assert a.answers == ["3"]
+
+
+def test_a_wait_for_several_keys_ends_with_the_last(two: tuple[Client, Client]) -> None:
+    a, b = two
+    assert a.ask("wait", keys=["x", "y"]) == "waits"
+    b.ask("set", key="x", value="")
+    assert a.answers == []
+    b.ask("set", key="y", value="")
+    assert a.answers == [None]
+
+
+def test_numbers_are_added_and_texts_appended(two: tuple[Client, Client]) -> None:
+    a, b = two
+    assert [a.ask("add", key="n", by=2), b.ask("add", key="n", by=-1)] == [2, 1]
+    a.ask("append", key="t", value="ab")
+    b.ask("append", key="t", value="c")
+    assert a.ask("get", key="t") == "abc"
+    with pytest.raises(RequestError, match="holds 'abc', which is no number"):
+        a.ask("add", key="t", by=1)
+
+
+def test_a_key_is_exchanged_only_where_it_holds_what_is_expected(
+    two: tuple[Client, Client],
+) -> None:
+    a, b = two
+    assert a.ask("compare_set", key="k", expected="x", value="1") == "x"
+    assert a.ask("compare_set", key="k", expected="", value="1") == "1"
+    assert b.ask("compare_set", key="k", expected="", value="2") == "1"
+    assert b.ask("compare_set", key="k", expected="1", value="2") == "2"
+
+
+def test_keys_are_counted_looked_for_and_removed(two: tuple[Client, Client]) -> None:
+    a, b = two
+    a.ask("set", key="k", value="1")
+    assert [b.ask("count"), b.ask("check", keys=["k"]), b.ask("check", keys=["k", "l"])] == [
+        1,
+        True,
+        False,
+    ]
+    assert [b.ask("delete", key="k"), b.ask("delete", key="k"), b.ask("count")] == [True, False, 0]
+
+
+def test_values_are_gathered_in_the_order_of_the_places(two: tuple[Client, Client]) -> None:
+    a, b = two
+    assert b.ask("gather", key="g", place=1, of=2, value={"b": 1}) == "waits"
+    assert a.ask("gather", key="g", place=0, of=2, value={"a": 0}) == [{"a": 0}, {"b": 1}]
+    assert b.answers == [[{"a": 0}, {"b": 1}]]
+
+
+def test_rooms_know_nothing_of_each_other_and_end() -> None:
+    values = KeyValues()
+    old, new = Client(values, [], 0), Client(values, [], 1)
+    old.ask("set", key="k", value="1")
+    assert new.ask("check", keys=["k"]) is False
+    values.drop_before(1)
+    assert old.ask("get", key="k") == {"id": 2, "over": True}
+
+
+def test_who_is_gone_is_answered_no_more(two: tuple[Client, Client]) -> None:
+    a, b = two
+    a.ask("get", key="k")
+    a.values.forget(a)
+    b.ask("set", key="k", value="1")
+    assert a.answers == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"op": "set", "id": 1},
+        {"op": "set", "id": 1, "room": 0, "key": 3, "value": ""},
+        {"op": "wait", "id": 1, "room": 0, "keys": []},
+        {"op": "gather", "id": 1, "room": 0, "key": "g", "place": "x", "of": 2},
+        {"op": "eval", "id": 1, "room": 0, "key": "k"},
+    ],
+)
+def test_what_is_no_request_is_refused_in_words(body: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        KeyValues().request(None, body)
