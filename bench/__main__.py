@@ -35,6 +35,7 @@ NAMES = (
     "assignment",
     "inprocess_abort",
     "inprocess",
+    "inprocess_scale",
 )
 _HERE = Path(__file__).parent
 

@@ -1,0 +1,164 @@
+"""How long the coordinator of an in-process restart takes to tell thousands of node guards.
+
+Real connections, up to 4,096, from one process that plays all guards but the first: its own work is
+in the figures. The rank's side is not; see ``bench/inprocess.py``. Beside it the machines alone, in
+the simulator's sense: decisions without sockets.
+"""
+
+from __future__ import annotations
+
+import resource
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from bench.figures import Report
+from holdfast.core.inprocess import coordinator as machine
+from holdfast.core.inprocess.messages import (
+    Fault,
+    Hello,
+    Kind,
+    Numbering,
+    Ready,
+    Standing,
+)
+from holdfast.host.progress_page import make_progress_page
+from holdfast.inprocess.guard_process import connect_to_guard
+from holdfast.wire.frames import Decoder, encode
+
+SIZES = (64, 512, 4096)
+ROUNDS = 5
+_SPARE_FDS = 256
+_BOUND_S = 60.0
+
+
+def measure() -> Report:
+    """See the module."""
+    report = Report("in-process restart: the coordinator and so many node guards, one rank each")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for n in SIZES:
+        if hard < n + _SPARE_FDS:
+            report.notes.append(f"{n} connections need more descriptors than {hard}")
+            continue
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + _SPARE_FDS), hard))
+        aborts, commits = _real(n)
+        report.add(f"{n} guards: fault to the last that hears Abort", "ms", aborts)
+        report.add(f"{n} guards: first Ready to the last that hears Commit", "ms", commits)
+    for n in (*SIZES, 16384):
+        report.add(f"{n} guards: decisions of one restart alone", "ms", _decisions_ms(n))
+    return report
+
+
+class _Guards:
+    """All guards but the first, in one process."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._page = make_progress_page()
+        token = secrets.token_hex(16)
+        seconds = ("soft_s", "hard_s", "grace_s", "beat_s", "silence_s", "barrier_s")
+        times = dict.fromkeys((*seconds, "completion_s"), 600.0)
+        self._first = connect_to_guard(token)
+        attach = {"rank": 0, "world": n, "page_fd": self._page.fd, "dump_signal": 0, "hosts": True}
+        self._first.sendall(encode({**attach, **times, "last_call_wait_s": 0.0, "token": token}))
+        port = self._heard(self._first, Decoder(), "hosting")["port"]
+        self._decoders = {self._first.fileno(): Decoder()}
+        self._sockets = {self._first.fileno(): self._first}
+        self._epoll = select.epoll()
+        for rank in range(1, n):
+            connected = socket.create_connection(("127.0.0.1", port))
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.sendall(encode({"token": token, "role": "guard", "node": f"n{rank}"}))
+            connected.sendall(encode(Hello(rank, n).to_wire()))
+            self._sockets[connected.fileno()] = connected
+            self._decoders[connected.fileno()] = Decoder()
+        for fd in self._sockets:
+            self._epoll.register(fd, select.EPOLLIN)
+        self._order = list(self._sockets.values())
+
+    def _heard(self, connected: socket.socket, decoder: Decoder, op: str) -> dict[str, int]:
+        connected.settimeout(_BOUND_S)
+        while True:
+            for frame in decoder.feed(connected.recv(65536)):
+                if frame["op"] == op:
+                    return frame
+
+    def all_hear(self, op: str) -> None:
+        """Until every guard was told."""
+        left = self.n
+        until = time.monotonic() + _BOUND_S
+        while left:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{left} of {self.n} guards were not told {op!r}")
+            for fd, _ in self._epoll.poll(1.0):
+                for frame in self._decoders[fd].feed(self._sockets[fd].recv(65536)):
+                    left -= frame["op"] == op
+
+    def send(self, rank: int, message: Fault) -> None:
+        """What this rank's guard says."""
+        self._order[rank].sendall(encode(message.to_wire()))
+
+    def all_ready(self, epoch: int) -> None:
+        """Everybody is back."""
+        for rank, connected in enumerate(self._order):
+            connected.sendall(encode(Ready(epoch, (_standing(rank, self.n, epoch),)).to_wire()))
+
+    def close(self) -> None:
+        self._epoll.close()
+        for connected in self._sockets.values():
+            connected.close()
+        self._page.close()
+
+
+def _standing(rank: int, n: int, epoch: int) -> Standing:
+    return Standing(rank, Numbering(epoch, rank, n), Numbering(epoch - 1, rank, n))
+
+
+def _real(n: int) -> tuple[list[float], list[float]]:
+    guards = _Guards(n)
+    try:
+        guards.all_hear("commit")
+        aborts, commits = [], []
+        for epoch in range(ROUNDS):
+
+            def abort(epoch: int = epoch) -> None:
+                guards.send(1, Fault(epoch, 1, Kind.EXCEPTION, "on order"))
+                guards.all_hear("abort")
+
+            def commit(epoch: int = epoch) -> None:
+                guards.all_ready(epoch)
+                guards.all_hear("commit")
+
+            aborts.append(_ms(abort))
+            commits.append(_ms(commit))
+        return aborts, commits
+    finally:
+        guards.close()
+
+
+def _decisions_ms(n: int) -> list[float]:
+    coordinator = machine.Coordinator(machine.Patience())
+    for rank in range(n):
+        coordinator.handle(machine.Heard(f"n{rank}", Hello(rank, n)), 0.0)
+    taken = []
+    for epoch in range(3):
+        fault = machine.Heard("n1", Fault(epoch, 1, Kind.EXCEPTION, "on order"))
+        readies = [
+            machine.Heard(f"n{rank}", Ready(epoch, (_standing(rank, n, epoch),)))
+            for rank in range(n)
+        ]
+
+        def restart(fault: machine.Event = fault, readies: list[machine.Heard] = readies) -> None:
+            for event in (fault, *readies):
+                coordinator.handle(event, 1.0)
+
+        taken.append(_ms(restart))
+    return taken
+
+
+def _ms(do: Callable[[], object]) -> float:
+    began = time.monotonic()
+    do()
+    return (time.monotonic() - began) * 1e3
