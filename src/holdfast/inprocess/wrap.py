@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.core.inprocess import rank as machine
-from holdfast.core.inprocess.messages import MAX_TEXT, Cause, Commit, Numbering, Standing
+from holdfast.core.inprocess.messages import MAX_TEXT, Cause, Commit, Kind, Numbering, Standing
 from holdfast.core.never import assert_never
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
@@ -204,7 +204,7 @@ class CallWrapper:
         born = Numbering(-1, self._state.rank, self._state.world_size)
         self._base, self._base_state = born, self._state.copy()
         self._assigned, self._assigned_state = born, self._base_state
-        self._causes: tuple[Cause, ...] = ()
+        self._traceback = ""
         self._store: Any = None
         self._exits = contextlib.ExitStack()
 
@@ -336,7 +336,6 @@ class CallWrapper:
                 case machine.Proceed():
                     self._enter_iteration(directive.commit, function)
                 case machine.Unwind():
-                    self._causes = directive.causes
                     self._unwind()
                 case machine.Finish():
                     return self._finish()
@@ -357,8 +356,9 @@ class CallWrapper:
         self._iteration = commit.epoch
         if commit.base == self._assigned.epoch:
             self._base, self._base_state = self._assigned, self._assigned_state
-        if commit.epoch:
-            _explain(commit)
+        if commit.causes:
+            _explain(commit, self._born, self._traceback)
+        self._traceback = ""
         self._state = self._base_state.copy()
         self._state.iteration = commit.epoch
         self._state.fn_exception = None
@@ -409,6 +409,7 @@ class CallWrapper:
             event = machine.Raised(_in_words(outcome))
             if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome
+                self._traceback = "".join(traceback.format_exception(outcome))
         elif outcome is not None:
             raise outcome
         # An exception, its traceback and this frame are a cycle. It ends here, while the process
@@ -579,17 +580,17 @@ def _in_words(error: BaseException) -> str:
     return f"{text[: MAX_TEXT // 2]}{where[:500]}"
 
 
-def _explain(commit: Commit) -> None:
-    """One line for people: the first cause, not its echoes."""
-    if not commit.causes:
-        return
+def _explain(commit: Commit, rank: int, own_traceback: str) -> None:
+    """For people: the first cause, with its traceback on the rank that raised it; no echoes."""
     first, *rest = commit.causes
     more = f"; {len(rest)} more" if rest else ""
+    is_ours = first.rank == rank and first.kind is Kind.EXCEPTION and own_traceback
     log.warning(
-        "iteration %d: restarted after %s of rank %d: %s%s",
+        "iteration %d: restarted after %s of rank %d: %s%s%s",
         commit.epoch,
         first.kind.value,
         first.rank,
         first.text,
         more,
+        f"\n{own_traceback.rstrip()}" if is_ours else "",
     )
