@@ -26,6 +26,14 @@ class Watched(NamedTuple):
     inode: int
     data: int
 
+    @property
+    def is_by_number(self) -> bool:
+        """Its owner registered the number, as Python and libuv do.
+
+        In half of the word; the rest is whatever was there.
+        """
+        return self.data & 0xFFFFFFFF == self.fd
+
 
 def open_epolls() -> set[int]:
     """Descriptors of this process that are epolls."""

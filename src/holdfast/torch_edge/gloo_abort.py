@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_POINTER_MIN = 1 << 32
-"""gloo registers pointers; who registers the number of the descriptor (Python, libuv) is below."""
 _NOT_PAIRS = 2
 """A loop also waits for a pipe and for the listening socket."""
 _CONNECT_S = 1.0
@@ -303,7 +301,9 @@ def _devices(size: int) -> list[_Device]:
 def _device(epoll: int, size: int) -> _Device | None:
     """The loop of gloo behind an epoll, if that is one: pointers, and a socket that listens."""
     watched = watched_by(epoll)
-    if any(one.data < _POINTER_MIN for one in watched):
+    # gloo registers pointers. Their size says nothing: they are small where the interpreter is
+    # linked to a fixed address, as Debian's is.
+    if any(one.is_by_number for one in watched):
         return None
     for fd, inode, _ in watched:
         sock = copy_of(fd, inode)
