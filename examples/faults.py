@@ -30,8 +30,9 @@ def _die() -> None:
 
 def _freeze() -> None:
     libc = ctypes.PyDLL(None)  # PyDLL, unlike CDLL, keeps the interpreter lock during the call
-    while True:  # a handled signal ends a sleep early
-        libc.sleep(3600)
+    mutex = ctypes.create_string_buffer(64)  # of zeros: a mutex that nobody holds
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)  # waits for itself; unlike a sleep, also after a signal
 
 
 ACTIONS: dict[str, Callable[[], object]] = {

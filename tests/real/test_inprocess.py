@@ -75,8 +75,9 @@ def test_a_busy_rank_is_hung_when_it_pinged_once_and_stopped(ranks: RankStarter)
 def test_a_rank_that_cannot_be_interrupted_is_killed_with_its_stacks_taken(
     ranks: RankStarter,
 ) -> None:
-    """It holds the interpreter; the dump's signal interrupts a sleep, so it sleeps again."""
-    hold = "while True: ctypes.PyDLL(None).sleep(1000)"
+    """It holds the interpreter, in a wait that no signal ends: for a mutex that it has itself."""
+    hold = "lock = ctypes.PyDLL(None).pthread_mutex_lock; m = ctypes.create_string_buffer(64)"
+    hold += "; lock(m); lock(m)"
     job = ranks(2, train(1, hold), TORCH_CPP_LOG_LEVEL="ERROR")
     codes = job.wait()
     assert codes[0] == 0
