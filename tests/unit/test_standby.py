@@ -265,12 +265,8 @@ def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> N
     """Nobody has two, each goes on at most once, and the deadline is never behind."""
     machine = standby(2)
     now, parked = 0.0, set[int]()
-    for event, passed in events:
-        now += passed
-        if isinstance(event, Started) and event.local_rank not in parked:
-            continue  # only what was asked for is started
-        if isinstance(event, Died | Unfit):
-            parked.discard(event.local_rank)
+
+    def feed(event: object) -> None:
         for effect in machine.handle(event, now):
             match effect:
                 case Prepare(local_rank):
@@ -279,7 +275,17 @@ def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> N
                     machine.handle(Started(local_rank, SHAPE), now)
                 case GoOn(local_rank) | Discard(local_rank):
                     parked.discard(local_rank)
-        machine.handle(TimePassed(), now)
+
+    for event, passed in events:
+        now += passed
+        if isinstance(event, Started) and event.local_rank not in parked:
+            continue  # only what was asked for is started
+        if isinstance(event, Died | Unfit):
+            parked.discard(event.local_rank)
+        if isinstance(event, Nothing | NoRoom) and machine._preparing() == event.local_rank:
+            parked.discard(event.local_rank)  # an answer to Prepare: nobody was parked
+        feed(event)
+        feed(TimePassed())
         deadline = machine.next_deadline()
         assert deadline is None or deadline > now
 

@@ -346,6 +346,8 @@ class Standby:
             )
 
     def _skip(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        if self._state(local_rank) is not State.PREPARING:
+            return
         self._settle(local_rank, State.SKIPPED)
         if self._again_at is None and self._steady_at is not None:
             self._again_at = now + self._patience_s
