@@ -184,6 +184,7 @@ def test_sweep_sleeps_while_nothing_ends(
 
     assert proc.sweep(f"{job}.", bound_s=0.2) == 0
     assert (asked, len(passes)) == ([refuses.pid], 3), "told once; then one sleep to the bound"
+    # No number of seconds is too large for poll(2), whether or not the dead is still listed.
     assert proc.sweep(f"{job}.", bound_s=1e9) == 0, "it is woken by the end"
 
 

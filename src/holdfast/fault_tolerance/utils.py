@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import select
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.proc import Process, process_state
 from holdfast.wire.frames import Decoder, FrameError, encode
@@ -45,9 +45,7 @@ def wait_until_process_terminated(pid: int, timeout: float = 0.0) -> bool:
         return True
     try:
         if process.fileno() >= 0:
-            poll = select.poll()
-            poll.register(process.fileno(), select.POLLIN)
-            poll.poll(max(0.0, timeout) * 1000)
+            wait_for.readable(process.fileno(), timeout)
         return not process.is_alive()
     finally:
         process.close()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import select
 
+from holdfast.host import wait_for
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +54,7 @@ class Descriptors:
 
     def wait(self, timeout_s: float | None) -> None:
         """Sleep until something is ready or ``timeout_s`` are over; ``None``: without end."""
-        for fd, _ in self.epoll.poll(timeout_s):
+        for fd, _ in self.epoll.poll(timeout_s and min(timeout_s, wait_for.LONGEST_S)):
             callback = self._callbacks.get(fd)
             # None: forgotten by one before it, or somebody only wants to be woken.
             if callback is not None:

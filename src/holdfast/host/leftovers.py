@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import signal
 from pathlib import Path
 
@@ -76,11 +75,8 @@ def _hold(pids: list[int], held: dict[int, proc.Process]) -> list[proc.Process]:
 
 
 def _await_one(processes: list[proc.Process], timeout_s: float) -> None:
-    poll = select.poll()
-    for process in processes:
-        if process.fileno() >= 0:
-            poll.register(process.fileno(), select.POLLIN)
-    poll.poll(timeout_s * 1e3)
+    descriptors = [process.fileno() for process in processes if process.fileno() >= 0]
+    wait_for.any_readable(descriptors, timeout_s)
 
 
 def _describe(pid: int) -> str:

@@ -7,10 +7,9 @@ never an exception.
 from __future__ import annotations
 
 import os
-import select
 import signal
 
-from holdfast.host import clock
+from holdfast.host import clock, wait_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -286,11 +285,8 @@ def _hold(pids: list[int], held: dict[int, Process], needle: bytes) -> list[Proc
 
 def _await_one(held: dict[int, Process], timeout_s: float) -> None:
     """Until one of them has ended: who is killed, or refuses to be, is not asked twice."""
-    poll = select.poll()
-    for process in held.values():
-        if process.fileno() >= 0:
-            poll.register(process.fileno(), select.POLLIN)
-        else:
-            timeout_s = min(timeout_s, _FORK_S)
-    if held:
-        poll.poll(timeout_s * 1e3)
+    if not held:
+        return
+    descriptors = [process.fileno() for process in held.values() if process.fileno() >= 0]
+    blind = len(descriptors) < len(held)
+    wait_for.any_readable(descriptors, min(timeout_s, _FORK_S) if blind else timeout_s)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.messages import Cause, MessageError, down_from_wire
 from holdfast.core.never import assert_never
+from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.interrupt import MainThreadInterrupt, never_inside
 from holdfast.host.progress_page import ProgressPage
@@ -214,7 +215,7 @@ class Session:
             sleep_s = next_mark - now
             if self._is_interrupting:
                 sleep_s = min(sleep_s, _AGAIN_S)
-            ready = self._poll.poll(max(0.0, sleep_s) * 1000)
+            ready = self._poll.poll(wait_for.milliseconds(sleep_s))
             if any(fd == self._wake_up for fd, _ in ready):
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake_up)
