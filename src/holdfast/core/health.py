@@ -1,0 +1,49 @@
+"""What is known about the health of a host, and whether a node may take part. Pure.
+
+A *probe* looks at one kind of thing and returns *findings*: facts, each with a verdict. Only what
+is known to be broken keeps a node out: what cannot be determined is healthy, and said once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Verdict(enum.Enum):
+    """What a fact means for a node that wants to take part."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+    """Cannot be determined: no driver, no permission, no answer. Does not keep a node out."""
+    SUSPECT = "suspect"
+    """Not as it should be, and no reason to leave: a person is to read it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about one thing.
+
+    Attributes:
+        probe: Who found it: ``gpu``, ``nic``, ``nvlink``, ``storage``, ``host``, ``service``.
+        subject: What it is about: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
+        verdict: What it means.
+        text: What was seen, with numbers, and what a person can do; one line.
+    """
+
+    probe: str
+    subject: str
+    verdict: Verdict
+    text: str = ""
+
+    def __str__(self) -> str:
+        """For a log: ``nic mlx5_0 port 1: link is DOWN``."""
+        return f"{self.probe} {self.subject}: {self.text or self.verdict.value}"
+
+
+def why_unfit(findings: Iterable[Finding]) -> str | None:
+    """Why a node with these findings leaves; ``None``: it may take part."""
+    broken = [str(finding) for finding in findings if finding.verdict is Verdict.UNHEALTHY]
+    return "; ".join(broken) or None
