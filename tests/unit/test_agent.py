@@ -22,7 +22,8 @@ from holdfast.host import child, clock
 def plan(tmp_path: Path) -> LaunchPlan:
     script = tmp_path / "train.py"
     script.touch()
-    return make_plan(parse_args([f"--log-dir={tmp_path / 'logs'}", str(script)]), {})
+    words = [f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false", str(script)]
+    return make_plan(parse_args(words), {})
 
 
 @pytest.fixture

@@ -231,7 +231,7 @@ def test_the_end_stops_what_runs_and_says_the_exit_code(
     one = active()
     if own is not None:
         tell(one, own)
-    assert heard(one, end) == [StopRanks(0, How.POLITE, end.cause)]
+    assert heard(one, end) == [StopRanks(0, How.POLITE, end.cause, for_good=True)]
     assert heard(one, end) == []
     assert tell(one, RanksStopped(0)) == [
         Send(Leave("n1", LeaveWhy.FINISHED)),
@@ -239,9 +239,11 @@ def test_the_end_stops_what_runs_and_says_the_exit_code(
     ]
 
 
-def test_the_end_during_a_stop_asks_for_no_second_one() -> None:
+def test_the_end_during_a_stop_says_that_it_is_for_good() -> None:
+    """So that nobody checks whether this node is fit for more."""
     one = active()
     heard(one, Stop(0, "x"))
+    assert heard(one, FAILED) == [StopRanks(0, How.POLITE, FAILED.cause, for_good=True)]
     assert heard(one, FAILED) == []
     assert isinstance(tell(one, RanksStopped(0))[-1], Finish)
 
@@ -264,7 +266,7 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
     why = "nothing heard of the leader of the job for 10.0 s"
-    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, why)]
+    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, why, for_good=True)]
     assert heard(one, Stop(0, "too late"), 10.1) == []
     assert heard(one, formed(1), 10.1) == []
 
@@ -294,7 +296,8 @@ def test_fencing_hurries_a_polite_stop() -> None:
     one = active()
     heard(one, Stop(0, "x"))
     (stop,) = tell(one, LeaderLost("connection reset"))
-    assert stop == StopRanks(0, How.AT_ONCE, "the leader of the job is lost: connection reset")
+    why = "the leader of the job is lost: connection reset"
+    assert stop == StopRanks(0, How.AT_ONCE, why, for_good=True)
 
 
 def test_who_never_found_a_leader_has_lost_none() -> None:
@@ -308,7 +311,7 @@ def test_who_never_found_a_leader_has_lost_none() -> None:
 def test_a_refused_node_leaves() -> None:
     one = active()
     assert heard(one, Refused("n1", "silent for 15.0 s"))[0] == StopRanks(
-        0, How.AT_ONCE, "refused by the leader: silent for 15.0 s"
+        0, How.AT_ONCE, "refused by the leader: silent for 15.0 s", for_good=True
     )
     waiting = member()
     assert heard(waiting, Refused("n1", "infra rank 1 twice"))[-1] == Finish(
@@ -362,7 +365,7 @@ def test_a_sick_node_leaves_with_0() -> None:
     assert tell(new, Unhealthy("no NIC"))[-1] == Finish(0, LeaveWhy.UNHEALTHY, "no NIC")
     one = active()
     heard(one, Stop(0, "x"))
-    assert tell(one, Unhealthy("no NIC")) == []
+    assert tell(one, Unhealthy("no NIC")) == [StopRanks(0, How.POLITE, "no NIC", for_good=True)]
     assert tell(one, RanksStopped(0)) == [
         Send(Leave("n1", LeaveWhy.UNHEALTHY, "no NIC")),
         Finish(0, LeaveWhy.UNHEALTHY, "no NIC"),
@@ -399,7 +402,7 @@ def test_others_that_go_on_need_not_wait_for_our_grace() -> None:
     """After a signal to this node alone: its ranks have nobody left to talk to."""
     one = active()
     tell(one, SignalArrived("SIGTERM"))
-    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, "x")]
+    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, "x", for_good=True)]
     assert heard(one, Stop(0, "x")) == []
 
 

@@ -12,6 +12,7 @@ from holdfast.core.node import (
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
     Begin,
+    CheckHost,
     ControlRequested,
     CycleOver,
     Dismissed,
@@ -20,8 +21,10 @@ from holdfast.core.node import (
     Explain,
     FailureSeen,
     Finish,
+    HostChecked,
     IterationRead,
     KillRanks,
+    MayJoin,
     MonitorExited,
     Node,
     Note,
@@ -367,7 +370,10 @@ def test_silence_of_all_ranks_is_mentioned_once() -> None:
 def one_of_many(**options: object) -> Node:
     """A node of two ranks in a job of several nodes, that has started cycle 3 at t=0."""
     node = Node(nproc=2, alone=False, **options)  # type: ignore[arg-type]
-    assert node.handle(Begin(), now=0.0) == []
+    first = CheckHost(after_ranks=False) if node.checks_host else MayJoin()
+    assert node.handle(Begin(), now=0.0) == [first]
+    if node.checks_host:
+        assert node.handle(HostChecked(), now=0.0) == [MayJoin()]
     assert node.handle(StartAsked(3), now=0.0) == [StartCycle(3)]
     return node
 
@@ -550,6 +556,93 @@ def test_a_signal_ends_a_node_that_waits_for_the_iteration() -> None:
     ]
 
 
+def checked(max_restarts: int = 1, **rules: float) -> Node:
+    """A node alone whose host was checked and found fit, and that started cycle 0 at t=0."""
+    restarts = Restarts(max_restarts, **rules)  # type: ignore[arg-type]
+    node = Node(nproc=2, restarts=restarts, checks_host=True)
+    assert node.handle(Begin(), now=0.0) == [CheckHost(after_ranks=False)]
+    assert node.next_deadline() is None
+    assert node.handle(HostChecked(), now=0.0) == [StartCycle(0)]
+    return node
+
+
+def test_an_unfit_host_has_no_ranks() -> None:
+    """It leaves as if excluded, before anything was started."""
+    node = Node(nproc=2, checks_host=True)
+    node.handle(Begin(), now=0.0)
+
+    assert node.handle(HostChecked("GPU 0 is lost"), now=1.0) == [Finish(End.UNHEALTHY, 0)]
+
+
+def test_a_restart_waits_for_the_host_to_be_checked() -> None:
+    """Its failure is explained once it is known whether there is a restart."""
+    node = checked()
+    assert fail(node, 1.0) == [CheckHost(after_ranks=True)]
+    assert node.handle(HostChecked(), now=1.5) == [StartCycle(1), Explain(0, will_restart=True)]
+    assert node.handle(HostChecked("late"), now=1.6) == [], "nobody asked"
+
+    broken = checked()
+    fail(broken, 1.0)
+    assert broken.handle(HostChecked("GPU 0 is lost"), now=1.5) == [
+        Explain(0, will_restart=False),
+        Finish(End.UNHEALTHY, 0),
+    ]
+
+
+def test_a_host_is_checked_while_a_restart_is_put_off() -> None:
+    """The later of the two starts it."""
+    node = checked(max_restarts=9, backoff_s=4.0)
+    fail(node, 1.0)
+    node.handle(HostChecked(), now=1.0)
+    assert without_notes(fail(node, 2.0)) == [CheckHost(after_ranks=True)]
+    assert node.handle(HostChecked(), now=3.0) == [Explain(1, will_restart=True)]
+    assert node.handle(TimePassed(), now=6.0) == [StartCycle(2)]
+
+    assert without_notes(fail(node, 7.0)) == [CheckHost(after_ranks=True)]
+    assert node.next_deadline() is None
+    assert node.handle(HostChecked(), now=99.0)[0] == StartCycle(3)
+
+
+def test_a_job_that_is_over_checks_no_host() -> None:
+    """Neither after success nor without a restart left, nor after a signal."""
+    node = checked(max_restarts=0)
+    assert fail(node, 1.0) == [Explain(0, will_restart=False), Finish(End.FAILED, 1)]
+
+    signalled = checked()
+    fail(signalled, 1.0)
+    assert signalled.handle(SignalArrived(SIGTERM), now=1.1) == [
+        Explain(0, will_restart=False),
+        Finish(End.SIGNALLED, 1),
+    ]
+
+
+def test_one_of_many_checks_its_host_before_it_joins_and_before_it_joins_again() -> None:
+    """What was found is told along: the others are told that this node leaves."""
+    node = one_of_many(checks_host=True)
+    node.handle(StopAsked(), now=1.0)
+    assert fail(node, 1.1) == [CheckHost(after_ranks=True)]
+    assert node.handle(HostChecked("GPU 0 is lost"), now=1.5) == [
+        CycleOver(3, succeeded=False, problem="GPU 0 is lost")
+    ]
+
+    sick = Node(nproc=2, alone=False, checks_host=True)
+    sick.handle(Begin(), now=0.0)
+    assert sick.handle(HostChecked("no"), now=0.1) == [MayJoin("no")]
+
+
+def test_one_of_many_that_will_not_have_ranks_again_checks_nothing() -> None:
+    """Its exit, and the end of the job, wait for no health service."""
+    leaving = one_of_many(checks_host=True)
+    leaving.handle(StopAsked(for_good=True), now=1.0)
+    assert fail(leaving, 1.1) == [CycleOver(3, succeeded=False)]
+
+    for word in (StopAsked(for_good=True), SignalArrived(SIGTERM)):
+        checking = one_of_many(checks_host=True)
+        checking.handle(StopAsked(), now=1.0)
+        fail(checking, 1.1)
+        assert checking.handle(word, now=1.2) == [CycleOver(3, succeeded=False)]
+
+
 class NodeLife(RuleBasedStateMachine):
     """Any order of events, with the invariants checked after each."""
 
@@ -558,12 +651,15 @@ class NodeLife(RuleBasedStateMachine):
         max_restarts=st.integers(0, 3),
         backoff_s=st.sampled_from([0.0, 0.5, 60.0]),
         reads=st.booleans(),
+        checks=st.booleans(),
     )
-    def begin(self, nproc: int, max_restarts: int, backoff_s: float, reads: bool) -> None:
+    def begin(
+        self, nproc: int, max_restarts: int, backoff_s: float, reads: bool, checks: bool
+    ) -> None:
         self.now = 0.0
         rules = Restarts(max_restarts, backoff_s=backoff_s, max_no_progress_cycles=2)
-        self.node = Node(nproc=nproc, restarts=rules, reads_iterations=reads)
-        self.reading = 0
+        self.node = Node(nproc=nproc, restarts=rules, reads_iterations=reads, checks_host=checks)
+        self.reading = self.checking = 0
         self.alive: set[int] = set()
         self.cycles: list[int] = []
         self.finished: list[Finish] = []
@@ -590,6 +686,10 @@ class NodeLife(RuleBasedStateMachine):
                     self.sweep_until = self.now + SWEEP_LIMIT_S
                 case ReadIteration():
                     self.reading += 1
+                case CheckHost(after_ranks):
+                    assert not self.alive
+                    assert after_ranks == bool(self.cycles)
+                    self.checking += 1
                 case Finish():
                     self.finished.append(effect)
 
@@ -611,6 +711,12 @@ class NodeLife(RuleBasedStateMachine):
     def iteration_is_read(self, iteration: int | None) -> None:
         self.reading -= 1
         self.feed(IterationRead(iteration))
+
+    @precondition(lambda self: self.checking)
+    @rule(problem=st.sampled_from([None, None, None, "GPU 0 is lost"]))
+    def host_is_checked(self, problem: str | None) -> None:
+        self.checking -= 1
+        self.feed(HostChecked(problem))
 
     @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
     def signal(self, signum: int) -> None:
@@ -650,7 +756,7 @@ class NodeLife(RuleBasedStateMachine):
     def somebody_will_wake_a_node_that_waits(self) -> None:
         """Stopping, sweeping and what a node alone rests for are bounded: there is a deadline."""
         if self.node.phase in (Phase.STOPPING, Phase.SWEEPING, Phase.IDLE):
-            assert self.node.next_deadline() is not None
+            assert self.node.next_deadline() is not None or self.checking
 
 
 TestNodeLife = NodeLife.TestCase

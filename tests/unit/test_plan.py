@@ -394,7 +394,6 @@ def test_options_whose_work_comes_later_are_named_in_one_line(tmp_path):
     )
 
     assert sorted(result.later) == [
-        "--ft-enable-nic-monitor",
         "--numa-binding",
         "NVRX_GPUS_PER_NUMA",
     ]

@@ -52,6 +52,7 @@ class RankEnd:
         last_lines: The end of its stderr.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
+        host_problem: The launcher ended it, because of what was found about the host.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
 
@@ -68,6 +69,7 @@ class RankEnd:
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0
     is_stuck: bool = False
+    host_problem: str | None = None
 
     @property
     def began_at(self) -> float:
@@ -128,6 +130,8 @@ def explain(end: RankEnd) -> str:
     how = describe_exit(end.exit_code)
     if end.hang is not None:
         return f"hung ({end.hang}); {how} by its monitor"
+    if end.host_problem is not None:
+        return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
     text = "\n".join((end.error or "", *end.last_lines))
     if end.exit_code == -signal.SIGKILL:
         used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"

@@ -31,12 +31,14 @@ class Finding:
         subject: What it is about: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
         verdict: What it means.
         text: What was seen, with numbers, and what a person can do; one line.
+        device: Position among the GPUs that this node's ranks use, of what belongs to one of them.
     """
 
     probe: str
     subject: str
     verdict: Verdict
     text: str = ""
+    device: int | None = None
 
     def __str__(self) -> str:
         """For a log: ``nic mlx5_0 port 1: link is DOWN``."""

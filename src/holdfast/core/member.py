@@ -198,11 +198,16 @@ class How(enum.Enum):
 
 @dataclass(frozen=True)
 class StopRanks:
-    """End this node's ranks of a cycle. A second one, ``AT_ONCE``, may follow a polite one."""
+    """End this node's ranks of a cycle.
+
+    A second one may follow a polite one: ``AT_ONCE``, or ``for_good``, that is, this node will not
+    join again.
+    """
 
     cycle: int
     how: How
     cause: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True)
@@ -426,7 +431,7 @@ class Member:
         if self.phase is Phase.LEAVING and self._keeps_signal_grace:
             # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
             self._keeps_signal_grace = False
-            self._effects.append(StopRanks(self.cycle, How.POLITE, cause))
+            self._effects.append(StopRanks(self.cycle, How.POLITE, cause, for_good=True))
         if self.phase is not Phase.ACTIVE:
             return
         self.phase = Phase.STOPPING
@@ -476,11 +481,11 @@ class Member:
 
     def _leave(self, last_words: Finish, how: How = How.POLITE) -> None:
         """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
-        stopping = self.phase in (Phase.STOPPING, Phase.LEAVING)
         if self._last_words is None:
             self._last_words = last_words
-            if self.ranks_alive and (how is How.AT_ONCE or not stopping):
-                self._effects.append(StopRanks(self.cycle, how, last_words.text))
+            if self.ranks_alive:
+                text = last_words.text
+                self._effects.append(StopRanks(self.cycle, how, text, for_good=True))
         last_words = self._last_words
         if self.ranks_alive:
             self.phase = Phase.LEAVING

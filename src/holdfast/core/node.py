@@ -24,6 +24,9 @@ a cycle, waits in IDLE, and is told to start, to stop and to leave.
 
 A node alone rests in IDLE, too, between a failure and a restart that is to wait.
 
+Before ranks are started for the first time, and after a cycle that failed, the host may be checked
+(:class:`CheckHost`): in IDLE, with nothing alive. Who is not fit leaves as if excluded.
+
                     swept                 StartAsked
            SWEEPING -------> IDLE(nothing alive) ------> RUNNING (the cycle that was decided)
                               |  Dismissed
@@ -121,9 +124,13 @@ class StartAsked:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """It was decided that the ranks of this node are to stop; ``at_once``: without grace."""
+    """It was decided that the ranks of this node are to stop.
+
+    ``at_once``: without grace; ``for_good``: this node will not have ranks again.
+    """
 
     at_once: bool = False
+    for_good: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,13 @@ class IterationRead:
     """The job's last checkpoint is of this iteration; None: nobody knows."""
 
     iteration: int | None
+
+
+@dataclass(frozen=True)
+class HostChecked:
+    """The answer to :class:`CheckHost`; ``problem``: why this node must not have ranks."""
+
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,7 @@ Event = (
     | StopAsked
     | Dismissed
     | IterationRead
+    | HostChecked
     | Swept
     | TimePassed
 )
@@ -214,6 +229,21 @@ class ReadIteration:
 
 
 @dataclass(frozen=True)
+class CheckHost:
+    """See whether this node is fit for ranks, then report :class:`HostChecked`, in bounded time."""
+
+    after_ranks: bool
+    """Ranks have just ended here: their GPU memory is to be free before others start."""
+
+
+@dataclass(frozen=True)
+class MayJoin:
+    """The host was checked for the first time; what follows is decided elsewhere."""
+
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class FailureSeen:
     """The first rank of a cycle failed; the others are being stopped.
 
@@ -238,10 +268,14 @@ class Explain:
 
 @dataclass(frozen=True)
 class CycleOver:
-    """Nothing of the cycle is alive on this node; what follows is decided elsewhere."""
+    """Nothing of the cycle is alive on this node; what follows is decided elsewhere.
+
+    ``problem``: why this node must not have ranks again.
+    """
 
     cycle: int
     succeeded: bool
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -261,6 +295,7 @@ class End(enum.Enum):
     SHUT_DOWN = "shut down by a rank"
     EXCLUDED = "excluded by a rank"
     STUCK = "a rank cannot be killed"
+    UNHEALTHY = "not healthy"
 
 
 @dataclass(frozen=True)
@@ -278,6 +313,8 @@ Effect = (
     | Sweep
     | StartMonitor
     | ReadIteration
+    | CheckHost
+    | MayJoin
     | FailureSeen
     | Explain
     | CycleOver
@@ -310,6 +347,7 @@ class Node:
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
         alone: No other launcher takes part in the job.
+        checks_host: :class:`CheckHost` will be answered.
     """
 
     nproc: int
@@ -320,6 +358,7 @@ class Node:
     signal_grace_s: float = 1800.0
     report_in_s: float | None = None
     alone: bool = True
+    checks_host: bool = False
 
     phase: Phase = field(default=Phase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
@@ -339,14 +378,24 @@ class Node:
     _read_by: float | None = field(default=None, init=False)
     _start_at: float | None = field(default=None, init=False)
     _is_undecided: bool = field(default=False, init=False)
+    _is_checking: bool = field(default=False, init=False)
+    _is_last: bool = field(default=False, init=False)
+    """This node will not have ranks again."""
+    _unexplained: int | None = field(default=None, init=False)
+    """The cycle whose failure is explained once it is known whether there is another."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _monitor_budgets: dict[int, Budget] = field(default_factory=dict, init=False)
     _unwatched: set[int] = field(default_factory=set, init=False)
 
+    @property
+    def is_checking(self) -> bool:
+        """:class:`CheckHost` has not been answered."""
+        return self._is_checking
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         instants = [self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by]
-        if self.phase is Phase.IDLE:
+        if self.phase is Phase.IDLE and not self._is_checking:
             instants.append(self._read_by if self._is_undecided else self._start_at)
         return min((at for at in instants if at is not None), default=None)
 
@@ -357,14 +406,15 @@ class Node:
             return effects
         match event:
             case Begin():
-                if self.alone:
-                    self._start_cycle(self.cycle + 1, now, effects)
-                    if self.reads_iterations:
-                        effects.append(ReadIteration(first=True))
+                if self.checks_host:
+                    self._check_host(effects)
+                else:
+                    self._go_on(now, effects)
             case StartAsked(cycle):
                 if self.phase is Phase.IDLE:
                     self._start_cycle(cycle, now, effects)
-            case StopAsked(at_once):
+            case StopAsked(at_once, for_good):
+                self._is_last = self._is_last or for_good
                 self._on_stop_asked(now, effects, at_once=at_once)
             case Dismissed(end, exit_code):
                 if self.phase is Phase.IDLE:
@@ -393,6 +443,8 @@ class Node:
                 self._on_signal(signum, now, effects)
             case IterationRead(iteration):
                 self._on_iteration(iteration, now, effects)
+            case HostChecked(problem):
+                self._on_host_checked(problem, now, effects)
             case Swept():
                 if self.phase is Phase.SWEEPING:
                     self._cycle_over(now, effects)
@@ -404,6 +456,42 @@ class Node:
         return effects
 
     # ------------------------------------------------------------ inside
+    def _check_host(self, effects: list[Effect]) -> None:
+        self._is_checking = True
+        effects.append(CheckHost(after_ranks=self.cycle >= 0))
+
+    def _on_host_checked(self, problem: str | None, now: float, effects: list[Effect]) -> None:
+        if not self._is_checking:
+            return
+        self._is_checking = False
+        if self.alone and problem is not None:
+            self._explain(effects, will_restart=False)
+            self._finish(End.UNHEALTHY, 0, effects)
+        elif not self.alone and self.cycle >= 0:
+            effects.append(CycleOver(self.cycle, succeeded=False, problem=problem))
+        else:
+            if not self._waits(now):
+                self._go_on(now, effects, problem)
+            self._explain(effects, will_restart=True)
+
+    def _go_on(self, now: float, effects: list[Effect], problem: str | None = None) -> None:
+        """Nothing keeps this node from having ranks, unless there is a problem."""
+        if not self.alone:
+            effects.append(MayJoin(problem))
+            return
+        first = self.cycle < 0
+        self._start_cycle(self.cycle + 1, now, effects)
+        if first and self.reads_iterations:
+            effects.append(ReadIteration(first=True))
+
+    def _waits(self, now: float) -> bool:
+        return self._start_at is not None and now < self._start_at
+
+    def _explain(self, effects: list[Effect], *, will_restart: bool) -> None:
+        if self._unexplained is not None:
+            effects.append(Explain(self._unexplained, will_restart))
+            self._unexplained = None
+
     def _start_cycle(self, cycle: int, now: float, effects: list[Effect]) -> None:
         first = self.cycle < 0
         self.phase = Phase.RUNNING
@@ -516,6 +604,8 @@ class Node:
             self._kill_at = now + self.stop_grace_s
 
     def _on_stop_asked(self, now: float, effects: list[Effect], *, at_once: bool) -> None:
+        if self.phase is Phase.IDLE and self._is_last:
+            self._on_host_checked(None, now, effects)  # nobody wants to know any more
         if self.phase is Phase.RUNNING:
             self._stop(now, effects)
         if at_once and self.phase is Phase.STOPPING and self._give_up_at is None:
@@ -530,7 +620,10 @@ class Node:
             if self._is_undecided:
                 self._decide(now, effects)
             elif self.alone:
+                self._explain(effects, will_restart=False)
                 self._finish(End.SIGNALLED, 1, effects)
+            elif self.cycle >= 0:
+                self._on_host_checked(None, now, effects)
             return
         if not self.alive:
             return  # sweeping: ends in a moment anyway
@@ -614,7 +707,7 @@ class Node:
             self._read_by = None  # the cycle is not counted
             if self._is_undecided:
                 self._decide(now, effects)
-        is_waiting = self.phase is Phase.IDLE and not self._is_undecided
+        is_waiting = self.phase is Phase.IDLE and not (self._is_undecided or self._is_checking)
         if is_waiting and self._start_at is not None and now >= self._start_at:
             self._start_cycle(self.cycle + 1, now, effects)
         if self._report_in_by is not None and now >= self._report_in_by:
@@ -633,7 +726,10 @@ class Node:
         self.phase = Phase.IDLE
         if not self.alone:
             succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
-            effects.append(CycleOver(self.cycle, succeeded))
+            if succeeded or self._is_last or self._signalled or not self.checks_host:
+                effects.append(CycleOver(self.cycle, succeeded))
+            else:
+                self._check_host(effects)
             return
         if self._will_restart and self._read_by is not None:
             self._is_undecided = True
@@ -646,7 +742,7 @@ class Node:
         actions = self._asked()
         self._requests.clear()
         succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
-        failed, failed_cycle = self._failed, self.cycle
+        self._unexplained = self.cycle if self._failed else None
         exit_code = 1
         end: End | None = None
         if succeeded:
@@ -666,13 +762,17 @@ class Node:
         elif futile := self.restarts.why_futile():
             end, exit_code = End.FAILED, self.no_restart_exit_code
             effects.append(Note("error", f"not started again: {futile}"))
-        elif self._start_at is not None and now < self._start_at:
-            wait_s = self._start_at - now
-            effects.append(Note("info", f"waiting {wait_s:.1f} s before the restart"))
-        else:  # the ranks first: nothing on the way to their start waits for words
-            self._start_cycle(self.cycle + 1, now, effects)
-        if failed:
-            effects.append(Explain(failed_cycle, will_restart=end is None))
+        else:
+            if self.checks_host:
+                self._check_host(effects)
+            if self._start_at is not None and now < self._start_at:
+                wait_s = self._start_at - now
+                effects.append(Note("info", f"waiting {wait_s:.1f} s before the restart"))
+            elif not self._is_checking:
+                # The ranks first: nothing on the way to their start waits for words.
+                self._start_cycle(self.cycle + 1, now, effects)
+        if not self._is_checking:
+            self._explain(effects, will_restart=end is None)
         if end is not None:
             self._finish(end, exit_code, effects)
 
@@ -680,4 +780,5 @@ class Node:
         self.phase = Phase.DONE
         self._kill_at = self._give_up_at = self._sweep_until = self._report_in_by = None
         self._read_by = self._start_at = None
+        self._is_checking = False
         effects.append(Finish(end, exit_code))

@@ -37,6 +37,8 @@ from holdfast.host.staging import Staging, reserve
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
+    from holdfast.core.health import Finding
+    from holdfast.fault_tolerance.host_care import HostCare
     from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.fault_tolerance.standbys import Standbys
     from holdfast.host.iteration_file import IterationReader
@@ -96,6 +98,7 @@ class LocalElasticAgent:
             signal_grace_s=plan.term_timeout_s,
             report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
             alone=plan.meeting is None,
+            checks_host=plan.care is not None,
         )
         self._control: ControlEndpoint | None = None
         self._lease: Lease | None = None
@@ -108,6 +111,7 @@ class LocalElasticAgent:
         self._past: dict[int, Ranks] = {}
         self._tie: list[str] = []
         self._standbys: Standbys | None = None
+        self._care: HostCare | None = None
         self._sweeping = False
         self._sweep_began_at = 0.0
         self._sweep_again_at: float | None = None
@@ -161,6 +165,17 @@ class LocalElasticAgent:
                 self._runtime_dir,
                 self._what_a_rank_is,
             )
+        if plan.care:
+            from holdfast.fault_tolerance.host_care import HostCare  # noqa: PLC0415 - where used
+
+            self._care = HostCare(
+                plan.care,
+                loop=self._loop,
+                job=self._job,
+                on_checked=self._on_host_checked,
+                on_sick=self._on_host_sick,
+                write_down=self._event,
+            )
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
 
     def _serve(self, loop: Loop) -> None:
@@ -181,14 +196,19 @@ class LocalElasticAgent:
             self._monitors.close()
             if self._standbys:
                 self._standbys.close()
+            if self._care:
+                self._care.close()
             self._end_everything()
 
     def _next_deadline(self) -> float | None:
         others = self._others.next_deadline() if self._others else None
         parked = self._standbys.next_deadline() if self._standbys else None
+        care = self._care.next_deadline() if self._care else None
         own = self._machine.next_deadline()
         again = self._sweep_again_at if self._sweeping else None
-        return min((at for at in (own, others, again, parked) if at is not None), default=None)
+        return min(
+            (at for at in (own, others, again, parked, care) if at is not None), default=None
+        )
 
     def _on_time(self) -> None:
         self._feed(machine.TimePassed())
@@ -199,6 +219,8 @@ class LocalElasticAgent:
             self._sweep()
         if self._standbys:
             self._standbys.on_time()
+        if self._care:
+            self._care.on_time()
 
     def _on_signal(self, signum: int) -> None:
         self._feed(machine.SignalArrived(signum))
@@ -224,7 +246,7 @@ class LocalElasticAgent:
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
                 self._feed(machine.WorkerExited(local_rank, reaped.exit_code))
-            elif self._standbys and self._standbys.died(reaped.pid):
+            elif self._was_a_helper(reaped):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
@@ -232,12 +254,33 @@ class LocalElasticAgent:
         if self._sweeping:
             self._sweep()
 
+    def _was_a_helper(self, reaped: child.Reaped) -> bool:
+        """Whether it was neither a rank nor a monitor, but ours."""
+        parked = self._standbys is not None and self._standbys.died(reaped.pid)
+        return parked or (self._care is not None and self._care.died(reaped))
+
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
         if self._others:
             self._others.control_requested(rank, action.name, description)
         else:
             self._feed(machine.ControlRequested(rank, action.name, description))
+
+    def _on_host_checked(self, problem: str | None) -> None:
+        if self._others and problem and not self._machine.is_checking:  # as a spare
+            self._others.unhealthy(problem)
+        self._feed(machine.HostChecked(problem))
+
+    def _on_host_sick(self, finding: Finding) -> None:
+        """Something broke under the ranks: the cycle ends now, not when they find out."""
+        if self._ranks and self._machine.phase is machine.Phase.RUNNING:
+            device, alive = finding.device, self._machine.alive
+            rank = self._rank(device if device in alive else min(alive))
+            LOGGER.error("ending rank %d: %s", rank.place.rank, finding)
+            rank.host_problem = str(finding)
+            rank.signal(signal.SIGKILL, group=True)
+        elif self._others and self._care and self._machine.phase is machine.Phase.IDLE:
+            self._care.check(after_ranks=False)
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:
         match message.get("op"):
@@ -312,9 +355,15 @@ class LocalElasticAgent:
                 self._on_failure_seen(effect)
             case machine.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
-            case machine.CycleOver(cycle, succeeded):
+            case machine.CycleOver(cycle, succeeded, problem):
                 assert self._others is not None
-                self._others.cycle_over(cycle, succeeded=succeeded)
+                self._others.cycle_over(cycle, succeeded=succeeded, problem=problem)
+            case machine.CheckHost(after_ranks):
+                assert self._care is not None
+                self._care.check(after_ranks=after_ranks)
+            case machine.MayJoin(problem):
+                assert self._others is not None
+                self._others.may_join(problem)
             case machine.Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.Finish():
@@ -571,7 +620,8 @@ class LocalElasticAgent:
     def _sweep(self) -> None:
         """End what the ranks left; report when nothing is left."""
         parked = self._standbys.pids() if self._standbys else frozenset()
-        left = child.descendants(leave=self._monitors.pids() | parked)
+        caring = self._care.pids() if self._care else frozenset()
+        left = child.descendants(leave=self._monitors.pids() | parked | caring)
         now = clock.monotonic()
         self._sweep_again_at = None
         for pid in left:

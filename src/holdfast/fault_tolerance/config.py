@@ -133,9 +133,8 @@ class FaultToleranceConfig:
     node_health_check_interval: float = _setting(
         5.0,
         _INTERVAL,
-        "Period of the monitor's checks of GPUs and network cards",
+        "Period of looking at GPUs and network cards while ranks run",
         "a broken device is known within seconds, for next to no load",
-        later=True,
     )
     safety_factor: float = _setting(
         5.0,
@@ -167,21 +166,18 @@ class FaultToleranceConfig:
         Flag(),
         "Watch link-down counters of the network cards while ranks run",
         "a flap that NCCL survives need not stop the job",
-        later=True,
     )
     enable_nic_healthcheck: bool = _setting(
         False,
         Flag(),
         "Check that network links are up before each start",
         "nodes differ in which links are cabled",
-        later=True,
     )
     enable_dist_storage_healthcheck: bool = _setting(
         False,
         Flag(),
         "Check that network file systems answer before each start",
         "a slow file system is no reason to leave a node out, unless you say so",
-        later=True,
     )
     storage_healthcheck_path: str | None = _setting(
         None,
@@ -189,28 +185,24 @@ class FaultToleranceConfig:
         "Paths, separated by commas, that must be readable before each start",
         "only you know what the job reads",
         option="--ft-storage-health-check-path",
-        later=True,
     )
     pci_topo_file: str | None = _setting(
         None,
         Text("PATH"),
         "XML file that says which network cards belong to which GPU",
         "the node's own topology is read where it can be",
-        later=True,
     )
     link_down_path_template: str | None = _setting(
         None,
         Text("TEMPLATE"),
         "Path of a network card's link-down counter, with {nic} for its name",
         "the path in sysfs is built in",
-        later=True,
     )
     link_state_path_template: str | None = _setting(
         None,
         Text("TEMPLATE"),
         "Path of a network card's link state, with {nic} for its name",
         "the path in sysfs is built in",
-        later=True,
     )
     skip_section_response: bool = _setting(
         True,
@@ -244,21 +236,18 @@ class FaultToleranceConfig:
         Number("seconds", least=0),
         "How long a restart waits for the memory of GPUs to be free again; 0 for not at all",
         "drivers take seconds to free tens of gigabytes, seldom more",
-        later=True,
     )
     gpu_memory_tolerance_mb: float = _setting(
         512.0,
         Number("megabytes", least=0),
         "Memory in use up to which a GPU counts as free",
         "what drivers and monitoring keep for themselves",
-        later=True,
     )
     gpu_memory_poll_interval: float = _setting(
         2.0,
         _INTERVAL,
-        "Period of looking at GPU memory while waiting for it",
-        "drivers free it in steps of about this length",
-        later=True,
+        "Longest time between two looks at GPU memory while waiting for it",
+        "looks begin 10 ms apart; a process whose end frees memory is not slept through",
     )
     check_remaining_processes: bool = _setting(
         False,

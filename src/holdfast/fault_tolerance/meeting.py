@@ -104,6 +104,9 @@ class Meeting:
             ),
         )
         self._progress = _Progress(plan) if plan.iteration_file else None
+        self._has_met = False
+        self._may_join = False
+        self._problem: str | None = None
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._on_effect: OnEffect = lambda _: None
@@ -129,6 +132,15 @@ class Meeting:
         self._on_closed = on_closed
         loop.watch(self._wake_read, self._deliver)
         self._threads.begin()
+
+    def may_join(self, problem: str | None) -> None:
+        """The launcher is ready for ranks, once the others are met; or never, for a problem.
+
+        Until then it only hosts the store and the leader, if that is its part: others need them.
+        """
+        self._may_join, self._problem = True, problem
+        if self._has_met:
+            self._join()
 
     def feed(self, event: belonging.Event) -> None:
         """Tell the member machine what happened here."""
@@ -178,8 +190,16 @@ class Meeting:
         if leads:
             self._leader = leading.Leader(self._plan.rules, self._plan.pace)
             self._feed_leader(leading.Begin())
-        self.feed(belonging.Begin())
+        self._has_met = True
+        if self._may_join:
+            self._join()
         return True
+
+    def _join(self) -> None:
+        if self._problem is None:
+            self.feed(belonging.Begin())
+        else:
+            self.feed(belonging.Unhealthy(self._problem))
 
     def _heard(self, decision: Decision) -> None:
         self.feed(belonging.Heard(decision))

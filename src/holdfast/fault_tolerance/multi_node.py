@@ -114,11 +114,21 @@ class NodeOfMany:
         """A rank failed; ``every``: none runs any more; not ``may_restart``: it asks for that."""
         self._meeting.feed(belonging.RanksFailed(cycle, cause, every, may_restart))
 
-    def cycle_over(self, cycle: int, *, succeeded: bool) -> None:
-        """Nothing of the cycle is alive here."""
+    def may_join(self, problem: str | None) -> None:
+        """This host was checked for the first time; ``problem``: why it must not have ranks."""
+        self._meeting.may_join(problem)
+
+    def unhealthy(self, problem: str) -> None:
+        """This host must not have ranks again; those that it has are ended."""
+        self._meeting.feed(belonging.Unhealthy(problem))
+
+    def cycle_over(self, cycle: int, *, succeeded: bool, problem: str | None) -> None:
+        """Nothing of the cycle is alive here; ``problem``: why nothing must be again."""
         if succeeded:
             self._meeting.feed(belonging.RanksSucceeded(cycle))
             return
+        if problem is not None:
+            self._meeting.feed(belonging.Unhealthy(problem))
         self._port = self._port or ReservedPort()
         self._meeting.offer_port(self._port.number)
         self._meeting.feed(belonging.RanksStopped(cycle))
@@ -155,12 +165,11 @@ class NodeOfMany:
                     world_size=formed.world_size,
                 )
                 self._tell(machine.StartAsked(formed.cycle))
-            case belonging.StopRanks(cycle, how, cause):
-                self._write_down(
-                    "cycle_stopping", cause=cause, at_once=how is belonging.How.AT_ONCE
-                )
+            case belonging.StopRanks(cycle, how, cause, for_good):
+                at_once = how is belonging.How.AT_ONCE
+                self._write_down("cycle_stopping", cause=cause, at_once=at_once)
                 LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
-                self._tell(machine.StopAsked(at_once=how is belonging.How.AT_ONCE))
+                self._tell(machine.StopAsked(at_once=at_once, for_good=for_good))
             case belonging.Standby(cycle):
                 self._write_down("standing_by", without_us=cycle)
                 LOGGER.info("cycle %d has started without this node, which stands by", cycle)
@@ -207,7 +216,7 @@ def _end(finish: belonging.Finish) -> machine.End:
         }[finish.outcome]
     return {
         LeaveWhy.EXCLUDED: machine.End.EXCLUDED,
-        LeaveWhy.UNHEALTHY: machine.End.EXCLUDED,
+        LeaveWhy.UNHEALTHY: machine.End.UNHEALTHY,
         LeaveWhy.SIGNALLED: machine.End.SIGNALLED,
         LeaveWhy.STUCK: machine.End.STUCK,
     }.get(finish.why, machine.End.FAILED)

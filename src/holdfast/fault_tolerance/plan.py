@@ -25,6 +25,7 @@ from holdfast.fault_tolerance.command_line.forms import (
     read_ranks,
     read_signals,
     read_streams,
+    read_uds,
 )
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
@@ -34,6 +35,7 @@ from holdfast.host import facts
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+    from holdfast.health.wanted import Wanted
 
 LOCAL_RANK_MACRO = "${local_rank}"
 """Where this stands in a rank's command, its local rank is put, as torchrun does."""
@@ -129,6 +131,7 @@ class LaunchPlan:
         monitors_enabled: Ranks are watched.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they don't, where that may surprise.
+        care: What of this host is looked at; ``None``: nothing.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
@@ -167,6 +170,7 @@ class LaunchPlan:
     monitors_enabled: bool = True
     warm: WarmStandby | None = None
     why_cold: str | None = None
+    care: Wanted | None = None
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -197,6 +201,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     config = resolved.config
     later = _later(args, config, environ)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
+    endpoint = _health_endpoint(args, warnings)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -238,6 +243,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         virtual_local_rank=args.virtual_local_rank,
         warm=_warm(args) if _wants_warm(args) and not why_cold else None,
         why_cold=why_cold if _wants_warm(args) else None,
+        care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         meeting=_meeting(args, environ, config, nodes),
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
@@ -296,6 +302,50 @@ def _warm(args: Any) -> WarmStandby:
         delay_s=args.ft_warm_standby_delay,
         memory_mib_max=args.ft_warm_standby_memory_mb,
         at_start=args.ft_warm_start,
+    )
+
+
+def _health_endpoint(args: Any, warnings: list[str]) -> str | None:
+    """Path of the health service's socket; None, with a warning: it is none that can be asked."""
+    text: str | None = args.ft_node_health_check_endpoint
+    if not text:
+        return None
+    try:
+        return read_uds(text)
+    except Unacceptable:
+        warnings.append(
+            f"--ft-node-health-check-endpoint: {text!r} is not the path of a Unix socket (/path, "
+            "./path or unix:///path); no health service is asked"
+        )
+        return None
+
+
+def _care(
+    args: Any,
+    config: FaultToleranceConfig,
+    environ: Mapping[str, str],
+    nproc: int,
+    endpoint: str | None,
+) -> Wanted:
+    from holdfast.health.wanted import Wanted  # noqa: PLC0415 - where used
+
+    paths = config.storage_healthcheck_path or ""
+    return Wanted(
+        nproc=nproc,
+        visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+        folders=tuple(filter(None, (args.log_dir, environ.get("TMPDIR") or "/tmp", "/dev/shm"))),  # noqa: S108
+        endpoint=endpoint,
+        nic_state=config.enable_nic_healthcheck,
+        nic_monitor=config.enable_nic_monitor,
+        storage=config.enable_dist_storage_healthcheck,
+        storage_paths=tuple(filter(None, (path.strip() for path in paths.split(",")))),
+        pci_topo_file=config.pci_topo_file,
+        link_down_path_template=config.link_down_path_template,
+        link_state_path_template=config.link_state_path_template,
+        interval_s=config.node_health_check_interval,
+        reclaim_timeout_s=config.gpu_memory_reclaim_timeout,
+        reclaim_tolerance_mib=config.gpu_memory_tolerance_mb,
+        reclaim_poll_s=config.gpu_memory_poll_interval,
     )
 
 

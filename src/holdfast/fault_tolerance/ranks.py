@@ -47,6 +47,8 @@ class Rank:
     streams: dict[int, Stream] = field(default_factory=dict)
     oom_before: dict[str, int] = field(default_factory=dict)
     hang: Hang | None = None
+    host_problem: str | None = None
+    """Why the launcher ended it."""
     signals_sent: set[int] = field(default_factory=set)
     exit_code: int | None = None
     ended_at: float = 0.0
@@ -80,8 +82,9 @@ class Rank:
             pid=self.pid,
             exit_code=exit_code,
             ended_at=clock.monotonic() if is_stuck else self.ended_at,
-            asked=self.hang is None and was_asked(exit_code, self.signals_sent),
+            asked=self._was_asked(exit_code),
             hang=self.hang,
+            host_problem=self.host_problem,
             error=error,
             traceback=traceback,
             last_lines=self._last_lines(),
@@ -89,6 +92,11 @@ class Rank:
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=is_stuck,
         )
+
+    def _was_asked(self, exit_code: int) -> bool:
+        if self.hang is not None or self.host_problem is not None:
+            return False
+        return was_asked(exit_code, self.signals_sent)
 
     def _last_lines(self) -> list[str]:
         if stream := self.streams.get(STDERR):

@@ -68,9 +68,9 @@ def effect(one: lead.Effect | mem.Effect) -> str:
             last = place.rank_offset + place.nproc - 1
             ranks = f"{place.rank_offset}" if place.nproc == 1 else f"{place.rank_offset}-{last}"
             return f"starts rank {ranks} of {formed.world_size}, cycle {formed.cycle}"
-        case mem.StopRanks(cycle=cycle, how=how):
+        case mem.StopRanks(cycle=cycle, how=how, for_good=for_good):
             manner = "politely" if how is mem.How.POLITE else "at once"
-            return f"stops its ranks of cycle {cycle}, {manner}"
+            return f"stops its ranks of cycle {cycle}, {manner}{', for good' if for_good else ''}"
         case mem.Standby(cycle=cycle):
             return f"stands by in cycle {cycle}"
         case mem.Finish(exit_code=code, why=why, text=text):

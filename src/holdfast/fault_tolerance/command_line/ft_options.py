@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.fault_tolerance.command_line.forms import CommaList, Shaped, read_uds
+from holdfast.fault_tolerance.command_line.forms import CommaList
 from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.fault_tolerance.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
@@ -287,9 +287,21 @@ FT_OPTIONS = [
     _ours(
         "Health",
         "--ft-node-health-check-endpoint",
-        Shaped("SOCKET", "the path of a Unix socket (/path, ./path or unix:///path)", read_uds),
+        Text("SOCKET", null=False),
         None,
-        "Unix socket of a service that knows whether this node is healthy",
+        "Unix socket (/path, ./path or unix:///path) of a gRPC service that knows whether this "
+        "node is healthy; asked before each start",
+        later=False,
+    ),
+    _ours(
+        "Health",
+        "--ft-host-checks",
+        Flag(),
+        True,
+        "Check this host before ranks are started and watch it while they run; a node that is "
+        "known to be broken leaves the job",
+        "a spare takes over before ranks fail on a broken GPU",
+        later=False,
     ),
     *_fields("Explaining failures", "attrsvc_host", "attrsvc_port"),
     *(

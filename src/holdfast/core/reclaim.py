@@ -1,0 +1,86 @@
+"""Decide how long a start waits for the GPU memory of ranks that have ended. Pure.
+
+A driver frees the memory of a process in steps, some time after its end. Whoever starts ranks
+before runs out of memory in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_FIRST_LOOK_S = 0.01
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Look again after so long, or when a process that holds memory has ended."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Over:
+    """Nothing more is waited for; ``is_free``: because all of ``n_gpus`` GPUs are free."""
+
+    is_free: bool
+    n_gpus: int
+    text: str
+
+
+@dataclass
+class Reclaim:
+    """One wait.
+
+    Args:
+        timeout_s: How long; 0: not at all.
+        tolerance_mib: In use on a GPU that counts as free.
+        poll_s: Longest time between two looks.
+        before_mib: Used on each GPU before this job had ranks: others' memory is not waited for.
+    """
+
+    timeout_s: float
+    tolerance_mib: float
+    poll_s: float
+    before_mib: Mapping[str, float] = field(default_factory=dict)
+
+    _began_at: float | None = field(default=None, init=False)
+    _next_s: float = field(default=_FIRST_LOOK_S, init=False)
+    _looks: list[tuple[float, float]] = field(default_factory=list, init=False)
+    """Seconds since the beginning, and most MiB in use on a GPU that was not free."""
+
+    def look(self, used_mib: Mapping[str, float], now: float) -> Wait | Over:
+        """What to do when each GPU has so much memory in use."""
+        if self._began_at is None:
+            self._began_at = now
+        waited_s = now - self._began_at
+        taken = {gpu: used for gpu, used in used_mib.items() if used > self._free_at(gpu)}
+        if not taken:
+            most = max(used_mib.values(), default=0.0)
+            text = f"GPU memory is free after {waited_s:.2f} s (at most {most:.0f} MiB in use"
+            text += f" on {len(used_mib)} GPUs{self._history()})"
+            return Over(is_free=True, n_gpus=len(used_mib), text=text)
+        self._looks.append((waited_s, max(taken.values())))
+        if waited_s >= self.timeout_s:
+            shown = ", ".join(
+                f"{gpu}: {used:.0f} MiB" for gpu, used in list(taken.items())[:_SHOWN]
+            )
+            text = (
+                f"GPU memory is still in use {waited_s:.1f} s after the ranks have ended: {shown} "
+                f"(tolerance {self.tolerance_mib:g} MiB{self._history()}); starting all the same"
+            )
+            return Over(is_free=False, n_gpus=len(used_mib), text=text)
+        seconds = min(self._next_s, self.poll_s, self.timeout_s - waited_s)
+        self._next_s *= 2
+        return Wait(seconds)
+
+    def _free_at(self, gpu: str) -> float:
+        before = self.before_mib.get(gpu, 0.0)
+        return self.tolerance_mib + (before if before > self.tolerance_mib else 0.0)
+
+    def _history(self) -> str:
+        if not self._looks:
+            return ""
+        steps = [self._looks[0], *self._looks[1:][-3:]]
+        return "; before that " + ", ".join(f"{used:.0f} MiB at {at:.2f} s" for at, used in steps)

@@ -1,0 +1,182 @@
+"""The health process of a node at work: feeds :mod:`holdfast.core.gate`. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core import gate as machine
+from holdfast.core.health import Finding, Verdict
+from holdfast.core.never import assert_never
+from holdfast.host import child, clock
+from holdfast.host.channel import Channel
+from holdfast.host.health_process import start_health_process
+from holdfast.host.loop import Loop
+
+if TYPE_CHECKING:
+    from holdfast.health.wanted import Wanted
+    from holdfast.wire.frames import Message
+
+LOGGER = logging.getLogger("holdfast")
+_SIGKILL = 9
+
+
+class HostCare:
+    """Checks this host when asked, and hears what its health process notices. Main thread only.
+
+    Args:
+        wanted: What is looked at.
+        loop: Where messages of the process arrive.
+        job: Marks its environment.
+        on_checked: Called once for each :meth:`check`, with why this node must not have ranks.
+        on_sick: Called with what ranks that run here can't be trusted to survive.
+        write_down: Writes an event of this kind, with these fields, into the event file.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        loop: Loop,
+        job: str,
+        on_checked: Callable[[str | None], None],
+        on_sick: Callable[[Finding], None],
+        write_down: Callable[..., None],
+    ) -> None:
+        self._wanted = wanted.to_wire()
+        self._loop = loop
+        self._job = job
+        self._on_checked = on_checked
+        self._on_sick = on_sick
+        self._write_down = write_down
+        self._machine = machine.Gate(wanted.limit_s, wanted.memory_limit_s)
+        self._pid = 0
+        self._peer: Channel | None = None
+        self._dying: set[int] = set()
+
+    def check(self, *, after_ranks: bool) -> None:
+        """Check this host; ``after_ranks``: and wait until their GPU memory is free."""
+        self._feed(machine.Asked(after_ranks))
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` wants to be called; None: never."""
+        return self._machine.next_deadline()
+
+    def on_time(self) -> None:
+        """Time has passed."""
+        self._feed(machine.TimePassed())
+
+    def pids(self) -> frozenset[int]:
+        """The process, and those that were told to end and have not yet."""
+        return frozenset(self._dying | {self._pid} - {0})
+
+    def died(self, reaped: child.Reaped) -> bool:
+        """Note that a process was reaped; whether it was ours."""
+        if reaped.pid in self._dying:
+            self._dying.discard(reaped.pid)
+            return True
+        if reaped.pid != self._pid:
+            return False
+        if self._peer is not None:  # its last words
+            for message in self._peer.receive_rest():
+                self._hear(message)
+        self._hang_up()
+        self._pid = 0
+        self._feed(machine.Died(f"exit code {reaped.exit_code}"))
+        return True
+
+    def close(self) -> None:
+        """End the process; it is reaped with all that is left at the end."""
+        self._kill()
+
+    # ------------------------------------------------------------ inside
+    def _feed(self, event: machine.Event) -> None:
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._do(effect)
+
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.Start():
+                self._start()
+            case machine.Ask(number, after_ranks):
+                self._tell({"op": "check", "number": number, "after_ranks": after_ranks})
+            case machine.Kill():
+                self._kill()
+            case machine.Checked(problem):
+                self._write_down("host_checked", problem=problem)
+                self._on_checked(problem)
+            case machine.Sick(finding):
+                self._on_sick(finding)
+            case machine.Note(level, text):
+                self._note(level, text)
+            case _:
+                assert_never(effect)
+
+    def _start(self) -> None:
+        try:
+            process = start_health_process(self._wanted, self._job)
+        except OSError as error:
+            LOGGER.warning("cannot start the process that checks this host: %s", error)
+            return
+        self._pid = process.pid
+        self._peer = peer = Channel(process.control, self._loop.epoll)
+        self._loop.call(peer.fileno(), lambda: self._receive(peer))
+
+    def _tell(self, message: Message) -> None:
+        if self._peer is None:  # it could not be started
+            self._feed(machine.Died("it could not be started"))
+            return
+        self._peer.send(message)
+
+    def _receive(self, peer: Channel) -> None:
+        peer.flush()
+        for message in peer.receive():
+            self._hear(message)
+        if peer.gone and peer.fileno() >= 0:
+            self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _hear(self, message: Message) -> None:
+        match message.get("op"):
+            case "finding":
+                finding = _finding(message)
+                if finding.verdict is not Verdict.HEALTHY:
+                    self._write_down("finding", **_without(message, "op", "number"))
+                self._feed(machine.Found(message["number"], finding))
+            case "checked":
+                self._feed(machine.Answered(message["number"]))
+            case "noticed":
+                self._write_down("finding", **_without(message, "op"))
+                self._feed(machine.Noticed(_finding(message)))
+            case "note":
+                self._write_down("gpu_memory", text=message["text"])
+                self._note(str(message["level"]), str(message["text"]))
+
+    def _note(self, level: str, text: str) -> None:
+        LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+
+    def _kill(self) -> None:
+        self._hang_up()
+        if self._pid:
+            child.send_signal(self._pid, _SIGKILL)
+            self._dying.add(self._pid)
+            self._pid = 0
+
+    def _hang_up(self) -> None:
+        if self._peer is not None:
+            self._loop.hang_up(self._peer)
+            self._peer = None
+
+
+def _finding(message: Message) -> Finding:
+    return Finding(
+        message["probe"],
+        message["subject"],
+        Verdict(message["verdict"]),
+        message["text"],
+        message["device"],
+    )
+
+
+def _without(message: Message, *keys: str) -> dict[str, object]:
+    return {key: value for key, value in message.items() if key not in keys}

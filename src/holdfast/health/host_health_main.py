@@ -1,0 +1,162 @@
+"""The health process of a node: looks at the host when the launcher asks, and now and then.
+
+    launcher ──configure, check──►  this process ──► probes, each in a thread, within its bound
+             ◄─finding, checked───               ──► the node health service
+             ◄─noticed────────────               ──► GPU memory, until it is free
+
+A process of its own, because drivers and file systems hang, and because the launcher and the rank
+monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.gate`). While
+nothing is wrong it says nothing that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.core.health import Finding, Verdict
+from holdfast.core.reclaim import Reclaim
+from holdfast.health import checks
+from holdfast.health.bounded import BoundedChecks, Check
+from holdfast.health.memory_wait import wait
+from holdfast.health.wanted import MEMORY_SLACK_S, Wanted
+from holdfast.host import clock, wait_for
+from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
+from holdfast.wire.frames import Decoder, FrameError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.wire.frames import Message
+
+CONTROL_FD = 3
+_IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
+_CHUNK_BYTES = 1 << 16
+
+
+class HostHealth:
+    """Answers one launcher until it hangs up."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._decoder = Decoder()
+        self._wanted = Wanted()
+        self._checks = BoundedChecks()
+        self._look_at: float | None = None
+        self._noticed: dict[tuple[str, str], Verdict] = {}
+        self._memory_before: Mapping[str, float] = {}
+
+    def run(self) -> None:
+        """Until the launcher is gone."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        while True:
+            timeout_ms = None
+            if self._look_at is not None:
+                timeout_ms = wait_for.milliseconds(self._look_at - clock.monotonic())
+            if poll.poll(timeout_ms):
+                try:
+                    data = self._control.recv(_CHUNK_BYTES)
+                    messages = self._decoder.feed(data)
+                except (OSError, FrameError):
+                    return
+                if not data:
+                    return
+                for message in messages:
+                    self._obey(message)
+            elif self._look_at is not None:
+                self._look()
+
+    def _obey(self, message: Message) -> None:
+        match message.get("op"):
+            case "configure":
+                self._wanted = Wanted.from_wire(message["wanted"])
+                # What the launcher can import, in its order; nothing that runs at its start.
+                sys.path[:] = [*message["path"], *sys.path]
+                self._plan_look()
+            case "check":
+                self._check(int(message["number"]), after_ranks=bool(message["after_ranks"]))
+                self._plan_look()
+
+    # ------------------------------------------------------------ when asked
+    def _check(self, number: int, *, after_ranks: bool) -> None:
+        def say(finding: Finding) -> None:
+            self._say({"op": "finding", "number": number, **_fields(finding)})
+
+        if self._wanted.reclaim_timeout_s > 0:
+            look = self._await_memory if after_ranks else self._note_memory
+            bound_s = self._wanted.reclaim_timeout_s + MEMORY_SLACK_S
+            self._checks.run([Check("gpu_memory", bound_s, look)], say)
+        self._checks.run(checks.before_join(self._wanted), say)
+        self._say({"op": "checked", "number": number})
+
+    def _note_memory(self) -> list[Finding]:
+        """Before the first rank: what others use is not ours to wait for."""
+        self._memory_before = checks.used_mib(self._wanted)
+        return []
+
+    def _await_memory(self) -> list[Finding]:
+        wanted = self._wanted
+        reclaim = Reclaim(
+            wanted.reclaim_timeout_s,
+            wanted.reclaim_tolerance_mib,
+            wanted.reclaim_poll_s,
+            self._memory_before,
+        )
+        over = wait(
+            reclaim,
+            lambda: checks.used_mib(wanted),
+            lambda: checks.memory_holders(wanted),
+        )
+        if over.n_gpus:
+            self._say(
+                {"op": "note", "level": "info" if over.is_free else "error", "text": over.text}
+            )
+        return []
+
+    # ------------------------------------------------------------ unasked
+    def _plan_look(self) -> None:
+        watches = bool(checks.while_running(self._wanted))
+        self._look_at = clock.monotonic() + self._wanted.interval_s if watches else None
+
+    def _look(self) -> None:
+        """What has changed is told, the healthy as well, if it was told to be anything else."""
+
+        def say(finding: Finding) -> None:
+            thing = (finding.probe, finding.subject)
+            if self._noticed.get(thing, Verdict.HEALTHY) is not finding.verdict:
+                self._say({"op": "noticed", **_fields(finding)})
+            self._noticed[thing] = finding.verdict
+
+        self._checks.run(checks.while_running(self._wanted), say)
+        self._plan_look()
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        try:
+            self._control.sendall(encode(message))
+        except OSError:  # the launcher is gone; the loop finds out
+            return
+
+
+def _fields(finding: Finding) -> dict[str, object]:
+    return {
+        "probe": finding.probe,
+        "subject": finding.subject,
+        "verdict": finding.verdict.value,
+        "text": finding.text,
+        "device": finding.device,
+    }
+
+
+def main() -> None:
+    """Be a health process; descriptor 3 is given by host/health_process.py."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for signum in _IGNORED:  # the launcher decides when to end
+        signal.signal(signum, signal.SIG_IGN)
+    HostHealth(socket.socket(fileno=CONTROL_FD)).run()
+    sys.stderr.flush()
+    os._exit(0)  # a probe that hangs in its thread would hold up the end

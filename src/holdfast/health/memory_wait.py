@@ -1,0 +1,32 @@
+"""Wait until the GPUs of a node are free of the memory of ranks that have ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.core.reclaim import Over, Reclaim
+from holdfast.host import clock, wait_for
+from holdfast.host.proc import Process
+
+UsedMib = Callable[[], Mapping[str, float]]
+"""Memory in use on each GPU of the job, MiB; nothing where there is no driver."""
+Holders = Callable[[], Iterable[int]]
+"""Processes that hold memory there, as far as the driver says."""
+
+
+def wait(reclaim: Reclaim, used_mib: UsedMib, holders: Holders) -> Over:
+    """Until all is free or the time is over; a holder's end is not slept through."""
+    while True:
+        step = reclaim.look(used_mib(), clock.monotonic())
+        if isinstance(step, Over):
+            return step
+        with contextlib.ExitStack() as stack:
+            descriptors = []
+            for pid in holders():
+                with contextlib.suppress(OSError):
+                    process = Process(pid)
+                    stack.callback(process.close)
+                    if process.fileno() >= 0:
+                        descriptors.append(process.fileno())
+            wait_for.any_readable(descriptors, step.seconds)

@@ -1,0 +1,63 @@
+"""Probes run side by side, each within its bound."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.core.health import Finding, Verdict
+from holdfast.health.bounded import BoundedChecks, Check
+
+
+def fact(text: str, probe: str = "host") -> Finding:
+    return Finding(probe, "thing", Verdict.HEALTHY, text)
+
+
+def test_every_finding_is_told() -> None:
+    said: list[Finding] = []
+    checks = [
+        Check("a", 30.0, lambda: [fact("1"), fact("2")]),
+        Check("b", 30.0, lambda: [fact("3")]),
+    ]
+    BoundedChecks().run(checks, said.append)
+    assert sorted(finding.text for finding in said) == ["1", "2", "3"]
+
+
+def test_a_probe_that_fails_knows_nothing() -> None:
+    said: list[Finding] = []
+
+    def fails() -> list[Finding]:
+        raise OSError(5, "Input/output error")
+
+    BoundedChecks().run([Check("gpu", 30.0, fails)], said.append)
+    text = "OSError: [Errno 5] Input/output error"
+    assert said == [Finding("gpu", "check", Verdict.UNKNOWN, text)]
+
+
+def test_a_probe_that_hangs_holds_up_nobody_and_is_not_started_again_before_it_is_back() -> None:
+    """Its late answer is of an earlier question, and is not told."""
+    told_to_go, starts, said = threading.Event(), [], []
+
+    def hangs() -> list[Finding]:
+        starts.append(1)
+        told_to_go.wait(60.0)
+        return [fact("late", "gpu")]
+
+    checks = BoundedChecks()
+    hanging, other = Check("gpu", 0.05, hangs), Check("host", 30.0, lambda: [fact("well")])
+    checks.run([hanging, other], said.append)
+    texts = sorted(finding.text for finding in said)
+    assert texts == ["did not answer within 0.05 s", "well"]
+
+    said.clear()
+    checks.run([hanging], said.append)
+    assert [finding.verdict for finding in said] == [Verdict.UNKNOWN]
+    assert "hangs since" in said[0].text
+    assert len(starts) == 1
+
+    told_to_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "gpu":
+            thread.join(30.0)
+    said.clear()
+    checks.run([Check("gpu", 30.0, lambda: [fact("now", "gpu")])], said.append)
+    assert [finding.text for finding in said] == ["now"]

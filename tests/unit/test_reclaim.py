@@ -1,0 +1,78 @@
+"""How long a start waits for GPU memory: the decision on a virtual clock, and the wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from holdfast.core.reclaim import Over, Reclaim, Wait
+from holdfast.health.memory_wait import wait
+
+
+def test_free_memory_is_not_waited_for() -> None:
+    over = Reclaim(50.0, 512.0, 2.0).look({"GPU 0": 4.0, "GPU 1": 512.0}, 7.0)
+    assert isinstance(over, Over)
+    assert over.is_free
+    assert over.text == "GPU memory is free after 0.00 s (at most 512 MiB in use on 2 GPUs)"
+
+
+def test_where_there_is_no_driver_nothing_is_waited_for() -> None:
+    over = Reclaim(50.0, 512.0, 2.0).look({}, 7.0)
+    assert isinstance(over, Over)
+    assert (over.is_free, over.n_gpus) == (True, 0)
+
+
+def test_looks_begin_close_together_and_are_never_further_apart_than_asked() -> None:
+    reclaim, now, waits = Reclaim(50.0, 512.0, 2.0), 100.0, []
+    for _ in range(12):
+        step = reclaim.look({"GPU 0": 80000.0}, now)
+        assert isinstance(step, Wait)
+        waits.append(step.seconds)
+        now += step.seconds
+    assert waits[:3] == [0.01, 0.02, 0.04]
+    assert max(waits) == 2.0
+    over = reclaim.look({"GPU 0": 3.0}, now)
+    assert isinstance(over, Over)
+    assert over.is_free
+    assert "; before that 80000 MiB at 0.00 s" in over.text
+
+
+def test_after_its_time_the_start_goes_on_and_says_what_is_in_use() -> None:
+    """The last wait ends with it, not after it."""
+    reclaim = Reclaim(1.0, 512.0, 2.0)
+    assert reclaim.look({"GPU 0": 700.0, "GPU 1": 3.0}, 10.0) == Wait(0.01)
+    assert isinstance(step := reclaim.look({"GPU 0": 700.0}, 10.99), Wait)
+    assert step.seconds < 0.011
+    over = reclaim.look({"GPU 0": 650.0, "GPU 1": 3.0}, 11.0)
+    assert isinstance(over, Over)
+    assert not over.is_free
+    assert "still in use 1.0 s after the ranks have ended: GPU 0: 650 MiB (tolerance" in over.text
+    assert "GPU 1" not in over.text
+
+
+def test_what_others_used_before_the_first_rank_is_not_waited_for() -> None:
+    """A node that shares its GPUs would wait to the end at each restart."""
+    reclaim = Reclaim(50.0, 512.0, 2.0, {"GPU 0": 4000.0, "GPU 1": 100.0})
+    assert isinstance(reclaim.look({"GPU 0": 4400.0, "GPU 1": 500.0}, 0.0), Over)
+    assert isinstance(reclaim.look({"GPU 0": 4400.0, "GPU 1": 550.0}, 0.0), Wait)
+
+
+def test_the_end_of_a_process_that_holds_memory_is_not_slept_through() -> None:
+    """The wait looks again when it dies, however long it would have slept."""
+    holder = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    looks: list[bool] = []
+
+    def used() -> Mapping[str, float]:
+        looks.append(holder.poll() is None)
+        if len(looks) == 8:  # 10 ms doubled seven times; the next sleeps would be long
+            os.kill(holder.pid, signal.SIGKILL)
+        return {"GPU 0": 9000.0 if looks[-1] else 1.0}
+
+    over = wait(Reclaim(1e6, 512.0, 1e6), used, lambda: [holder.pid, 2**22 - 1])
+
+    assert over.is_free
+    assert len(looks) <= 10
+    assert holder.wait() == -signal.SIGKILL
