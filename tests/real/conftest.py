@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.harness import Launcher, launcher
+from tests.real.nodes import Nodes
 from tests.real.ranks import RankStarter, rank_starter
 
 
@@ -21,3 +22,11 @@ def ranks(tmp_path: Path) -> Iterator[RankStarter]:
     """Starts ranks by hand; whatever they leave ends with the test."""
     with rank_starter(tmp_path) as starter:
         yield starter
+
+
+@pytest.fixture
+def nodes(ft: Launcher, tmp_path: Path) -> Iterator[Nodes]:
+    """Nothing of the launchers stays when the test is over."""
+    several = Nodes(ft, tmp_path)
+    yield several
+    several.close()

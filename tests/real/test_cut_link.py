@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.harness import SCALE, Job, Launcher, until
-from tests.real.test_multi_node import TELLS_ITS_PLACE, in_cycle, life
+from tests.real.nodes import TELLS_ITS_PLACE, in_cycle, life
 
 SILENCE_S = 3.0 * SCALE
 PORT = 29400

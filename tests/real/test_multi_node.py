@@ -3,149 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from holdfast.host.port import ReservedPort
-from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
-
-SILENCE_S = 2.5 * SCALE
-"""A launcher that says nothing for this long is gone."""
-
-TELLS_ITS_PLACE = """
-import json, os, pathlib, sys, time
-out, everybody = pathlib.Path(os.environ["OUT"]), pathlib.Path(os.environ["EVERYBODY"])
-NAMES = ("RANK", "GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-def tell(**more):
-    place = {name: os.environ[name] for name in NAMES}
-    cycle = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    with open(out / "lives", "a") as file:
-        file.write(json.dumps({"pid": os.getpid(), "cycle": cycle, **place, **more}) + "\\n")
-def work():
-    while not (everybody / "end").exists():
-        time.sleep(0.01)
-"""
-"""First lines of a rank's script."""
-
-WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
-
-REDUCES = (
-    TELLS_ITS_PLACE
-    + """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.tensor([float(dist.get_rank() + 1)])
-dist.all_reduce(total)
-tell(total=total.item())
-work()
-dist.destroy_process_group()
-"""
+from tests.real.harness import Job, kill, until
+from tests.real.nodes import (
+    ASKS,
+    REDUCES,
+    WORKS,
+    Nodes,
+    in_cycle,
+    joined,
+    life,
 )
-
-ASKS = (
-    TELLS_ITS_PLACE
-    + """
-from holdfast.fault_tolerance.control_request import send_control_request
-from holdfast.fault_tolerance.data import RankInfo, WorkloadAction, WorkloadControlRequest
-tell()
-if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    request = WorkloadControlRequest(WorkloadAction[os.environ["ASK"]], "ECC errors on GPU 3")
-    while not (everybody / "ask").exists():
-        time.sleep(0.01)
-    rank = int(os.environ["RANK"])
-    send_control_request(os.environ["FT_LAUNCHER_IPC_SOCKET"], RankInfo(rank, 0, "here"), request)
-    sys.exit(1)
-work()
-"""
-)
-
-
-class Nodes:
-    """Launchers that meet at one address; the first hosts the store."""
-
-    def __init__(self, ft: Launcher, folder: Path) -> None:
-        self._ft = ft
-        self._folder = folder
-        self._port = ReservedPort()
-        self._jobs = 0
-
-    def add(
-        self,
-        source: str,
-        nnodes: str,
-        *options: str,
-        ask: str = "",
-        conf: str = "",
-        monitors: bool = False,
-    ) -> Job:
-        """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
-        script = self._ft.script(source, f"script{self._jobs}.py")
-        first, self._jobs = self._jobs == 0, self._jobs + 1
-        conf = conf or f"is_host={int(first)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
-        return self._ft.start(
-            *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
-            *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf),
-            f"--rdzv-endpoint=127.0.0.1:{self._port.number}",
-            *options,
-            script,
-            env={
-                "EVERYBODY": str(self._folder),
-                "ASK": ask,
-                "NVRX_DISABLE_RANK_MONITORS": str(int(not monitors)),
-            },
-        )
-
-    def ask(self) -> None:
-        """Rank 1 may ask for what it is to ask for."""
-        (self._folder / "ask").touch()
-
-    def end(self) -> None:
-        """All ranks that work may end well."""
-        (self._folder / "end").touch()
-
-    def close(self) -> None:
-        """Free the port."""
-        self._port.release()
-
-
-@pytest.fixture
-def nodes(ft: Launcher, tmp_path: Path) -> Iterator[Nodes]:
-    """Nothing of the launchers stays when the test is over."""
-    several = Nodes(ft, tmp_path)
-    yield several
-    several.close()
-
-
-def life(job: Job, cycle: int) -> dict[str, Any] | None:
-    """What the rank of a launcher was told in a cycle."""
-    lives = (told for told in read_json_lines(job.written("lives")) if told["cycle"] == cycle)
-    return next(lives, None)
-
-
-def in_cycle(cycle: int, *jobs: Job) -> list[dict[str, Any]]:
-    """Wait until exactly these launchers are in the cycle; they have one place each, and agree."""
-
-    def told_or_over(job: Job) -> dict[str, Any] | None:
-        told = life(job, cycle)
-        assert told or job.process.poll() is None, f"it ended before cycle {cycle}\n{job.stderr}"
-        return told
-
-    found = [until(partial(told_or_over, job), f"{job.folder.name} in {cycle}") for job in jobs]
-    assert sorted(int(told["RANK"]) for told in found) == list(range(len(jobs)))
-    for told in found:
-        assert told["GROUP_RANK"] == told["RANK"]  # one rank per node here
-        assert told["WORLD_SIZE"] == told["GROUP_WORLD_SIZE"] == str(len(jobs))
-    assert len({(told["MASTER_ADDR"], told["MASTER_PORT"]) for told in found}) == 1
-    return found
-
-
-def joined(job: Job) -> None:
-    """Wait until a launcher's wish to take part is in the mailbox; it need not get a place."""
-    until(lambda: job.said("joined the job 'j1'"), f"{job.folder.name} has joined")
 
 
 def end_well(nodes: Nodes, *jobs: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.health.wanted import Wanted
 from holdfast.host import facts
 
 
@@ -43,6 +45,9 @@ class Node:
 
     def plug_in_names(self, group):
         return {"holdfast", "site-store"} if group == "torchrun.handlers" else set()
+
+    def absolute(self, path):
+        return path if path.startswith("/") else f"/here/{path.removeprefix('./')}"
 
     def random_id(self):
         return "random"
@@ -493,3 +498,40 @@ def test_modules_are_found_in_this_folder_or_among_those_installed(tmp_path, mon
 def test_names_are_not_given_twice():
     """Two jobs of one second on one node differ."""
     assert facts.random_id() != facts.random_id()
+
+
+# ------------------------------------------------------------------ care of the host
+def test_settings_of_the_host_s_care_go_to_its_health_process():
+    """Every option that is about the host."""
+    result = plan(
+        "--ft-node-health-check-endpoint unix:///run/h.sock --ft-enable-nic-monitor yes "
+        "--ft-storage-health-check-path /data,/ckpt --ft-gpu-memory-reclaim-timeout 7 "
+        "--ft-gpu-memory-tolerance-mb 64 --ft-gpu-memory-poll-interval 0.5 "
+        "--ft-node-health-check-interval 9 --nproc-per-node 2 train.py",
+        {"CUDA_VISIBLE_DEVICES": "2,3"},
+    ).care
+    assert result is not None
+    assert (result.endpoint, result.nproc, result.visible_devices) == ("/run/h.sock", 2, "2,3")
+    assert (result.nic_monitor, result.nic_state) == (True, False)
+    assert result.storage_paths == ("/data", "/ckpt")
+    reclaim = (result.reclaim_timeout_s, result.reclaim_tolerance_mib, result.reclaim_poll_s)
+    assert reclaim == (7.0, 64.0, 0.5)
+    assert result.interval_s == 9.0
+    assert Wanted.from_wire(json.loads(json.dumps(result.to_wire()))) == result
+
+
+def test_a_relative_socket_is_found_by_ranks_that_change_their_folder():
+    assert (
+        plan("--ft-node_health_check_endpoint ./h.sock train.py").health_endpoint == "/here/h.sock"
+    )
+
+
+def test_an_endpoint_that_is_no_unix_socket_is_not_asked_and_that_is_said():
+    """Jobs that carry one from elsewhere keep running."""
+    result = plan("--ft-node-health-check-endpoint localhost:50051 train.py")
+    assert result.health_endpoint is None
+    assert [text for text in result.warnings if "'localhost:50051' is not the path" in text]
+
+
+def test_a_host_is_not_looked_at_where_nobody_wants_it():
+    assert plan("--ft-host-checks false train.py").care is None

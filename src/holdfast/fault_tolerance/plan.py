@@ -71,6 +71,9 @@ class Machine(Protocol):
     def plug_in_names(self, group: str, /) -> Collection[str]:
         """What installed packages register under a group of entry points."""
 
+    def absolute(self, path: str, /) -> str:
+        """The path from the root on."""
+
     def random_id(self) -> str:
         """A name that nobody else has."""
 
@@ -131,6 +134,7 @@ class LaunchPlan:
         monitors_enabled: Ranks are watched.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they don't, where that may surprise.
+        health_endpoint: Path of the socket of this node's health service.
         care: What of this host is looked at; ``None``: nothing.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
@@ -170,6 +174,7 @@ class LaunchPlan:
     monitors_enabled: bool = True
     warm: WarmStandby | None = None
     why_cold: str | None = None
+    health_endpoint: str | None = None
     care: Wanted | None = None
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
@@ -201,7 +206,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     config = resolved.config
     later = _later(args, config, environ)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
-    endpoint = _health_endpoint(args, warnings)
+    endpoint = _health_endpoint(args, machine, warnings)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -243,6 +248,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         virtual_local_rank=args.virtual_local_rank,
         warm=_warm(args) if _wants_warm(args) and not why_cold else None,
         why_cold=why_cold if _wants_warm(args) else None,
+        health_endpoint=endpoint,
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         meeting=_meeting(args, environ, config, nodes),
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
@@ -305,13 +311,13 @@ def _warm(args: Any) -> WarmStandby:
     )
 
 
-def _health_endpoint(args: Any, warnings: list[str]) -> str | None:
+def _health_endpoint(args: Any, machine: Machine, warnings: list[str]) -> str | None:
     """Path of the health service's socket; None, with a warning: it is none that can be asked."""
     text: str | None = args.ft_node_health_check_endpoint
     if not text:
         return None
     try:
-        return read_uds(text)
+        return machine.absolute(read_uds(text))
     except Unacceptable:
         warnings.append(
             f"--ft-node-health-check-endpoint: {text!r} is not the path of a Unix socket (/path, "

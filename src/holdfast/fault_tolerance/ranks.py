@@ -323,6 +323,7 @@ def rank_env(
         monitor_socket=monitor_socket,
         marker=marker,
         virtual_local_rank=plan.virtual_local_rank,
+        health_endpoint=plan.health_endpoint,
     )
 
 

@@ -12,6 +12,8 @@ from holdfast.fault_tolerance.data import (
 )
 from holdfast.host.proc import MARKER
 
+HEALTH_ENDPOINT = "HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT"
+"""Path of the socket of this node's health service, for ranks that want to ask it as well."""
 PER_CYCLE = frozenset(
     {
         "RANK",
@@ -61,6 +63,7 @@ def worker_env(
     monitor_socket: str | None,
     marker: str,
     virtual_local_rank: bool = False,
+    health_endpoint: str | None = None,
 ) -> dict[str, str]:
     """The whole environment of one rank in one cycle.
 
@@ -98,6 +101,8 @@ def worker_env(
         env.pop(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR, None)
     else:
         env[FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR] = monitor_socket
+    if health_endpoint is not None:
+        env[HEALTH_ENDPOINT] = health_endpoint
     if place.local_world_size > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
     if virtual_local_rank:

@@ -83,6 +83,11 @@ def plug_in_names(group: str) -> set[str]:
     return {found.name for found in entry_points(group=group)}
 
 
+def absolute(path: str) -> str:
+    """The path from the root on."""
+    return os.path.abspath(path)
+
+
 def random_id() -> str:
     """32 hexadecimal digits that nobody else has."""
     return os.urandom(16).hex()

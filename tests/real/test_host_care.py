@@ -1,0 +1,175 @@
+"""A host is checked before it has ranks: a real health service, a fake driver, real launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from holdfast.health.node_service import METHOD, messages
+from tests.real.harness import Launcher, kill, until
+from tests.real.nodes import TELLS_ITS_PLACE, WORKS, Nodes, in_cycle, joined, life
+
+REQUEST, RESPONSE = messages()
+COUNTS_CYCLES = """
+import os, sys
+with open(os.path.join(os.environ["OUT"], "cycles"), "a") as file:
+    file.write(os.environ["TORCHELASTIC_RESTART_COUNT"] + "\\n")
+"""
+FAILS_AT_FIRST = COUNTS_CYCLES + 'sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")\n'
+FAILS_WHEN_ASKED = (
+    TELLS_ITS_PLACE
+    + """
+tell()
+while not (everybody / "ask").exists():
+    time.sleep(0.01)
+sys.exit(1)
+"""
+)
+
+
+class HealthService:
+    """A gRPC server on a Unix socket that says what a test wants.
+
+    Attributes:
+        answer: Called with each request; its fields are the response's.
+        asked: Requests so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.asked: list[list[str]] = []
+        self.answer: Callable[[], dict[str, Any]] = lambda: {"success": True}
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        service, method = METHOD.strip("/").split("/")
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._run,
+            request_deserializer=REQUEST.FromString,
+            response_serializer=RESPONSE.SerializeToString,
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {method: handler}),)
+        )
+        assert self._server.add_insecure_port(f"unix:{path}")
+        self._server.start()
+
+    def _run(self, request: Any, _context: grpc.ServicerContext) -> Any:
+        self.asked.append(list(request.args))
+        return RESPONSE(**self.answer())
+
+    def close(self) -> None:
+        self._server.stop(grace=None).wait(30.0)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[HealthService]:
+    started = HealthService(tmp_path / "health.sock")
+    yield started
+    started.close()
+
+
+def test_the_service_is_asked_before_each_start(ft: Launcher, service: HealthService) -> None:
+    """Its socket is told to the ranks."""
+    script = ft.script(
+        FAILS_AT_FIRST.replace(
+            "file.write(", 'file.write(os.environ["HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT"] + " " + '
+        )
+    )
+    job = ft.start(
+        *("--max-restarts=1", f"--ft-node-health-check-endpoint=unix://{service.path}", script)
+    )
+    assert job.wait() == 0
+    assert service.asked == [["--no-slurm"]] * 2
+    assert job.written("cycles") == [f"{service.path} 0", f"{service.path} 1"]
+
+
+def test_a_node_whose_service_says_unhealthy_gets_no_ranks(
+    ft: Launcher, service: HealthService
+) -> None:
+    """It leaves as if excluded: nothing was started, and why is said."""
+    service.answer = lambda: {"success": False, "exit_code": 3, "error": "GPU 5: Xid 79"}
+    script = ft.script(COUNTS_CYCLES)
+    job = ft.start(f"--ft-node-health-check-endpoint={service.path}", "--log-dir=logs", script)
+    assert job.wait() == 0
+    assert job.written("cycles") == []
+    assert job.said(r"\[ERROR\].*service .*says unhealthy \(exit code 3\): GPU 5: Xid 79")
+    assert job.said("not healthy after 0 restarts; exit code 0")
+    assert job.events("host_checked")[0]["problem"]
+
+
+def test_a_node_that_becomes_unhealthy_is_not_started_again(
+    ft: Launcher, service: HealthService
+) -> None:
+    """The failure that led there is explained before it leaves."""
+    service.answer = lambda: {"success": len(service.asked) == 1, "error": "row remapping failed"}
+    script = ft.script(FAILS_AT_FIRST)
+    job = ft.start(*("--max-restarts=3", f"--ft-node-health-check-endpoint={service.path}", script))
+    assert job.wait() == 0
+    assert job.written("cycles") == ["0"]
+    assert job.said("First cause: rank 0")
+    assert job.said("row remapping failed")
+
+
+def test_a_check_that_is_killed_is_tried_again_and_holds_up_nobody(
+    ft: Launcher, service: HealthService
+) -> None:
+    """The process that asks dies in the middle; the second answer counts."""
+
+    def killed_the_first_time() -> dict[str, Any]:
+        if len(service.asked) == 1:
+            (pid,) = until(lambda: _health_processes(job.process.pid), "the health process")
+            kill(pid)
+        return {"success": True}
+
+    service.answer = killed_the_first_time
+    script = ft.script(COUNTS_CYCLES)
+    job = ft.start(f"--ft-node-health-check-endpoint={service.path}", script)
+    assert job.wait() == 0
+    assert (len(service.asked), job.written("cycles")) == (2, ["0"])
+
+
+def test_an_unhealthy_node_is_replaced_by_a_spare(nodes: Nodes, service: HealthService) -> None:
+    """Three launchers for two places: one becomes unhealthy, the spare has its place at once."""
+    asks_service = f"--ft-node-health-check-endpoint={service.path}"
+    first = nodes.add(WORKS, "2:2")
+    sick = nodes.add(FAILS_WHEN_ASKED, "2:2", asks_service)
+    in_cycle(0, first, sick)
+    spare = nodes.add(WORKS, "2:2")
+    joined(spare)
+    service.answer = lambda: {"success": False, "error": "NIC mlx5_3 is down"}
+
+    nodes.ask()  # its rank fails
+
+    in_cycle(1, first, spare)
+    assert sick.wait() == 0
+    assert sick.said("leaving the job .*NIC mlx5_3 is down")
+    assert life(sick, 1) is None
+    nodes.end()
+    assert (first.wait(), spare.wait()) == (0, 0)
+
+
+def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
+    nodes: Nodes, service: HealthService
+) -> None:
+    """Its GPUs are broken, not its network; it leaves when nobody needs it."""
+    service.answer = lambda: {"success": False, "error": "GPU 0 is lost"}
+    host = nodes.add(WORKS, "2:2", f"--ft-node-health-check-endpoint={service.path}")
+    others = [nodes.add(WORKS, "2:2"), nodes.add(WORKS, "2:2")]
+    in_cycle(0, *others)
+    assert life(host, 0) is None
+    nodes.end()
+    assert [other.wait() for other in others] == [0, 0]
+    assert host.wait() == 0
+
+
+def _health_processes(launcher: int) -> list[int]:
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [
+        int(pid)
+        for pid in children
+        if b"host_health_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
