@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,17 @@ def test_a_reserved_port_is_for_who_is_told() -> None:
     assert another.number != reserved.number
     reserved.release()
     another.release()
+
+
+def test_who_listens_on_a_reserved_port_is_seen() -> None:
+    """On any address, and only once it listens."""
+    reserved = port.ReservedPort()
+    assert not reserved.wait_until_listened_on(0.0)
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", reserved.number))
+        assert not reserved.wait_until_listened_on(0.003), "bound, no more"
+        server.listen()
+        assert reserved.wait_until_listened_on(30.0)
+    assert not reserved.wait_until_listened_on(0.0)
+    reserved.release()

@@ -453,6 +453,8 @@ class LocalElasticAgent:
                 pid=rank.pid,
                 is_warm=rank.is_warm,
             )
+            if local_rank == 0:
+                ranks.let_rank_0_go_first()
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
         if self._standbys:

@@ -33,6 +33,8 @@ _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _TAIL_BYTES = 16 * 1024
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
+_LISTENS_WITHIN_S = 0.1
+"""A script that takes longer than this to its process group is not held up for it."""
 _MESSAGE_CHARS_MAX = 2000
 
 
@@ -218,6 +220,16 @@ class Ranks:
         for stream in rank.streams.values():
             pump.add(stream)
         return rank
+
+    def let_rank_0_go_first(self) -> None:
+        """Give a warm rank 0 a moment to listen, before those are started that will connect to it.
+
+        Parked processes reach that point within a few hundredths of a second, all at the same time,
+        and torch's client that comes a moment too early tries again only after 0.3 to 0.7 s.
+        """
+        first = self.ranks[0]
+        if self._port is not None and first.is_warm and len(self.ranks) > 1:
+            self._port.wait_until_listened_on(_LISTENS_WITHIN_S)
 
     def with_pid(self, pid: int) -> Rank | None:
         """The living rank whose process this is."""

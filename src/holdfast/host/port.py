@@ -12,9 +12,12 @@ import contextlib
 import errno
 import socket
 
+from holdfast.host import clock, wait_for
+
 NEIGHBOURS = 2
 """Ports after the reserved one that are free when it is chosen: some trainers listen there too."""
 _ATTEMPTS = 64
+_LOOK_S = 0.001
 
 
 class ReservedPort:
@@ -38,6 +41,27 @@ class ReservedPort:
         """The port."""
         port: int = self._socket.getsockname()[1]
         return port
+
+    def wait_until_listened_on(self, within_s: float) -> bool:
+        """Until somebody listens on it; whether it was within the time.
+
+        The kernel wakes nobody for that, so it is looked at, each millisecond.
+        """
+        give_up_at = clock.monotonic() + within_s
+        while not self._is_listened_on():
+            left_s = give_up_at - clock.monotonic()
+            if left_s <= 0:
+                return False
+            wait_for.any_readable((), min(_LOOK_S, left_s))
+        return True
+
+    def _is_listened_on(self) -> bool:
+        """Another that is bound alone would not be in the way: see above."""
+        try:
+            _bound(self.number).close()
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+        return False
 
     def release(self) -> None:
         """Give the number back. Who listens on it is not disturbed."""
