@@ -24,6 +24,7 @@ class Node:
 
     cpus: int = 6
     gpus: int | None = 0
+    prefixes: object = ()
     paths: set[str] = field(default_factory=lambda: {"train.py"})
     programs: set[str] = field(default_factory=lambda: {"nsys"})
     modules: set[str] = field(default_factory=lambda: {"pkg"})
@@ -45,6 +46,14 @@ class Node:
 
     def plug_in_names(self, group):
         return {"holdfast", "site-store"} if group == "torchrun.handlers" else set()
+
+    def numa_nodes(self):
+        return None
+
+    def torchs_numa_prefixes(self, mode, nproc):
+        if isinstance(self.prefixes, Exception):
+            raise self.prefixes
+        return self.prefixes
 
     def absolute(self, path):
         return path if path.startswith("/") else f"/here/{path.removeprefix('./')}"
@@ -391,16 +400,15 @@ def test_watching_can_be_switched_off(value, enabled):
 def test_options_whose_work_comes_later_are_named_in_one_line(tmp_path):
     """Wherever they were given, unless they ask for what happens anyway."""
     path = tmp_path / "ft.yaml"
-    path.write_text("fault_tolerance: {enable_nic_monitor: true, use_infra_group_rank: true}")
+    path.write_text("fault_tolerance: {attrsvc_host: here, use_infra_group_rank: true}")
     result = plan(
-        f"--ft-cfg-path {path} --ft-restart-policy min-healthy --ft-segment=2 --numa-binding node "
-        "--ft-rdzv-impl barrier --ft-enable-nic-healthcheck no train.py",
-        {"NVRX_GPUS_PER_NUMA": "4"},
+        f"--ft-cfg-path {path} --ft-restart-policy min-healthy --ft-segment=2 "
+        "--ft-rdzv-impl barrier --ft-enable-log-server true train.py",
     )
 
     assert sorted(result.later) == [
-        "--numa-binding",
-        "NVRX_GPUS_PER_NUMA",
+        "--ft-attrsvc-host",
+        "--ft-enable-log-server",
     ]
     [warning] = result.warnings
     assert warning == f"accepted, but without effect so far: {', '.join(result.later)}"

@@ -227,9 +227,9 @@ class FaultToleranceConfig:
     numa_bind_strict: bool = _setting(
         False,
         Flag(),
-        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
-        "nvidia-resiliency-ext's",
-        later=True,
+        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding; here it always is, "
+        "so this has no effect",
+        "theirs",
     )
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,

@@ -30,6 +30,7 @@ from holdfast.fault_tolerance.command_line.forms import (
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
+from holdfast.fault_tolerance.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
 
@@ -71,6 +72,12 @@ class Machine(Protocol):
     def plug_in_names(self, group: str, /) -> Collection[str]:
         """What installed packages register under a group of entry points."""
 
+    def numa_nodes(self) -> frozenset[int] | None:
+        """NUMA nodes that are online; ``None``: not known."""
+
+    def torchs_numa_prefixes(self, mode: str, nproc: int, /) -> list[list[str]]:
+        """What torch puts before the command of each local rank."""
+
     def absolute(self, path: str, /) -> str:
         """The path from the root on."""
 
@@ -101,6 +108,7 @@ class LaunchPlan:
 
     Attributes:
         command: What a rank is; its local rank stands in it as ``${local_rank}``.
+        numa: By local rank, what is put before it to bind it to CPUs; empty: no rank is bound.
         nproc_per_node: Ranks on this node, at least 1.
         ft: How ranks are watched.
         name: The script, module or program as the user calls it.
@@ -142,6 +150,7 @@ class LaunchPlan:
     """
 
     command: tuple[str, ...] = ()
+    numa: tuple[tuple[str, ...], ...] = ()
     nproc_per_node: int = 1
     ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
     name: str = ""
@@ -182,7 +191,9 @@ class LaunchPlan:
 
     def command_for(self, local_rank: int) -> list[str]:
         """What one rank is started with."""
-        return [word.replace(LOCAL_RANK_MACRO, str(local_rank)) for word in self.command]
+        prefix = self.numa[local_rank] if self.numa else ()
+        own = (word.replace(LOCAL_RANK_MACRO, str(local_rank)) for word in self.command)
+        return [*prefix, *own]
 
 
 def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -> LaunchPlan:
@@ -204,7 +215,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     why_cold = _why_cold(entry)
     resolved = resolve(args)
     config = resolved.config
-    later = _later(args, config, environ)
+    later = _later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
     endpoint = _health_endpoint(args, machine, warnings)
     if later:
@@ -215,6 +226,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         )
     return LaunchPlan(
         command=entry.command,
+        numa=_numa(args, entry, nproc, environ, machine),
         nproc_per_node=nproc,
         ft=config,
         name=args.training_script,
@@ -286,6 +298,16 @@ def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Ent
     if args.run_path:
         return _Entrypoint("run-path", (python, "-u", "-c", _RUN_PATH, script, *words))
     return _Entrypoint("script", (python, "-u", script, *words))
+
+
+def _numa(
+    args: Any, entry: _Entrypoint, nproc: int, environ: Mapping[str, str], machine: Machine
+) -> Prefixes:
+    """Nothing for ``--run-path``, which nvidia-resiliency-ext runs within its own process."""
+    is_asked = args.numa_binding or environ.get(GPUS_PER_NUMA)
+    if not is_asked or (entry.kind == "run-path" and not args.numa_binding):
+        return ()
+    return bindings(args.numa_binding, nproc, environ, machine)
 
 
 def _wants_warm(args: Any) -> bool:
@@ -422,7 +444,7 @@ def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
 
 
-def _later(args: Any, config: FaultToleranceConfig, environ: Mapping[str, str]) -> list[str]:
+def _later(args: Any, config: FaultToleranceConfig) -> list[str]:
     """What asks for something that nothing does yet, wherever it was asked."""
     usual = FaultToleranceConfig()
     options = [
@@ -437,8 +459,7 @@ def _later(args: Any, config: FaultToleranceConfig, environ: Mapping[str, str]) 
         for name, setting in SETTINGS.items()
         if setting.later and getattr(config, name) != getattr(usual, name)
     ]
-    variables = [name for name in ("NVRX_GPUS_PER_NUMA",) if environ.get(name)]
-    return [*options, *fields, *variables]
+    return [*options, *fields]
 
 
 def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:

@@ -34,7 +34,7 @@ _TAIL_BYTES = 16 * 1024
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
 _LISTENS_WITHIN_S = 0.1
-"""A script that takes longer than this to its process group is not held up for it."""
+"""For so long a rank 0 that does not listen, or not soon, holds up the others, and no longer."""
 _MESSAGE_CHARS_MAX = 2000
 
 

@@ -83,6 +83,20 @@ def plug_in_names(group: str) -> set[str]:
     return {found.name for found in entry_points(group=group)}
 
 
+def numa_nodes() -> frozenset[int] | None:
+    """NUMA nodes that are online; ``None``: not known."""
+    from holdfast.host.numa import nodes  # noqa: PLC0415 - seldom needed
+
+    return nodes()
+
+
+def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
+    """See :func:`holdfast.host.numa.torchs_prefixes`."""
+    from holdfast.host.numa import torchs_prefixes  # noqa: PLC0415 - seldom needed
+
+    return torchs_prefixes(mode, nproc)
+
+
 def absolute(path: str) -> str:
     """The path from the root on."""
     return os.path.abspath(path)

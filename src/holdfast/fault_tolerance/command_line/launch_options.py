@@ -107,7 +107,6 @@ LAUNCH_OPTIONS = [
         "Bind each rank to CPUs near its GPU",
         "the scheduler may have done so",
         env=(),
-        later=True,
     ),
     _torch(
         "Membership",

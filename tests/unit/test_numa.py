@@ -1,0 +1,103 @@
+"""What is put before the command of each rank to bind it to CPUs and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.fault_tolerance.command_line.arguments import UsageError
+from holdfast.fault_tolerance.numa import by_count
+from holdfast.host.numa import NoBindingError, nodes, torchs_prefixes
+from tests.unit.test_plan import plan
+
+NUMACTL = {"train.py", "numactl", "./tool"}
+
+
+def bound_to(node: int) -> tuple[str, ...]:
+    return ("numactl", "--cpunodebind", str(node), "--membind", str(node))
+
+
+@pytest.mark.parametrize(
+    ("text", "nproc", "expected"),
+    [
+        ("1", 2, [0, 1]),
+        ("2", 4, [0, 0, 1, 1]),
+        ("4", 8, [0, 0, 0, 0, 1, 1, 1, 1]),
+        ("4", 6, [0, 0, 0, 0, 1, 1]),
+        ("8", 2, [0, 0]),
+    ],
+)
+def test_ranks_in_a_row_share_a_numa_node(text: str, nproc: int, expected: list[int]) -> None:
+    """Specification 10: local rank // G."""
+    assert by_count(text, nproc, None) == tuple(map(bound_to, expected))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
+def test_only_a_number_of_gpus_is_taken(text: str) -> None:
+    with pytest.raises(UsageError, match=r"NVRX_GPUS_PER_NUMA='.*' cannot be used"):
+        by_count(text, 2, None)
+
+
+def test_a_numa_node_that_does_not_exist_is_named_before_anything_starts() -> None:
+    text = r"local rank 4, 5 on NUMA node 2, which this host does not have \(it has 0, 1\)"
+    with pytest.raises(UsageError, match=text):
+        by_count("2", 6, frozenset({0, 1}))
+
+
+def test_the_command_of_a_rank_begins_with_its_binding() -> None:
+    env = {"NVRX_GPUS_PER_NUMA": "1", "PYTHON_EXEC": ""}
+    two = plan("--nproc-per-node 2 --no-python ./tool ${local_rank}", env, programs=NUMACTL)
+    assert two.command_for(1) == [*bound_to(1), "./tool", "1"]
+
+
+def test_a_function_is_not_bound() -> None:
+    """--run-path stands for one, as specified."""
+    env = {"NVRX_GPUS_PER_NUMA": "1"}
+    assert plan("--run-path train.py", env, programs=NUMACTL).numa == ()
+
+
+def test_without_numactl_nothing_is_started() -> None:
+    with pytest.raises(UsageError, match="needs the program numactl, which is not on PATH"):
+        plan(environ={"NVRX_GPUS_PER_NUMA": "1"})
+    with pytest.raises(UsageError, match="--numa-binding=node needs the program numactl"):
+        plan("--numa-binding node train.py")
+
+
+def test_ranks_are_bound_one_way() -> None:
+    with pytest.raises(UsageError, match="both bind ranks; take one of them"):
+        plan("--numa-binding node train.py", {"NVRX_GPUS_PER_NUMA": "1"}, programs=NUMACTL)
+
+
+def test_torch_says_which_cpus_are_near_a_gpu() -> None:
+    """Its words are taken as they are."""
+    told = [["numactl", "--physcpubind=0-7"], ["numactl", "--physcpubind=8-15"]]
+    both = plan(
+        "--numa-binding exclusive --nproc-per-node 2 train.py", programs=NUMACTL, prefixes=told
+    )
+    assert both.command_for(1)[:2] == told[1]
+
+
+def test_a_host_that_torch_cannot_bind_on_is_one_clear_error() -> None:
+    """There is no GPU whose place it could look up, for example."""
+    text = r"--numa-binding=node: torch cannot bind ranks .*: no GPU"
+    with pytest.raises(UsageError, match=text):
+        plan("--numa-binding node train.py", programs=NUMACTL, prefixes=NoBindingError("no GPU"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", {0}), ("0-1", {0, 1}), ("0,2-3\n", {0, 2, 3}), ("x", None)]
+)
+def test_numa_nodes_are_read_from_the_kernel(
+    tmp_path: Path, text: str, expected: set[int] | None
+) -> None:
+    path = tmp_path / "online"
+    path.write_text(text)
+    assert nodes(str(path)) == expected
+    assert nodes(str(tmp_path / "none")) is None
+
+
+def test_torchs_own_error_is_passed_on() -> None:
+    """The last line of it; here there is no such mode."""
+    with pytest.raises(NoBindingError, match="ValueError: 'nearby' is not a valid AffinityMode"):
+        torchs_prefixes("nearby", 1)
