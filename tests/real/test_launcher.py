@@ -693,3 +693,53 @@ def test_a_job_that_does_not_advance_is_given_up(ft: Launcher, tmp_path: Path) -
     assert job.said("not started again: no progress in 2 cycles in a row")
     assert job.said("after 3 restarts")
     assert not job.said("accepted, but without effect")
+
+
+def test_the_output_of_all_ranks_is_kept_in_one_file_for_each_cycle(
+    ft: Launcher, tmp_path: Path
+) -> None:
+    """Both streams, each line after its rank, however long; the console is as without."""
+    script = ft.script(
+        """
+        import os, sys
+        rank, cycle = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+        print(f"out of {rank} in {cycle}: \\u00fc" + "x" * 70000)
+        print(f"err of {rank} in {cycle}, unfinished", end="", file=sys.stderr)
+        if cycle == "0":
+            os.kill(os.getpid(), 9) if rank == "1" else __import__("signal").pause()
+        """
+    )
+    job = ft.start(
+        *("--nproc-per-node=2", "--max-restarts=1", "--workers-stop-timeout=5"),
+        *(f"--ft-per-cycle-applog-prefix={tmp_path}/new/run.txt", script),
+    )
+    assert job.wait() == 0
+    logs = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
+    assert sorted(logs) == ["run_cycle0.txt", "run_cycle1.txt"]
+    wide = "\u00fc" + "x" * 70000
+    last = [f"{rank}: out of {rank} in 1: {wide}" for rank in (0, 1)]
+    last += [f"{rank}: err of {rank} in 1, unfinished" for rank in (0, 1)]
+    assert sorted(logs["run_cycle1.txt"].splitlines()) == sorted(last)
+    assert f"1: out of 1 in 0: {wide}\n" in logs["run_cycle0.txt"]
+    assert f"out of 0 in 1: {wide}\n" in job.stdout
+    assert "0: out" not in job.stdout
+
+
+@pytest.mark.parametrize("asked", ["true", "false"])
+def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, asked: str) -> None:
+    """It is ended in any case."""
+    script = ft.script(
+        """
+        import subprocess, sys
+        words = [sys.executable, "-c", "print(flush=True); import time; time.sleep(987)"]
+        left = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE)
+        left.stdout.readline()  # its program is loaded
+        """
+    )
+    job = ft.start(f"--ft-check-remaining-processes={asked}", script)
+    assert job.wait() == 0
+    said = job.said(
+        r"1 processes have outlived.*\n.* pid \d+, .* state S, \d s old: .*sleep\(987\)"
+    )
+    assert bool(said) == (asked == "true")
+    assert not job.leftovers()

@@ -342,6 +342,8 @@ class LocalElasticAgent:
             case machine.Sweep():
                 if self._standbys:
                     self._standbys.cycle_ending()
+                if self._plan.ft.check_remaining_processes:
+                    self._report_remaining()
                 self._sweeping = True
                 self._sweep_began_at = clock.monotonic()
                 self._sweep()
@@ -429,7 +431,7 @@ class LocalElasticAgent:
         if self._control:
             self._control.retry()  # the descriptors of the last cycle are free
         if self._ranks:
-            self._ranks.close()
+            self._ranks.close(self._pump)
             self._past = {self._ranks.cycle: self._ranks}
         node, port = self._others.place() if self._others else self._own_place()
         self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port)
@@ -619,11 +621,22 @@ class LocalElasticAgent:
             self._loop.stop()
 
     # ------------------------------------------------------------ nothing left behind
-    def _sweep(self) -> None:
-        """End what the ranks left; report when nothing is left."""
+    def _remaining(self) -> list[int]:
+        """Living processes that the ranks left; ours are none of them."""
         parked = self._standbys.pids() if self._standbys else frozenset()
         caring = self._care.pids() if self._care else frozenset()
-        left = child.descendants(leave=self._monitors.pids() | parked | caring)
+        return child.descendants(leave=self._monitors.pids() | parked | caring)
+
+    def _report_remaining(self) -> None:
+        left = [pid for pid in self._remaining() if not child.is_resource_tracker(pid)]
+        if left:
+            LOGGER.warning("%d processes have outlived their ranks, and are ended now:", len(left))
+        for line in leftovers.describe_each(left):
+            LOGGER.warning("  %s", line)
+
+    def _sweep(self) -> None:
+        """End what the ranks left; report when nothing is left."""
+        left = self._remaining()
         now = clock.monotonic()
         self._sweep_again_at = None
         for pid in left:
@@ -657,7 +670,7 @@ class LocalElasticAgent:
 
     def _clean_up(self) -> None:
         if self._ranks:
-            self._ranks.close()
+            self._ranks.close(self._pump)
         if not self._staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()
         for folder in (self._runtime_dir, self._pages.spare):

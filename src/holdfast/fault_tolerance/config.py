@@ -254,7 +254,6 @@ class FaultToleranceConfig:
         Flag(),
         "Report processes that outlive their rank's stop; they are ended in any case",
         "nothing is left behind, so there is nothing to act on",
-        later=True,
     )
     max_no_progress_cycles: int = _setting(
         2,

@@ -130,6 +130,7 @@ class LaunchPlan:
         workers_stop_timeout_s: From SIGTERM to SIGKILL when the launcher stops ranks.
         term_timeout_s: From a signal passed on to SIGKILL when the launcher was signalled.
         signals_to_handle: Numbers of the signals that are passed on.
+        applog: In files named after this path, one for each cycle, all output is kept, too.
         log_dir: Where this run's folder goes; ``None``: to a temporary folder.
         log_level: How much the launcher says; a level of the logging package.
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
@@ -171,6 +172,7 @@ class LaunchPlan:
     workers_stop_timeout_s: float = 15.0
     term_timeout_s: float = 1800.0
     signals_to_handle: tuple[int, ...] = ()
+    applog: str | None = None
     log_dir: str | None = None
     log_level: int = 20
     redirects: Mapping[int, int] = field(default_factory=dict)
@@ -247,6 +249,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         workers_stop_timeout_s=args.workers_stop_timeout,
         term_timeout_s=args.term_timeout,
         signals_to_handle=_read("signals_to_handle", args.signals_to_handle, read_signals),
+        applog=args.ft_per_cycle_applog_prefix,
         log_dir=args.log_dir or None,
         log_level=config.log_level,
         redirects=_streams("redirects", args.redirects, nproc),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +22,14 @@ from holdfast.core.failure import Hang, RankEnd, explain, was_asked
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
+from holdfast.host.line_log import LineLog, cycle_path
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 from holdfast.host.port import ReservedPort
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.standbys import Standbys
 
+LOGGER = logging.getLogger("holdfast")
 STDOUT, STDERR = 1, 2
 """Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
@@ -157,6 +160,9 @@ class Ranks:
         self._plan = plan
         self._job = job
         self._port = port
+        self._log: LineLog | None = None
+        if plan.applog is not None:
+            self._log = LineLog(cycle_path(plan.applog, cycle), _tell_error)
         self.ranks = {
             local_rank: Rank(self._place(local_rank), self.folder / str(local_rank))
             for local_rank in range(plan.nproc_per_node)
@@ -244,10 +250,12 @@ class Ranks:
         pump.settle([stream for rank in ranks for stream in rank.streams.values()], _SETTLE_S)
         return [rank.end() for rank in ranks]
 
-    def close(self) -> None:
-        """Let go of the port."""
+    def close(self, pump: OutputPump) -> None:
+        """Let go of the port and the log."""
         if self._port is not None:
             self._port.release()
+        if self._log is not None:
+            pump.call(self._log.close)
 
     def _place(self, local_rank: int) -> Place:
         nproc, node = self._plan.nproc_per_node, self.node
@@ -281,7 +289,7 @@ class Ranks:
         }[number]
         console = number if shown and (tee or not to_file) else None
 
-        if not filters and not tee:
+        if not filters and not tee and self._log is None:
             if to_file:
                 return stack.enter_context(_appending(rank.folder / _FILES[number]))
             if console is None and number == STDOUT:
@@ -299,8 +307,14 @@ class Ranks:
             file=_open(rank.folder / _FILES[number]) if to_file else None,
             matches=[text.encode() for text in filters],
             matched_file=_open(self.folder / f"filtered_{_FILES[number]}") if filters else None,
+            log=self._log,
+            log_prefix=self._log_prefix(rank.place),
         )
         return write_end
+
+    def _log_prefix(self, place: Place) -> bytes:
+        """Specification 11: the global rank, aligned to the right."""
+        return f"{place.rank:>{len(str(place.world_size - 1))}}: ".encode()
 
     def _prefix(self, place: Place) -> bytes:
         template = Template(self._plan.log_line_prefix_template)
@@ -351,6 +365,10 @@ def read_error_file(path: Path) -> tuple[str | None, str | None]:
     traceback = extra.get("py_callstack") if isinstance(extra, dict) else None
     text = str(message.get("message", ""))[:_MESSAGE_CHARS_MAX]
     return text, traceback if isinstance(traceback, str) else None
+
+
+def _tell_error(text: str) -> None:
+    LOGGER.error("%s", text)
 
 
 def _open(path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from holdfast.host import child, clock, proc, wait_for
 
 _CHUNK = 8
 """How many are named before the rest is counted."""
+_LISTED = 20
+_COMMAND_CHARS = 200
 
 
 def end_all(limit_s: float) -> list[int]:
@@ -47,6 +50,29 @@ def describe(pids: list[int]) -> str:
     named = [_describe(pid) for pid in pids[:_CHUNK]]
     more = len(pids) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def describe_each(pids: list[int]) -> list[str]:
+    """One line for each: ``pid 4711, child of 4700, state S, 12 s old: python -c ...``."""
+    lines = [_describe_at_length(pid) for pid in pids[:_LISTED]]
+    more = len(pids) - len(lines)
+    return [*lines, f"... and {more} more"] if more else lines
+
+
+def _describe_at_length(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return f"pid {pid}, which has just ended"
+    state, parent = stat[stat.rindex(b")") + 2 :].split()[:2]
+    ticks = proc.start_ticks(pid)
+    age = "?" if ticks is None else f"{clock.since_boot() - ticks / os.sysconf('SC_CLK_TCK'):.0f}"
+    command = " ".join(word.decode(errors="replace") for word in words).strip() or "(no command)"
+    return (
+        f"pid {pid}, child of {parent.decode()}, state {state.decode()}, {age} s old: "
+        f"{' '.join(command[:_COMMAND_CHARS].split())}"
+    )
 
 
 def _reap(held: dict[int, proc.Process]) -> None:

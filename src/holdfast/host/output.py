@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.host import wait_for
+from holdfast.host.line_log import LineLog
 
 _CHUNK_BYTES = 1 << 16
 TAIL_LINES = 30
@@ -36,6 +37,7 @@ class Stream:
         file: Descriptor of the log file, or None; closed by the pump.
         matches: Lines that contain one of these also go to ``matched_file``.
         matched_file: Descriptor, or None; closed by the pump.
+        log: Gets every line, with ``log_prefix`` before it; shared with other streams.
     """
 
     source: int
@@ -44,6 +46,8 @@ class Stream:
     file: int | None = None
     matches: Sequence[bytes] = ()
     matched_file: int | None = None
+    log: LineLog | None = None
+    log_prefix: bytes = b""
     tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     _partial: bytearray = field(default_factory=bytearray)
 
@@ -95,6 +99,8 @@ class Stream:
         if self.console is not None and self.prefix:
             shown = b"".join(self.prefix + line for line in lines)
             _write(self.console, shown if shown.endswith(b"\n") else shown + b"\n")
+        if self.log is not None:
+            self.log.write(self.log_prefix, lines)
         if self.matched_file is not None:
             kept = [line for line in lines if any(match in line for match in self.matches)]
             if kept:
@@ -123,6 +129,10 @@ class OutputPump:
             self._epoll.register(stream.source, select.EPOLLIN)
 
         self._do(register)
+
+    def call(self, errand: Callable[[], None]) -> None:
+        """Call ``errand`` in the pump's thread, after what was asked of it before."""
+        self._do(errand)
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Write our own ``data`` to ``descriptor``, in order with what the ranks write."""

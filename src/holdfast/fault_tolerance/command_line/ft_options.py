@@ -189,8 +189,10 @@ FT_OPTIONS = [
         "--ft-per-cycle-applog-prefix",
         AbsolutePaths(many=False),
         None,
-        "One file per cycle with the output of all ranks, named after this path",
+        "One file per cycle with the output of all ranks, each line after its rank: for "
+        "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
         env=(pet("--ft-per-cycle-applog-prefix"),),
+        later=False,
     ),
     _ours(
         "Output",
