@@ -11,6 +11,7 @@ from holdfast.core.gate import (
     Answered,
     Ask,
     Asked,
+    Begin,
     Checked,
     Died,
     Effect,
@@ -37,6 +38,12 @@ def asked(*, after_ranks: bool = False) -> Gate:
     gate = Gate(limit_s=40.0, memory_limit_s=60.0)
     assert gate.handle(Asked(after_ranks), 0.0) == [Start(), Ask(1, after_ranks)]
     return gate
+
+
+def test_who_will_be_asked_gets_ready_before() -> None:
+    gate = Gate(limit_s=40.0)
+    assert gate.handle(Begin(), 0.0) == [Start()]
+    assert gate.handle(Asked(after_ranks=False), 0.1) == [Ask(1, after_ranks=False)]
 
 
 def test_only_what_is_known_to_be_broken_keeps_a_node_out() -> None:
@@ -149,6 +156,10 @@ class GateLife(RuleBasedStateMachine):
                 case Checked():
                     assert self.is_asked, "an answer to no question"
                     self.is_asked = False
+
+    @rule()
+    def begin(self) -> None:
+        self.feed(Begin())
 
     @rule(after_ranks=st.booleans())
     def ask(self, after_ranks: bool) -> None:

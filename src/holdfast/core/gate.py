@@ -25,6 +25,11 @@ DEATHS_PERIOD_S = 600.0
 
 # ---------------------------------------------------------------- events
 @dataclass(frozen=True)
+class Begin:
+    """A question will come soon: the process may get ready for it meanwhile."""
+
+
+@dataclass(frozen=True)
 class Asked:
     """The launcher wants to know; ``after_ranks``: GPU memory of ranks that ended is awaited."""
 
@@ -65,7 +70,7 @@ class TimePassed:
     """Nothing happened but time."""
 
 
-Event = Asked | Found | Answered | Noticed | Died | TimePassed
+Event = Begin | Asked | Found | Answered | Noticed | Died | TimePassed
 
 
 # ---------------------------------------------------------------- effects
@@ -143,6 +148,8 @@ class Gate:
         """What to do about ``event``, in order."""
         effects: list[Effect] = []
         match event:
+            case Begin():
+                self._start(effects)
             case Asked():
                 self._asked, self._has_died = event, False
                 self._ask(now, effects)
@@ -169,11 +176,14 @@ class Gate:
         return effects
 
     # ------------------------------------------------------------ inside
-    def _ask(self, now: float, effects: list[Effect]) -> None:
-        assert self._asked is not None
+    def _start(self, effects: list[Effect]) -> None:
         if not self._is_running:
             self._is_running = True
             effects.append(Start())
+
+    def _ask(self, now: float, effects: list[Effect]) -> None:
+        assert self._asked is not None
+        self._start(effects)
         self._number += 1
         self._findings.clear()
         after_ranks = self._asked.after_ranks
@@ -188,8 +198,7 @@ class Gate:
         self._is_running = False
         if self._asked is None:
             if self._deaths.take(now):
-                self._is_running = True
-                effects.append(Start())
+                self._start(effects)
         elif not self._has_died:
             self._has_died = True
             self._ask(now, effects)

@@ -144,6 +144,17 @@ class LocalElasticAgent:
 
     def _prepare(self) -> None:
         plan = self._plan
+        if plan.care:
+            from holdfast.fault_tolerance.host_care import HostCare  # noqa: PLC0415 - where used
+
+            self._care = HostCare(
+                plan.care,
+                loop=self._loop,
+                job=self._job,
+                on_checked=self._on_host_checked,
+                on_sick=self._on_host_sick,
+                write_down=self._event,
+            )
         for warning in plan.warnings:
             LOGGER.warning("%s", warning)
         if ended := run_dirs.end_orphaned_processes():
@@ -164,17 +175,6 @@ class LocalElasticAgent:
                 self._job,
                 self._runtime_dir,
                 self._what_a_rank_is,
-            )
-        if plan.care:
-            from holdfast.fault_tolerance.host_care import HostCare  # noqa: PLC0415 - where used
-
-            self._care = HostCare(
-                plan.care,
-                loop=self._loop,
-                job=self._job,
-                on_checked=self._on_host_checked,
-                on_sick=self._on_host_sick,
-                write_down=self._event,
             )
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
 

@@ -54,6 +54,7 @@ class HostCare:
         self._pid = 0
         self._peer: Channel | None = None
         self._dying: set[int] = set()
+        self._feed(machine.Begin())
 
     def check(self, *, after_ranks: bool) -> None:
         """Check this host; ``after_ranks``: and wait until their GPU memory is free."""

@@ -75,8 +75,9 @@ class HostHealth:
         match message.get("op"):
             case "configure":
                 self._wanted = Wanted.from_wire(message["wanted"])
-                # What the launcher can import, in its order; nothing that runs at its start.
-                sys.path[:] = [*message["path"], *sys.path]
+                # What the launcher can import, after what is Python's own: a job's folder, which
+                # may be among it, has files of any name.
+                sys.path += [folder for folder in message["path"] if folder not in ("", *sys.path)]
                 self._plan_look()
             case "check":
                 self._check(int(message["number"]), after_ranks=bool(message["after_ranks"]))
