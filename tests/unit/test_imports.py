@@ -22,6 +22,7 @@ HEAVY = ["torch", "numpy", "yaml", "asyncio", "argparse", "difflib", "multiproce
         "holdfast.inprocess.arguments",
         "holdfast.inprocess.plugin_call",
         "holdfast.inprocess.nested_restarter",
+        "holdfast.health",
     ],
 )
 def test_importing_is_light(module):

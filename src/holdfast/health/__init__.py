@@ -1,5 +1,22 @@
 """Probes that look at a host and return facts (:class:`holdfast.core.health.Finding`).
 
 A probe raises nothing for what it cannot determine, imports neither torch nor CUDA, and returns
-within its bound wherever the kernel lets it.
+within its bound wherever the kernel lets it. docs/health.md lists them.
+
+The names here are what a rank asks about its own device; they are loaded when first used (PEP 562).
 """
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from holdfast.health.own_device import gpu_problem, nvlink_problem
+
+__all__ = ["gpu_problem", "nvlink_problem"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.own_device"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""Memory in use on the GPUs of a node's ranks, and who holds it. Raises nothing, waits for nothing.
+
+A driver reports processes by their pid in the host's namespace; in a container that hides that
+namespace it reports none, or pids that are others' here. So they are hints for when to look again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from holdfast.health import nvml
+from holdfast.health.nvml import Gpu, Nvml, NvmlError
+
+
+def used_mib(visible_devices: str | None, limit: int | None = None) -> dict[str, float]:
+    """MiB in use on each GPU, or MIG instance, by its name; those that do not say are not in it.
+
+    Args:
+        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
+        limit: Ranks of this node, each with one GPU; None: all that are visible.
+
+    Returns:
+        Nothing where there is no driver.
+    """
+    used: dict[str, float] = {}
+    for library, gpu in _each(visible_devices, limit):
+        with contextlib.suppress(NvmlError):
+            used[gpu.name] = library.used_mib(gpu.instance)
+    return used
+
+
+def holders(visible_devices: str | None, limit: int | None = None) -> list[int]:
+    """Processes that hold memory on these GPUs, as far as the driver says; see :func:`used_mib`."""
+    pids: set[int] = set()
+    for library, gpu in _each(visible_devices, limit):
+        with contextlib.suppress(NvmlError):
+            processes = library.ask("nvmlDeviceGetComputeRunningProcesses", gpu.instance)
+            pids.update(int(process.pid) for process in processes)
+    return sorted(pids)
+
+
+def _each(visible_devices: str | None, limit: int | None) -> Iterator[tuple[Nvml, Gpu]]:
+    try:
+        library = nvml.load()
+        gpus = library.visible(visible_devices, limit)
+    except NvmlError:
+        return
+    for gpu in gpus:
+        if gpu.error is None:
+            yield library, gpu

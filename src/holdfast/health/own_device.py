@@ -1,0 +1,40 @@
+"""What a rank asks about the device it uses, or about all that it sees. Raises nothing.
+
+A device index is CUDA's in this process: its place in ``CUDA_VISIBLE_DEVICES``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from holdfast.core.health import Finding, Verdict, why_unfit
+from holdfast.health import gpu, nvlink
+
+
+def gpu_problem(device_index: int | None) -> str | None:
+    """Why the GPU must not be used; None: it may, or nobody can tell.
+
+    Args:
+        device_index: Of the GPU; None: all that this process sees.
+    """
+    return why_unfit(_of(device_index, gpu.look(_visible_devices())))
+
+
+def nvlink_problem(device_index: int | None) -> str | None:
+    """What is wrong with the NVLinks of the GPU; None: nothing, or nobody can tell.
+
+    Args:
+        device_index: Of the GPU; None: all that this process sees.
+    """
+    findings = _of(device_index, nvlink.look(_visible_devices()))
+    wrong = [str(finding) for finding in findings if finding.verdict is Verdict.SUSPECT]
+    return "; ".join(wrong) or None
+
+
+def _of(device_index: int | None, findings: Iterable[Finding]) -> list[Finding]:
+    return [found for found in findings if device_index is None or found.device == device_index]
+
+
+def _visible_devices() -> str | None:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
