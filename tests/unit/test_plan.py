@@ -543,3 +543,17 @@ def test_an_endpoint_that_is_no_unix_socket_is_not_asked_and_that_is_said():
 
 def test_a_host_is_not_looked_at_where_nobody_wants_it():
     assert plan("--ft-host-checks false train.py").care is None
+
+
+def test_an_unknown_key_of_the_rendezvous_is_told_with_the_nearest_one():
+    """It is ignored: torchrun hands such keys to its backends. Keys of others are no mistake."""
+    conf = "join_timout=60,close_timeout=30,is_host=1,colour=blue"
+    warnings = plan(f"--nnodes 2 --rdzv-endpoint h:1 --rdzv-conf {conf} train.py").warnings
+    assert warnings == (
+        "--rdzv-conf: join_timout is not known and has no effect; did you mean join_timeout?",
+        "--rdzv-conf: colour is not known and has no effect",
+    )
+    foreign = (
+        f"--nnodes 2 --rdzv-backend site-store --rdzv-endpoint h:1 --rdzv-conf {conf} train.py"
+    )
+    assert plan(foreign).warnings == (), "its keys are its own"

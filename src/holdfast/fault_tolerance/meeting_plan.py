@@ -19,7 +19,7 @@ from holdfast.core.membership import Pace
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.fault_tolerance.command_line.forms import read_rdzv_conf
-from holdfast.fault_tolerance.config import FaultToleranceConfig
+from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.torch_edge.job_threads import OtherBackend
 
@@ -33,6 +33,20 @@ _LAST_CALL_S = 30.0
 _GROW_COOLDOWN_S = 30.0
 _READ_S = 60.0
 _SECONDS_MAX = 1e7
+_CONF_WITH_EFFECT = (
+    "is_host",
+    "read_timeout",
+    "join_timeout",
+    "timeout",
+    "last_call_timeout",
+    "keep_alive_timeout",
+    "grow_cooldown",
+)
+_CONF_OF_OTHERS = (
+    *("close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
+    *("store_type", "rank"),
+)
+"""Keys of ``--rdzv-conf`` that torchrun or nvidia-resiliency-ext know, and nothing here needs."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class MeetingPlan:
         rules: For the launcher that leads.
         iteration_file: Tells it how far the job's checkpoints are; None: nobody does.
         pace: How long silence may last.
+        warnings: What to tell the user before the start.
     """
 
     host: str
@@ -64,6 +79,7 @@ class MeetingPlan:
     rules: Rules
     iteration_file: str | None
     pace: Pace
+    warnings: tuple[str, ...] = ()
 
 
 def make_meeting_plan(
@@ -112,6 +128,7 @@ def make_meeting_plan(
             ),
             iteration_file=config.checkpoint_iteration_file,
             pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),
+            warnings=_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else (),
         )
     except (ConfigError, AssignmentError) as error:
         raise UsageError(str(error)) from None
@@ -169,6 +186,18 @@ def _hosts_store(
     if numbered is not None:
         return numbered == 0
     return pod == 0 if pod is not None and "master_addr" not in args.origins else None
+
+
+def _unknown_keys(conf: Mapping[str, str]) -> tuple[str, ...]:
+    """One line for each key that means nothing here; jobs that carry foreign ones keep running."""
+    known = (*_CONF_WITH_EFFECT, *_CONF_OF_OTHERS)
+    lines = []
+    for key in conf:
+        if key not in known:
+            likely = nearest(key, _CONF_WITH_EFFECT)
+            meant = f"; did you mean {likely}?" if likely else ""
+            lines.append(f"--rdzv-conf: {key} is not known and has no effect{meant}")
+    return tuple(lines)
 
 
 def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:

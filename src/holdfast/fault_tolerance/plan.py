@@ -220,6 +220,8 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     later = _later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
     endpoint = _health_endpoint(args, machine, warnings)
+    meeting = _meeting(args, environ, config, nodes)
+    warnings += meeting.warnings if meeting else ()
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -265,7 +267,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         why_cold=why_cold if _wants_warm(args) else None,
         health_endpoint=endpoint,
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
-        meeting=_meeting(args, environ, config, nodes),
+        meeting=meeting,
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
         warnings=tuple(warnings),
