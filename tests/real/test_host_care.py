@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +17,7 @@ from holdfast.health.node_service import METHOD, messages
 from tests.real.harness import Launcher, kill, until
 from tests.real.nodes import TELLS_ITS_PLACE, WORKS, Nodes, in_cycle, joined, life
 
+_FAKE = str(Path(__file__).parent.parent / "fake_nvml")
 REQUEST, RESPONSE = messages()
 COUNTS_CYCLES = """
 import os, sys
@@ -164,6 +168,114 @@ def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
     nodes.end()
     assert [other.wait() for other in others] == [0, 0]
     assert host.wait() == 0
+
+
+# ---------------------------------------------------------------- GPUs
+class Gpus:
+    """What the fake driver of tests/fake_nvml says; changed while launchers run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.env = {
+            "FAKE_NVML": str(path),
+            "PYTHONPATH": os.pathsep.join((_FAKE, os.environ.get("PYTHONPATH", ""))),
+        }
+
+    def are(self, *gpus: dict[str, Any], **driver: Any) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({"gpus": gpus, **driver}))
+        new.rename(self._path)
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Gpus:
+    return Gpus(tmp_path / "gpus.json")
+
+
+def test_a_node_with_a_lost_gpu_gets_no_ranks(ft: Launcher, gpus: Gpus) -> None:
+    gpus.are({}, {"error": 15})
+    job = ft.start("--nproc-per-node=2", ft.script(COUNTS_CYCLES), env=gpus.env)
+    assert job.wait() == 0
+    assert job.written("cycles") == []
+    assert job.said(r"\[ERROR\].*gpu GPU 1: the driver says: GPU is lost")
+
+
+def test_a_gpu_that_no_rank_uses_may_be_lost(ft: Launcher, gpus: Gpus) -> None:
+    gpus.are({}, {"error": 15})
+    job = ft.start("--nproc-per-node=1", ft.script(COUNTS_CYCLES), env=gpus.env)
+    assert (job.wait(), job.written("cycles")) == (0, ["0"])
+
+
+def test_a_driver_that_cannot_be_asked_keeps_no_node_out(ft: Launcher, gpus: Gpus) -> None:
+    gpus.are({"errors": {"nvmlDeviceGetFieldValues": 999, "nvmlDeviceGetMemoryInfo": 999}})
+    job = ft.start("--max-restarts=1", ft.script(FAILS_AT_FIRST), env=gpus.env)
+    assert (job.wait(), job.written("cycles")) == (0, ["0", "1"])
+    assert job.stderr.count("gpu GPU 0: recovery action: Unknown Error") == 1, "said once"
+
+
+def test_a_gpu_that_breaks_under_its_rank_ends_the_cycle_and_the_node_leaves(
+    ft: Launcher, gpus: Gpus
+) -> None:
+    """Its rank is named as the cause, with the device; no collective has to time out first."""
+    gpus.are({}, {})
+    script = ft.script(COUNTS_CYCLES + "import signal; signal.pause()")
+    job = ft.start(
+        *("--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs"),
+        *("--workers-stop-timeout=5", "--ft-node-health-check-interval=0.05", script),
+        env=gpus.env,
+    )
+    until(lambda: len(job.written("cycles")) == 2, "both ranks run")
+
+    gpus.are({}, {"recovery_action": 2})
+
+    assert job.wait() == 0
+    assert job.written("cycles") == ["0", "0"]
+    problem = "gpu GPU 1: the driver asks for recovery action 2: reboot this node"
+    assert job.said(rf"First cause: rank 1 .*\n.*host is not healthy: {problem}")
+    assert job.said("not healthy after 0 restarts")
+
+
+def test_a_restart_waits_for_gpu_memory_and_says_how_long(ft: Launcher, gpus: Gpus) -> None:
+    """It ends with the process that holds it, and not at the next look."""
+    gpus.are({})
+    script = ft.script(
+        FAILS_AT_FIRST.replace(
+            "import os, sys",
+            """import json, os, sys
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    with open(os.environ["FAKE_NVML"], "w") as file:
+        json.dump({"gpus": [{"processes": [[int(os.environ["HOLDER"]), 9000]]}]}, file)
+""",
+        )
+    )
+    with subprocess.Popen(["sleep", "600"]) as holder:
+        job = ft.start(
+            *("--max-restarts=1", "--ft-gpu-memory-poll-interval=600", script),
+            env={**gpus.env, "HOLDER": str(holder.pid)},
+        )
+        until(lambda: job.said("Worker group FAILED"), "the first failure")
+        assert job.written("cycles") == ["0"]
+        holder.kill()
+    assert (job.wait(), job.written("cycles")) == (0, ["0", "1"])
+    assert job.said(r"\[INFO\].*GPU memory is free after .* before that 9\d{3} MiB at 0.00 s")
+
+
+def test_memory_that_is_not_freed_is_an_error_and_the_start_goes_on(
+    ft: Launcher, gpus: Gpus
+) -> None:
+    gpus.are({})
+    script = ft.script(
+        FAILS_AT_FIRST.replace(
+            "import os, sys",
+            """import os, sys
+with open(os.environ["FAKE_NVML"], "w") as file:
+    file.write('{"gpus": [{"used_mib": 7000}]}')
+""",
+        )
+    )
+    job = ft.start("--max-restarts=1", "--ft-gpu-memory-reclaim-timeout=0.2", script, env=gpus.env)
+    assert (job.wait(), job.written("cycles")) == (0, ["0", "1"])
+    assert job.said(r"\[ERROR\].*GPU memory is still in use 0.2 s after .* GPU 0: 7000 MiB")
 
 
 def _health_processes(launcher: int) -> list[int]:
