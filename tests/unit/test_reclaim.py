@@ -53,6 +53,16 @@ def test_after_its_time_the_start_goes_on_and_says_what_is_in_use() -> None:
     assert "GPU 1" not in over.text
 
 
+def test_who_waits_for_long_is_told_once_what_for() -> None:
+    reclaim = Reclaim(50.0, 512.0, 2.0)
+    texts = [reclaim.look({"GPU 0": 700.0}, at) for at in (0.0, 0.99, 1.0, 1.5)]
+    assert [bool(step.text) for step in texts] == [False, False, True, False]
+    told = (
+        "waiting for GPU memory, in use 1.0 s after the ranks have ended: GPU 0: 700 MiB; at most"
+    )
+    assert texts[2].text.startswith(told)
+
+
 def test_what_others_used_before_the_first_rank_is_not_waited_for() -> None:
     """A node that shares its GPUs would wait to the end at each restart."""
     reclaim = Reclaim(50.0, 512.0, 2.0, {"GPU 0": 4000.0, "GPU 1": 100.0})
@@ -71,7 +81,7 @@ def test_the_end_of_a_process_that_holds_memory_is_not_slept_through() -> None:
             os.kill(holder.pid, signal.SIGKILL)
         return {"GPU 0": 9000.0 if looks[-1] else 1.0}
 
-    over = wait(Reclaim(1e6, 512.0, 1e6), used, lambda: [holder.pid, 2**22 - 1])
+    over = wait(Reclaim(1e6, 512.0, 1e6), used, lambda: [holder.pid, 2**22 - 1], print)
 
     assert over.is_free
     assert len(looks) <= 10

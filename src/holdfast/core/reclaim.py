@@ -10,14 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _FIRST_LOOK_S = 0.01
+_TOLD_AFTER_S = 1.0
 _SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Look again after so long, or when a process that holds memory has ended."""
+    """Look again after so long, or when a process that holds memory has ended.
+
+    ``text``: what a person who waits wants to know; once.
+    """
 
     seconds: float
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Reclaim:
 
     _began_at: float | None = field(default=None, init=False)
     _next_s: float = field(default=_FIRST_LOOK_S, init=False)
+    _is_told: bool = field(default=False, init=False)
     _looks: list[tuple[float, float]] = field(default_factory=list, init=False)
     """Seconds since the beginning, and most MiB in use on a GPU that was not free."""
 
@@ -62,18 +68,25 @@ class Reclaim:
             text += f" on {len(used_mib)} GPUs{self._history()})"
             return Over(is_free=True, n_gpus=len(used_mib), text=text)
         self._looks.append((waited_s, max(taken.values())))
+        some = list(taken.items())[:_SHOWN]
+        shown = ", ".join(f"{gpu}: {used:.0f} MiB" for gpu, used in some)
+        since = f"{waited_s:.1f} s after the ranks have ended"
         if waited_s >= self.timeout_s:
-            shown = ", ".join(
-                f"{gpu}: {used:.0f} MiB" for gpu, used in list(taken.items())[:_SHOWN]
-            )
             text = (
-                f"GPU memory is still in use {waited_s:.1f} s after the ranks have ended: {shown} "
-                f"(tolerance {self.tolerance_mib:g} MiB{self._history()}); starting all the same"
+                f"GPU memory is still in use {since}: {shown} (tolerance "
+                f"{self.tolerance_mib:g} MiB{self._history()}); starting all the same"
             )
             return Over(is_free=False, n_gpus=len(used_mib), text=text)
         seconds = min(self._next_s, self.poll_s, self.timeout_s - waited_s)
         self._next_s *= 2
-        return Wait(seconds)
+        if self._is_told or waited_s < _TOLD_AFTER_S:
+            return Wait(seconds)
+        self._is_told = True
+        return Wait(
+            seconds,
+            f"waiting for GPU memory, in use {since}: {shown}; at most {self.timeout_s:g} s "
+            "(--ft-gpu-memory-reclaim-timeout)",
+        )
 
     def _free_at(self, gpu: str) -> float:
         before = self.before_mib.get(gpu, 0.0)

@@ -11,6 +11,7 @@ nothing is wrong it says nothing that nobody asked for.
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
@@ -112,12 +113,14 @@ class HostHealth:
             reclaim,
             lambda: checks.used_mib(wanted),
             lambda: checks.memory_holders(wanted),
+            functools.partial(self._note, "info"),
         )
         if over.n_gpus:
-            self._say(
-                {"op": "note", "level": "info" if over.is_free else "error", "text": over.text}
-            )
+            self._note("info" if over.is_free else "error", over.text)
         return []
+
+    def _note(self, level: str, text: str) -> None:
+        self._say({"op": "note", "level": level, "text": text})
 
     # ------------------------------------------------------------ unasked
     def _plan_look(self) -> None:

@@ -15,12 +15,19 @@ Holders = Callable[[], Iterable[int]]
 """Processes that hold memory there, as far as the driver says."""
 
 
-def wait(reclaim: Reclaim, used_mib: UsedMib, holders: Holders) -> Over:
-    """Until all is free or the time is over; a holder's end is not slept through."""
+def wait(
+    reclaim: Reclaim, used_mib: UsedMib, holders: Holders, tell: Callable[[str], None]
+) -> Over:
+    """Until all is free or the time is over; a holder's end is not slept through.
+
+    ``tell``: called with what a person who waits wants to know.
+    """
     while True:
         step = reclaim.look(used_mib(), clock.monotonic())
         if isinstance(step, Over):
             return step
+        if step.text:
+            tell(step.text)
         with contextlib.ExitStack() as stack:
             descriptors = []
             for pid in holders():
