@@ -11,12 +11,14 @@ nothing is wrong it says nothing that nobody asked for.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import select
 import signal
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from holdfast.core.health import Finding, Verdict
@@ -49,6 +51,7 @@ class HostHealth:
         self._checks = BoundedChecks()
         self._look_at: float | None = None
         self._noticed: dict[tuple[str, str], Verdict] = {}
+        self._speaking = threading.Lock()  # a probe that is late speaks in its own thread
         self._memory_before: Mapping[str, float] = {}
 
     def run(self) -> None:
@@ -140,10 +143,8 @@ class HostHealth:
         self._plan_look()
 
     def _say(self, message: Mapping[str, object]) -> None:
-        try:
+        with self._speaking, contextlib.suppress(OSError):  # gone: the loop finds out
             self._control.sendall(encode(message))
-        except OSError:  # the launcher is gone; the loop finds out
-            return
 
 
 def _fields(finding: Finding) -> dict[str, object]:
