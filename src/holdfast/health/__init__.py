@@ -11,9 +11,9 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from holdfast.health.own_device import gpu_problem, nvlink_problem
+    from holdfast.health.own_device import gpu_problem, link_downed_counts, nvlink_problem
 
-__all__ = ["gpu_problem", "nvlink_problem"]
+__all__ = ["gpu_problem", "link_downed_counts", "nvlink_problem"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterable
 
 from holdfast.core.health import Finding, Verdict, why_unfit
-from holdfast.health import gpu, nvlink
+from holdfast.health import gpu, nvlink, pci
+from holdfast.health.nic import Cards
 
 
 def gpu_problem(device_index: int | None) -> str | None:
@@ -30,6 +31,31 @@ def nvlink_problem(device_index: int | None) -> str | None:
     findings = _of(device_index, nvlink.look(_visible_devices()))
     wrong = [str(finding) for finding in findings if finding.verdict is Verdict.SUSPECT]
     return "; ".join(wrong) or None
+
+
+def link_downed_counts(device_index: int | None) -> dict[str, int]:
+    """How often the network cards nearest to the GPU have lost their links, by card.
+
+    Args:
+        device_index: Of the GPU; None: all cards of this node.
+
+    Returns:
+        Without those that do not say. Nothing where nobody knows which card belongs to the GPU:
+        another GPU's link says nothing about this rank.
+    """
+    cards = _cards()
+    counts = cards.n_lost()
+    if device_index is None:
+        return counts
+    try:
+        users = cards.users()
+    except pci.TopologyError:
+        return {}
+    return {card: counts[card] for card in counts if device_index in users.get(card, ())}
+
+
+def _cards() -> Cards:
+    return Cards(_visible_devices())
 
 
 def _of(device_index: int | None, findings: Iterable[Finding]) -> list[Finding]:
