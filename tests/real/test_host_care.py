@@ -6,20 +6,17 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from holdfast.health.node_service import METHOD, messages
 from tests.real.harness import Launcher, kill, until
+from tests.real.health_services import HealthService
 from tests.real.nodes import TELLS_ITS_PLACE, WORKS, Nodes, in_cycle, joined, life
 
 _FAKE = str(Path(__file__).parent.parent / "fake_nvml")
-REQUEST, RESPONSE = messages()
 COUNTS_CYCLES = """
 import os, sys
 with open(os.path.join(os.environ["OUT"], "cycles"), "a") as file:
@@ -35,39 +32,6 @@ while not (everybody / "ask").exists():
 sys.exit(1)
 """
 )
-
-
-class HealthService:
-    """A gRPC server on a Unix socket that says what a test wants.
-
-    Attributes:
-        answer: Called with each request; its fields are the response's.
-        asked: Requests so far.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.asked: list[list[str]] = []
-        self.answer: Callable[[], dict[str, Any]] = lambda: {"success": True}
-        self._server = grpc.server(ThreadPoolExecutor(2))
-        service, method = METHOD.strip("/").split("/")
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._run,
-            request_deserializer=REQUEST.FromString,
-            response_serializer=RESPONSE.SerializeToString,
-        )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, {method: handler}),)
-        )
-        assert self._server.add_insecure_port(f"unix:{path}")
-        self._server.start()
-
-    def _run(self, request: Any, _context: grpc.ServicerContext) -> Any:
-        self.asked.append(list(request.args))
-        return RESPONSE(**self.answer())
-
-    def close(self) -> None:
-        self._server.stop(grace=None).wait(30.0)
 
 
 @pytest.fixture

@@ -9,13 +9,20 @@ that it cannot be reached, or does not answer in time, says nothing about the ho
     the server ends the call with a status            unhealthy
     UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED         unknown
     no socket, no gRPC here, garbage on the socket    unknown
+    an answer of other bytes, or of too many          unknown
+
+Users are promised that success means healthy; a service that counts failures in its output and says
+success all the same is believed about the failures. Output that is no JSON counts none.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
+import re
 import stat
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +38,23 @@ PATH_BYTES_MAX = 107
 """Longest path of a Unix socket on Linux."""
 _RESPONSE_BYTES_MAX = 4 << 20
 _EXCERPT_CHARS = 300
+_BROKEN_CALLS = (
+    "Stream removed",
+    "RST_STREAM",
+    "larger than max",
+    "metadata size exceeds",
+    "Failed parsing HTTP/2",
+    "Received http2 header",
+    "No status received",
+)
+"""In the text of statuses that gRPC's client makes up itself, when no server has ended the call.
+
+Nothing else tells them apart. One that is not known here is taken for the server's own."""
 _EXTRA = "pip install 'holdfast[health-service]'"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.enable_http_proxy", 0),  # a proxy knows nothing of our sockets
     ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, no memory of earlier ones
     ("grpc.default_authority", "localhost"),  # a path is no host name, some servers insist
     ("grpc.max_receive_message_length", _RESPONSE_BYTES_MAX),
 )
@@ -51,28 +71,40 @@ def ask(endpoint: str, *, deadline_s: float = 60.0) -> list[Finding]:
         One finding of the probe ``service``.
     """
     path = endpoint.removeprefix("unix://").removeprefix("unix:")
-    if why_not := _why_not_askable(path):
-        return [_finding(path, Verdict.UNKNOWN, why_not)]
-    try:
-        import grpc  # noqa: PLC0415 - an optional extra
+    verdict, text = Verdict.UNKNOWN, _why_not_askable(path)
+    if not text:
+        try:
+            verdict, text = _ask(path, deadline_s)
+        except ImportError as error:
+            text = f"not asked, as gRPC is not installed here ({error}); {_EXTRA}"
+        except Exception as error:  # noqa: BLE001 - an old protobuf, a broken channel: no answer
+            text = f"not asked ({type(error).__name__}: {_excerpt(str(error))}); {_EXTRA}"
+    return [Finding(PROBE, _excerpt(path), verdict, text)]
 
-        request_type, response_type = messages()
-    except ImportError as error:
-        text = f"not asked, as gRPC is not installed here ({error}); {_EXTRA}"
-        return [_finding(path, Verdict.UNKNOWN, text)]
-    with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
+
+def _ask(path: str, deadline_s: float) -> tuple[Verdict, str]:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes to stderr; read when it is loaded
+    import grpc  # noqa: PLC0415 - an optional extra
+
+    request_type, response_type = messages()
+    # gRPC reads it as a URI, and what follows two slashes as a host's name.
+    address = f"unix:{urllib.parse.quote(os.fsencode(re.sub('^//+', '/', path)))}"
+    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+        # Bytes are taken as they come: gRPC would log a traceback, and blame the server's status.
         call = channel.unary_unary(
             METHOD,
             request_serializer=request_type.SerializeToString,
-            response_deserializer=response_type.FromString,
+            response_deserializer=bytes,
         )
         try:
-            response = call(request_type(args=ARGS), timeout=deadline_s)
+            answer = call(request_type(args=ARGS), timeout=deadline_s)
         except grpc.RpcError as error:
-            return [_finding(path, *_what_a_status_means(error))]
-        except Exception as error:  # noqa: BLE001 - whatever a broken channel raises, it is no answer
-            return [_finding(path, Verdict.UNKNOWN, f"not asked: {type(error).__name__}: {error}")]
-    return [_finding(path, *_what_it_says(response))]
+            return _what_a_status_means(error)
+    try:
+        response = response_type.FromString(answer)
+    except Exception:  # noqa: BLE001 - each implementation of protobuf has its own
+        return Verdict.UNKNOWN, f"answered {len(answer)} bytes that are no HealthCheckResponse"
+    return _what_it_says(response)
 
 
 @functools.cache
@@ -107,22 +139,22 @@ def messages() -> tuple[Any, Any]:
         1,
     ):
         response.field.add(name=name, number=number, type=type_, label=kind.LABEL_OPTIONAL)
-    pool = (
-        descriptor_pool.DescriptorPool()
-    )  # of our own: the user's program may have the same names
-    pool.Add(file)
+    pool = descriptor_pool.DescriptorPool()  # the user's program may have the same names in its own
+    pool.AddSerializedFile(file.SerializeToString())
     names = ("nvhcd.HealthCheckRequest", "nvhcd.HealthCheckResponse")
     found = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
     return found[0], found[1]
 
 
 def _why_not_askable(path: str) -> str:
-    if len(path.encode()) > PATH_BYTES_MAX:
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
         return f"not asked, as its path is longer than {PATH_BYTES_MAX} bytes"
     try:
         mode = Path(path).stat().st_mode
     except OSError as error:
         return f"not asked: {error.strerror}"
+    except ValueError as error:
+        return f"not asked: {error}"
     return "" if stat.S_ISSOCK(mode) else "not asked, as there is a file that is no socket"
 
 
@@ -135,18 +167,20 @@ def _what_a_status_means(error: grpc.RpcError) -> tuple[Verdict, str]:
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
     )
-    if code in silent:
+    if code in silent or any(words in details for words in _BROKEN_CALLS):
         return Verdict.UNKNOWN, f"no answer ({code.name}: {details})"
     return Verdict.UNHEALTHY, f"its check failed ({code.name}: {details})"
 
 
 def _what_it_says(response: Any) -> tuple[Verdict, str]:
-    said = _excerpt(" / ".join(filter(None, (response.error, response.output))))
+    said = " / ".join(filter(None, map(_excerpt, (response.error, response.output))))
+    said = said or "it gives no reason"
     if not response.success:
         return Verdict.UNHEALTHY, f"says unhealthy (exit code {response.exit_code}): {said}"
     count = _fail_count(response.output)
-    if count:
-        return Verdict.UNHEALTHY, f"says success with fail_count {count}: {said}"
+    if count and count != "0":
+        counted = _excerpt(str(count))
+        return Verdict.UNHEALTHY, f"says success with fail_count {counted}: {said}"
     return Verdict.HEALTHY, "says healthy"
 
 
@@ -160,9 +194,7 @@ def _fail_count(output: str) -> Any:
 
 
 def _excerpt(text: str) -> str:
-    line = " ".join(text.split())
+    """Its beginning as one line without control characters, which could rewrite a terminal."""
+    line = " ".join(text[: 4 * _EXCERPT_CHARS].split())
+    line = "".join(char if char.isprintable() else "?" for char in line)
     return line if len(line) <= _EXCERPT_CHARS else f"{line[:_EXCERPT_CHARS]}..."
-
-
-def _finding(path: str, verdict: Verdict, text: str) -> Finding:
-    return Finding(PROBE, path, verdict, text)
