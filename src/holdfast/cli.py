@@ -1,0 +1,40 @@
+"""The command ``holdfast``: tools around training jobs, of which ``holdfast doctor`` is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+_USAGE = """\
+usage: holdfast COMMAND ...
+
+  doctor   check this host and a command line of ft_launcher, and tell what will
+           happen on each kind of fault, with times; starts nothing
+
+holdfast COMMAND --help says more.
+"""
+_COMMANDS = ("doctor",)
+_WRONG = 2
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """The command ``holdfast``; returns the exit code (2: it cannot be used this way).
+
+    Args:
+        args: Words after the program's name; None: this process's.
+    """
+    words = list(sys.argv[1:] if args is None else args)
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(_USAGE)
+        return 0 if words else _WRONG
+    if words[0] not in _COMMANDS:
+        known = ", ".join(_COMMANDS)
+        sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
+        return _WRONG
+    from holdfast.doctor.command import main as doctor  # noqa: PLC0415 - the command that is used
+
+    return doctor(words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

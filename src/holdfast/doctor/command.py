@@ -1,0 +1,117 @@
+"""``holdfast doctor [--json] [the words of an ft_launcher command line]``: starts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.cluster_env import read_cluster
+from holdfast.core.health import Finding, Verdict
+from holdfast.doctor import advice, host, limits
+from holdfast.doctor.faults import stories, what_a_restart_is
+from holdfast.doctor.page import as_json, as_text, is_ok
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
+from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.health import checks
+from holdfast.health.bounded import BoundedChecks
+
+_USAGE = """\
+usage: holdfast doctor [--json] [OPTIONS OF ft_launcher ... SCRIPT ...]
+
+Checks this host, and the command line, configuration file and environment of a
+job as ft_launcher would resolve them; tells what will happen on each kind of
+fault, who notices it, and after how long. Starts nothing, and takes seconds.
+
+  holdfast doctor                                             this host alone
+  holdfast doctor --nproc-per-node 8 --max-restarts 3 train.py
+
+Exit code: 0, also with warnings; 1 with an error; 2 if the command line cannot
+be used.
+"""
+_WRONG = 2
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    words = list(words)
+    if words[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_USAGE)
+        return 0
+    is_for_programs = words[:1] == ["--json"]
+    command = words[1:] if is_for_programs else words
+    try:
+        plan = _plan(command, os.environ)
+        findings = examine(plan, os.environ, is_host_alone=not command)
+    except UsageError as error:
+        sys.stderr.write(f"holdfast doctor: error: {error}\n")
+        return _WRONG
+    except ConfigError as error:
+        sys.stderr.write(f"holdfast doctor: error: {error}\n")
+        return 1
+    told = stories(plan) if command else []
+    if is_for_programs:
+        sys.stdout.write(json.dumps(as_json(findings, told), indent=2) + "\n")
+    else:
+        title = _title(plan, is_host_alone=not command)
+        sys.stdout.write(as_text(title, findings, told, what_a_restart_is(plan)))
+    return 0 if is_ok(findings) else 1
+
+
+def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool) -> list[Finding]:
+    """All there is to say about a plan and this host, by topic.
+
+    Raises:
+        ConfigError: The scheduler's environment contradicts itself.
+    """
+    findings = [] if is_host_alone else _job(plan, environ)
+    findings += advice.about_scheduler(read_cluster(environ), plan.term_timeout_s)
+    findings += advice.about_host(host.facts(plan.nproc_per_node, environ))
+    if plan.care is not None:
+        seen: list[Finding] = []
+        BoundedChecks().run(checks.before_join(plan.care), seen.append)
+        findings += sorted(seen, key=lambda finding: finding.probe)
+    if plan.meeting is not None and plan.meeting.other is None:
+        findings += advice.about_network(host.network_facts(plan.meeting))
+    return findings
+
+
+def _job(plan: LaunchPlan, environ: Mapping[str, str]) -> list[Finding]:
+    findings = [
+        Finding("configuration", "command line", Verdict.SUSPECT, warning)
+        for warning in plan.warnings
+    ]
+    if not plan.warnings:
+        text = "everything in it is known and has an effect"
+        findings.append(Finding("configuration", "command line", Verdict.HEALTHY, text))
+    findings += _standby(plan)
+    return findings + limits.judge(plan.ft, environ, monitored=plan.monitors_enabled)
+
+
+def _standby(plan: LaunchPlan) -> list[Finding]:
+    if plan.warm:
+        mib = plan.warm.memory_mib_max
+        text = f"on: restarts skip the import of torch; at most {mib} MiB for parked processes"
+    elif plan.why_cold:
+        text = f"off: {plan.why_cold}"
+    else:
+        text = "off: there are no restarts, or it was switched off"
+    return [Finding("configuration", "warm standby", Verdict.HEALTHY, text)]
+
+
+def _plan(command: Sequence[str], environ: Mapping[str, str]) -> LaunchPlan:
+    """Without a command line: a job of no script in particular, on this host alone."""
+    words = command or ["--standalone", "--nproc-per-node=auto", os.devnull]
+    return make_plan(parse_args(words, environ), environ)
+
+
+def _title(plan: LaunchPlan, *, is_host_alone: bool) -> str:
+    if is_host_alone:
+        return "this host"
+    nodes = str(plan.max_nodes)
+    if plan.min_nodes != plan.max_nodes:
+        nodes = f"{plan.min_nodes} to {plan.max_nodes}"
+    ranks = "rank" if plan.nproc_per_node == 1 else "ranks"
+    return f"{plan.name}: {plan.nproc_per_node} {ranks} on this node, of {nodes}"

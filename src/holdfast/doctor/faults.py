@@ -1,0 +1,224 @@
+"""What happens on each kind of fault, with times, for one resolved command line. Pure.
+
+Every number is the plan's, or the constant that the machine which acts uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.core import monitor, node
+from holdfast.doctor.limits import in_force
+from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
+from holdfast.fault_tolerance.plan import LaunchPlan
+
+_AT_ONCE = "within milliseconds"
+
+
+@dataclass(frozen=True)
+class Story:
+    """One kind of fault.
+
+    Attributes:
+        fault: What goes wrong.
+        noticed: By whom, and after how long at most.
+        then: What is done, and how long that may take.
+        end: Exit code of this node's launcher, where that is how it ends; None: the job goes on.
+    """
+
+    fault: str
+    noticed: str
+    then: str
+    end: int | None = None
+
+
+def stories(plan: LaunchPlan) -> list[Story]:
+    """All kinds of faults, those of single ranks first."""
+    found = [*_of_ranks(plan), *_hangs(plan), *_of_holdfast(plan)]
+    if plan.meeting is not None:
+        found += _of_nodes(plan)
+    return [*found, *_asked(plan), *_ends(plan)]
+
+
+def _of_ranks(plan: LaunchPlan) -> Iterator[Story]:
+    many = plan.meeting is not None
+    yield Story(
+        "a rank raises, exits or crashes",
+        f"its launcher, {_AT_ONCE}" + ("; all nodes, a few milliseconds later" if many else ""),
+        _restart(plan),
+    )
+    yield Story(
+        "a rank is killed (SIGKILL, out of memory)",
+        "its launcher, when the kernel has freed its memory: 0.1 to 0.2 s for each GiB",
+        "told apart by the kernel's out-of-memory counters; then " + _restart(plan),
+    )
+    yield Story(
+        "a rank cannot be killed (state D: dead storage, a driver)",
+        f"{node.UNKILLABLE_AFTER_S:g} s after its SIGKILL",
+        "this node gives up and explains it; " + ("the others go on" if many else "the job ends"),
+        1,
+    )
+
+
+def _hangs(plan: LaunchPlan) -> Iterator[Story]:
+    if not plan.monitors_enabled:
+        text = "nobody: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
+        yield Story("a rank hangs", text, "only torch's own timeouts end it")
+        return
+    evidence = f"stacks of all its threads are taken (at most {monitor.EVIDENCE_S:g} s)"
+    signal = plan.ft.rank_termination_signal.name
+    kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"
+    then = f"{evidence}, then {signal}{kill}; then {_restart(plan)}"
+    for name, limit_s in in_force(plan.ft).items():
+        yield Story(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
+    sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
+    for name in sorted(sections):
+        text = "nobody, before a limit is learned (calculate_and_set_section_timeouts)"
+        yield Story(f"a rank hangs: section {name!r}", text, then)
+    if plan.ft.rank_out_of_section_timeout is None:
+        text = "nobody, unless it sends heartbeats; torch's own timeouts end a collective"
+        yield Story("a rank hangs: outside all sections", text, then)
+    yield Story(
+        "a rank hangs and never called init_workload_monitoring()",
+        "nobody; a warning says that no rank has called it"
+        + _after(plan.ft.initial_rank_heartbeat_timeout),
+        "only torch's own timeouts end it",
+    )
+
+
+def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
+    if plan.monitors_enabled:
+        yield Story(
+            "a rank monitor dies",
+            f"the launcher, {_AT_ONCE}",
+            f"the rank trains on, another monitor takes over; after {node.MONITOR_DEATHS} deaths "
+            f"in {node.MONITOR_DEATHS_PERIOD_S:g} s it is left unwatched, with an error",
+        )
+    yield Story(
+        "the launcher is killed",
+        "the kernel and the monitors, within 0.1 s",
+        "everything it started ends with it; nothing restarts it but what started it"
+        + ("; the others see a lost node" if plan.meeting is not None else ""),
+    )
+    if plan.care is not None:
+        yield Story(
+            "this host is not healthy before a start",
+            f"its health process, at once or after {plan.care.limit_s:g} s at most",
+            "this node has no ranks and leaves"
+            + ("; a spare takes its place" if plan.meeting is not None else ""),
+            0,
+        )
+        yield Story(
+            "a GPU breaks under its rank",
+            f"the health process, within {plan.care.interval_s:g} s (where there is a driver)",
+            f"the rank is ended, its GPU is named as the cause; {_restart(plan)}, or, "
+            "if the host is not healthy then, the node leaves",
+        )
+
+
+def _of_nodes(plan: LaunchPlan) -> Iterator[Story]:
+    assert plan.meeting is not None
+    pace = plan.meeting.pace
+    if plan.min_nodes < plan.max_nodes:
+        goes_on = f"a spare takes its place, or the job goes on with {plan.min_nodes} or more nodes"
+    else:
+        goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
+    yield Story(
+        "a node is lost (power, network)",
+        f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+        f"the ranks of all other nodes are stopped; {goes_on}",
+    )
+    yield Story(
+        "a node is cut off, or its launcher is stopped",
+        f"itself or its monitors, after {pace.fence_s:g} s",
+        "it ends its ranks before the others go on without it",
+        1,
+    )
+    yield Story(
+        "the launcher that hosts the store is lost",
+        f"all others, {_AT_ONCE}, or after {pace.fence_s:g} s of silence",
+        "they end their ranks; the job has to be started again",
+        1,
+    )
+    yield Story(
+        "too few nodes come",
+        f"everybody, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
+        "they leave; nothing was started",
+        1,
+    )
+
+
+def _asked(plan: LaunchPlan) -> Iterator[Story]:
+    others = "; a spare takes its place" if plan.meeting is not None else ""
+    yield Story(
+        "a rank asks for ExcludeThisNode",
+        "its launcher",
+        f"when the cycle is over, this node leaves{others}",
+        0,
+    )
+    yield Story("a rank asks for ShutdownWorkload", "its launcher", "the job ends for all", 1)
+    yield Story(
+        "the scheduler sends SIGTERM",
+        f"the launcher, {_AT_ONCE}",
+        f"passed on to the ranks, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); exit "
+        "code 0 if all of them end with 0, otherwise 1; no restart",
+    )
+
+
+def _ends(plan: LaunchPlan) -> Iterator[Story]:
+    window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
+    yield Story(
+        f"one failure more than {plan.max_restarts} restarts{window} (--max-restarts)",
+        "the launcher" if plan.meeting is None else "the leader",
+        "the job ends; the summary names the first cause",
+        1,
+    )
+    cycles = plan.ft.max_no_progress_cycles
+    if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
+        yield Story(
+            f"{cycles} failed cycles in a row without progress",
+            f"by {plan.ft.checkpoint_iteration_file}",
+            "the job ends: another attempt is no use",
+            plan.no_restart_exit_code,
+        )
+    if plan.no_restart_exit_code != 1:
+        yield Story(
+            f"a rank exits with {plan.no_restart_exit_code}",
+            f"its launcher, {_AT_ONCE}",
+            "the job ends without a restart (--ft-no-restart-exit-code)",
+            plan.no_restart_exit_code,
+        )
+
+
+def _restart(plan: LaunchPlan) -> str:
+    """In short; :func:`what_a_restart_is` has the rest."""
+    if plan.max_restarts == 0:
+        return "no restart (--max-restarts 0): the job ends with exit code 1"
+    if plan.restart_policy != ANY_FAILED:
+        return f"nothing else while {plan.min_nodes} nodes or more are healthy, else a restart"
+    return "a restart"
+
+
+def what_a_restart_is(plan: LaunchPlan) -> str:
+    """How ranks are stopped and started again, and how long that may take."""
+    text = (
+        f"All ranks get SIGTERM, SIGKILL {plan.workers_stop_timeout_s:g} s later "
+        "(--workers-stop-timeout); what they leave behind is ended"
+    )
+    if plan.max_restarts == 0:
+        return f"{text}. There is no restart (--max-restarts 0)."
+    if plan.care is not None:
+        text += "; the host is checked"
+        if plan.care.reclaim_timeout_s:
+            text += f", GPU memory is waited for (at most {plan.care.reclaim_timeout_s:g} s)"
+    how = "from warm standby" if plan.warm else "with a plain start, which imports torch again"
+    text += f"; all ranks start again {how}"
+    if plan.restart_backoff_s:
+        text += f", after a second failure in a row {plan.restart_backoff_s:g} s later, then twice"
+    window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
+    return f"{text}. {plan.max_restarts} times{window} (--max-restarts)."
+
+
+def _after(limit_s: float | None) -> str:
+    return "" if limit_s is None else f", after {limit_s:g} s"

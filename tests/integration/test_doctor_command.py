@@ -1,0 +1,98 @@
+"""The command ``holdfast doctor``, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def holdfast(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM", "JOB_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *words],
+        cwd=folder,
+        env={**inherited, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def test_a_job_is_explained_without_anything_being_started(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    (tmp_path / "ft.yaml").write_text(
+        "fault_tolerance: {rank_section_timeouts: {step: 60}, rank_section_timout: {}}"
+    )
+
+    done = holdfast(
+        tmp_path,
+        *("doctor", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=0"),
+        *("--ft-cfg-path=ft.yaml", "--max-restarts=3", "train.py"),
+    )
+    assert (done.returncode, done.stderr) == (2, _port_error())
+
+    done = holdfast(
+        tmp_path,
+        *("doctor", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-conf=is_host=0"),
+        *("--ft-cfg-path=ft.yaml", "--max-restarts=3", "train.py"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train.py: 1 rank on this node, of 2" in done.stdout
+    assert "rank_section_timout" in done.stdout, "an unknown key is a warning"
+    assert "its monitor, after 60 s" in done.stdout
+    assert "nobody listens there yet" in done.stdout
+    assert "a node is lost" in done.stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_can_read_it(tmp_path: Path) -> None:
+    done = holdfast(tmp_path, "doctor", "--json")
+    found = json.loads(done.stdout)
+    assert set(found) == {"ok", "findings", "faults"}
+    assert set(found["findings"][0]) == {"topic", "subject", "verdict", "text"}
+    assert found["faults"] == [], "of no job in particular"
+
+
+def test_an_error_is_an_exit_code(tmp_path: Path) -> None:
+    """A temporary folder that is not there, for example."""
+    done = holdfast(tmp_path, "doctor", TMPDIR=str(tmp_path / "nowhere"))
+    assert done.returncode == 1
+    assert "cannot be written; set TMPDIR" in " ".join(done.stdout.split())
+    assert "1 error" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["doctor", "--ft-typo", "x.py"], 2, "holdfast doctor: error: unknown option --ft-typo"),
+        (["doctor", "no_such.py"], 2, "holdfast doctor: error: no such script: 'no_such.py'"),
+        (["doctor", "--ft-cfg-path=no.yaml", __file__], 1, "holdfast doctor: error:"),
+        (["nurse"], 2, "holdfast: error: unknown command 'nurse'; it knows: doctor"),
+    ],
+)
+def test_mistakes_are_one_clear_line(
+    tmp_path: Path, words: list[str], code: int, text: str
+) -> None:
+    done = holdfast(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(text)
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_is_to_be_had(tmp_path: Path) -> None:
+    assert "doctor" in holdfast(tmp_path, "--help").stdout
+    assert "usage: holdfast doctor" in holdfast(tmp_path, "doctor", "--help").stdout
+    assert holdfast(tmp_path).returncode == 2
+
+
+def _port_error() -> str:
+    return (
+        "holdfast doctor: error: --rdzv-endpoint: '127.0.0.1:0' cannot be used; it takes HOST:PORT "
+        "with a port of 1 to 65535, the same on all nodes\n"
+    )

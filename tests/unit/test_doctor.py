@@ -1,0 +1,236 @@
+"""``holdfast doctor``: what facts mean, what faults will cost, and the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.core import node
+from holdfast.core.cluster_env import Cluster
+from holdfast.core.health import Finding, Verdict
+from holdfast.doctor import limits, page
+from holdfast.doctor.advice import (
+    HostFacts,
+    NetworkFacts,
+    about_host,
+    about_network,
+    about_scheduler,
+)
+from holdfast.doctor.faults import Story, stories, what_a_restart_is
+from holdfast.doctor.host import within
+from holdfast.fault_tolerance import FaultToleranceConfig
+from tests.unit.test_plan import plan
+
+WELL = HostFacts(
+    nproc=8,
+    descriptors=65536,
+    processes=100000,
+    shared_memory=64 << 30,
+    temporary_space=64 << 30,
+    clock_source="tsc",
+)
+LIMITLESS = FaultToleranceConfig(
+    initial_rank_heartbeat_timeout=None, rank_heartbeat_timeout=None, rank_section_timeouts={}
+)
+
+
+def wrong(findings: object) -> list[str]:
+    """``subject: text`` of everything that is not as it should be."""
+    bad = (Verdict.SUSPECT, Verdict.UNHEALTHY)
+    return [f"{f.subject}: {f.text}" for f in findings if f.verdict in bad]  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- this host
+def test_a_host_as_it_should_be_is_told_nothing_but_facts() -> None:
+    assert wrong(about_host(WELL)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "words"),
+    [
+        ({"descriptors": 100}, Verdict.UNHEALTHY, "the launcher of 8 ranks needs 160"),
+        ({"descriptors": 1024}, Verdict.SUSPECT, "with data loaders may want 4096"),
+        ({"processes": 100}, Verdict.SUSPECT, "at most 100 processes and threads"),
+        ({"shared_memory": 64 << 20}, Verdict.SUSPECT, "64 MiB free; NCCL and data loaders of 8"),
+        ({"temporary_space": None}, Verdict.UNHEALTHY, "cannot be written; set TMPDIR"),
+        ({"temporary_space": 5 << 20}, Verdict.SUSPECT, "5 MiB free; logs and evidence"),
+        ({"temporary_folder": "/" + "x" * 60}, Verdict.SUSPECT, "paths of sockets below it"),
+        ({"clock_source": "hpet"}, Verdict.SUSPECT, "clock source 'hpet'"),
+        ({"has_pidfd": False}, Verdict.SUSPECT, "no pidfd"),
+        ({"kills_groups": True}, Verdict.SUSPECT, "takes the launcher with it"),
+    ],
+)
+def test_what_a_host_lacks_is_told_with_its_numbers(
+    change: dict[str, object], verdict: Verdict, words: str
+) -> None:
+    facts = HostFacts(**{**vars(WELL), **change})  # type: ignore[arg-type]
+    [finding] = [f for f in about_host(facts) if f.verdict is verdict]
+    assert words in finding.text
+
+
+def test_what_cannot_be_found_out_is_not_wrong() -> None:
+    facts = HostFacts(temporary_space=1 << 40)
+    assert [f for f in about_host(facts) if f.verdict is not Verdict.HEALTHY] == []
+
+
+# ---------------------------------------------------------------- network and scheduler
+THERE = NetworkFacts("n0", 29500, addresses=("10.0.0.1",), is_reached=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "words"),
+    [
+        (THERE, Verdict.HEALTHY, "somebody listens"),
+        (NetworkFacts("n0", 1, ("::1",), is_reached=False), Verdict.UNKNOWN, "nobody listens"),
+        (NetworkFacts("n0", 1, (), "Name unknown"), Verdict.SUSPECT, "resolve (Name unknown)"),
+        (NetworkFacts("n0", 1, ("::1",), hosts_store=True), Verdict.HEALTHY, "it can listen"),
+        (
+            NetworkFacts("n0", 1, ("::1",), hosts_store=True, refusal="Address in use"),
+            Verdict.UNHEALTHY,
+            "cannot listen there: Address in use",
+        ),
+    ],
+)
+def test_whether_launchers_will_find_each_other(
+    facts: NetworkFacts, verdict: Verdict, words: str
+) -> None:
+    first = next(about_network(facts))
+    assert first.verdict is verdict
+    assert words in first.text
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(2.5, "takes 2.5 s"), (None, "does not come")])
+def test_a_slow_name_server_is_found_before_ranks_wait_for_it(
+    seconds: float | None, words: str
+) -> None:
+    slow = NetworkFacts(**{**vars(THERE), "reverse_s": seconds})
+    assert [text for text in wrong(about_network(slow)) if words in text]
+
+
+def test_a_grace_that_the_scheduler_does_not_give_is_told() -> None:
+    slurm = Cluster("Slurm", nodes=4, node_rank=1)
+    assert [text for text in wrong(about_scheduler(slurm, 1800.0)) if "have 1800 s" in text]
+    assert wrong(about_scheduler(slurm, 20.0)) == []
+    assert list(about_scheduler(None, 1800.0)) == []
+
+
+# ---------------------------------------------------------------- limits
+def test_torchs_own_timeouts_are_what_the_installed_torch_has() -> None:
+    """The doctor does not import torch for two numbers."""
+    header = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d/Backend.hpp"
+    found = re.search(
+        r"kBackendDefaultTimeout =\s*std::chrono::milliseconds\((.*?)\)", header.read_text()
+    )
+    assert found
+    minutes, seconds, milli = map(int, found[1].split("*"))
+    assert minutes * seconds * milli == limits.OTHERS_S * 1000
+    with_nccl = torch.distributed.constants.default_pg_nccl_timeout
+    assert with_nccl is None or with_nccl.total_seconds() == limits.NCCL_S
+
+
+def test_a_hang_that_nobody_would_notice_is_told() -> None:
+    sections = FaultToleranceConfig(
+        rank_section_timeouts={"step": 60.0, "setup": None}, rank_heartbeat_timeout=None
+    )
+    told = wrong(limits.judge(sections, {}, monitored=True))
+    assert [text for text in told if "a hang in section setup is not noticed" in text]
+    assert [text for text in told if "outside of all sections is not noticed" in text]
+    assert [t for t in wrong(limits.judge(LIMITLESS, {}, monitored=True)) if "no limit is set" in t]
+    assert (
+        "not noticed by holdfast at all" in wrong(limits.judge(LIMITLESS, {}, monitored=False))[0]
+    )
+
+
+def test_a_limit_that_torch_gets_ahead_of_is_told() -> None:
+    long = FaultToleranceConfig(rank_section_timeouts={"step": 601.0}, rank_heartbeat_timeout=60.0)
+    findings = limits.judge(long, {}, monitored=True)
+    [text] = [text for text in wrong(findings) if "ended by torch before ours" in text]
+    assert "section 'step' (601 s)" in text
+    assert "between two heartbeats" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),
+        ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "soon"),
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "0"),
+        ("TORCH_FR_BUFFER_SIZE", "0"),
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "false"),
+    ],
+)
+def test_variables_that_take_torchs_help_away_are_told(name: str, value: str) -> None:
+    short = FaultToleranceConfig(rank_heartbeat_timeout=60.0, initial_rank_heartbeat_timeout=60.0)
+    assert wrong(limits.judge(short, {}, monitored=True)) == []
+    assert len(wrong(limits.judge(short, {name: value}, monitored=True))) == 1
+
+
+# ---------------------------------------------------------------- faults
+def story(words: str, line: str, **environ: str) -> Story:
+    [found] = [each for each in stories(plan(line, environ)) if words in each.fault]
+    return found
+
+
+def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
+    line = "--max-restarts 2 --ft-rank-section-timeouts step:60 train.py"
+    assert story("section 'step'", line).noticed == "its monitor, after 60 s"
+    assert story("between two heartbeats", line).noticed == "its monitor, after 2700 s"
+    assert story("cannot be killed", line).noticed.startswith(f"{node.UNKILLABLE_AFTER_S:g} s")
+    ends = {each.fault: each.end for each in stories(plan(line)) if each.end is not None}
+    assert ends["one failure more than 2 restarts (--max-restarts)"] == 1
+    assert ends["a rank exits with 93"] == 93
+
+
+def test_a_restart_is_told_as_the_plan_has_it() -> None:
+    warm = what_a_restart_is(plan("--max-restarts 2 --workers-stop-timeout 7 train.py"))
+    assert "SIGKILL 7 s later" in warm
+    assert "from warm standby. 2 times (--max-restarts)" in warm
+    cold = (
+        "--max-restarts 2 --ft-warm-standby no --ft-restart-window 60 --ft-host-checks no train.py"
+    )
+    assert "plain start, which imports torch again. 2 times within 60 s" in what_a_restart_is(
+        plan(cold)
+    )
+    assert "There is no restart" in what_a_restart_is(plan())
+
+
+def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:
+    conf = "--rdzv-endpoint h:1 --rdzv-conf keep_alive_timeout=30"
+    assert (
+        "after 30 s of silence" in story("a node is lost", f"--nnodes 2:4 {conf} train.py").noticed
+    )
+    assert not [each for each in stories(plan()) if "a node" in each.fault]
+
+
+def test_without_monitors_no_hang_is_promised_to_be_found() -> None:
+    assert "nobody" in story("a rank hangs", "train.py", NVRX_DISABLE_RANK_MONITORS="1").noticed
+
+
+# ---------------------------------------------------------------- the command
+def test_what_is_shown_fits_a_terminal_and_says_how_many_errors_there_are() -> None:
+    findings = [
+        Finding("host", "descriptors", Verdict.UNHEALTHY, "few " * 60),
+        Finding("gpu", "GPU 0", Verdict.UNKNOWN, "no answer"),
+    ]
+    text = page.as_text("a job", findings, [Story("x " * 60, "y " * 60, "z", 1)], "r " * 60)
+    assert max(map(len, text.splitlines())) <= page.WIDTH
+    assert "ERROR descriptors" in text
+    assert text.endswith("1 error, no warnings\n")
+    assert not page.is_ok(findings)
+    assert json.loads(json.dumps(page.as_json(findings, [])))["ok"] is False
+
+
+def test_a_look_that_does_not_come_back_is_not_waited_for() -> None:
+    import threading
+
+    assert within(0.05, threading.Event().wait, default=True)
+    assert within(30.0, lambda: 3, 4) == 3
+
+    def fails() -> int:
+        raise OSError
+
+    assert within(30.0, fails, 4) == 4
