@@ -1,0 +1,127 @@
+"""Do the file systems that come over the network answer?
+
+Looked at are Lustre's own word on its health, every Lustre and NFS mount of this host, and paths
+that the user names. A file system that says no ("permission denied") has answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.health import Finding, Verdict
+from holdfast.health.path_look import START_S, Answer, PathLook, Touch
+
+PROBE = "storage"
+MOUNT_S = 15.0
+PATH_S = 5.0
+BOUND_S = START_S + MOUNT_S + 2.0
+"""How long a look may take, whatever hangs."""
+MAX_MOUNTS = 64
+_KINDS = frozenset({"lustre", "nfs", "nfs4"})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look.
+
+    Attributes:
+        paths: Must be reachable.
+        mounts: The table of mounts.
+        lustre_health: Files with Lustre's word on its health; the first that is there is read.
+    """
+
+    paths: tuple[str, ...] = ()
+    mounts: str = "/proc/self/mounts"
+    lustre_health: tuple[str, ...] = ("/sys/fs/lustre/health_check", "/proc/fs/lustre/health_check")
+
+
+class Storage:
+    """Looks at file systems; those that hang are left to hang, and not touched twice."""
+
+    def __init__(self, places: Places, path_look: PathLook | None = None) -> None:
+        self._places = places
+        self._path_look = path_look or PathLook()
+
+    def look(self) -> list[Finding]:
+        """One finding for each thing looked at, within :data:`BOUND_S`; none: there is nothing."""
+        health = [Touch(path, PATH_S, reads=True) for path in self._lustre_health()]
+        mounts, findings = self._mounts()
+        paths = [Touch(path, PATH_S) for path in dict.fromkeys(self._places.paths)]
+        answers = self._path_look.touch([*health, *mounts, *paths])
+        for touch in health:
+            findings.append(Finding(PROBE, "Lustre", *_of_health(touch, answers[touch])))
+        for touch in mounts:
+            findings.append(Finding(PROBE, f"mount {touch.path}", *_of_mount(answers[touch])))
+        for touch in paths:
+            findings.append(Finding(PROBE, f"path {touch.path}", *_of_path(answers[touch])))
+        return findings
+
+    def _lustre_health(self) -> list[str]:
+        return [path for path in self._places.lustre_health if Path(path).exists()][:1]
+
+    def _mounts(self) -> tuple[list[Touch], list[Finding]]:
+        try:
+            table = Path(self._places.mounts).read_text(errors="surrogateescape")
+        except OSError as error:
+            text = f"which file systems are mounted is not known: {error}"
+            return [], [Finding(PROBE, "mounts", Verdict.UNKNOWN, text)]
+        points = network_mounts(table.splitlines())
+        findings: list[Finding] = []
+        if len(points) > MAX_MOUNTS:
+            text = f"{len(points)} of Lustre and NFS: only the first {MAX_MOUNTS} are looked at"
+            findings.append(Finding(PROBE, "mounts", Verdict.UNKNOWN, text))
+        return [Touch(point, MOUNT_S) for point in points[:MAX_MOUNTS]], findings
+
+
+def network_mounts(table: Iterable[str]) -> list[str]:
+    """Where Lustre and NFS are mounted, from lines of ``/proc/self/mounts``; each once."""
+    points: dict[str, None] = {}
+    for line in table:
+        fields = line.split(" ")
+        if len(fields) > 2 and fields[2] in _KINDS:
+            points[_unescaped(fields[1])] = None
+    return list(points)
+
+
+def _unescaped(field: str) -> str:
+    r"""A space is ``\040`` in the table."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+
+
+def _of_health(touch: Touch, answer: Answer) -> tuple[Verdict, str]:
+    if answer.is_late or answer.is_unknown or answer.error is not None:
+        return Verdict.UNKNOWN, f"{touch.path}: {answer.text}"
+    said = " ".join(answer.text.split())
+    if said == "healthy":
+        return Verdict.HEALTHY, ""
+    return Verdict.UNHEALTHY, f"{touch.path} says {said!r} instead of 'healthy'"
+
+
+def _of_mount(answer: Answer) -> tuple[Verdict, str]:
+    if answer.error in _GONE:
+        return Verdict.UNKNOWN, f"unmounted, or out of reach by its path: {answer.text}"
+    if answer.error in _REFUSED:
+        return Verdict.HEALTHY, ""
+    return _of_either(answer)
+
+
+def _of_path(answer: Answer) -> tuple[Verdict, str]:
+    if answer.error in _REFUSED:
+        return Verdict.UNKNOWN, f"{answer.text}: it answers, and this user may not see what"
+    return _of_either(answer)
+
+
+def _of_either(answer: Answer) -> tuple[Verdict, str]:
+    if answer.is_unknown:
+        return Verdict.UNKNOWN, answer.text
+    if answer.is_late:
+        return Verdict.UNHEALTHY, f"{answer.text}: its server does not answer"
+    if answer.error is not None:
+        return Verdict.UNHEALTHY, f"cannot be reached: {answer.text}"
+    return Verdict.HEALTHY, ""
