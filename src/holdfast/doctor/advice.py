@@ -71,7 +71,6 @@ class NetworkFacts:
         host, port: As given.
         addresses: Of the host; empty: its name does not resolve.
         why_not: Why it does not.
-        is_ours: One of them is this host's.
         hosts_store: This launcher hosts the store there.
         refusal: Why we cannot listen there; None: we can, or need not.
         is_reached: Somebody listens there, as seen from here; None: not tried.
@@ -82,7 +81,6 @@ class NetworkFacts:
     port: int
     addresses: Sequence[str] = ()
     why_not: str = ""
-    is_ours: bool = False
     hosts_store: bool = False
     refusal: str | None = None
     is_reached: bool | None = None
@@ -131,7 +129,7 @@ def about_network(facts: NetworkFacts) -> Iterator[Finding]:
     if facts.refusal is not None:
         text = f"this node hosts the store and cannot listen there: {facts.refusal}"
         yield Finding("network", where, Verdict.UNHEALTHY, text)
-    elif facts.hosts_store or facts.is_ours:
+    elif facts.hosts_store:
         yield Finding("network", where, Verdict.HEALTHY, "this node hosts the store; it can listen")
     elif facts.is_reached:
         yield Finding("network", where, Verdict.HEALTHY, "somebody listens there already")

@@ -48,15 +48,15 @@ def network_facts(meeting: MeetingPlan) -> NetworkFacts:
     host, port = meeting.host, meeting.port
     silence: _Resolved = ((), f"no answer within {BOUND_S:g} s")
     addresses, why_not = within(BOUND_S, lambda: _resolve(host), silence)
-    is_ours = within(BOUND_S, lambda: is_our_address(host), default=False)
-    hosts = is_ours if meeting.hosts_store is None else meeting.hosts_store
+    hosts = meeting.hosts_store
+    if hosts is None:
+        hosts = within(BOUND_S, lambda: is_our_address(host), default=False)
     refusal = _refusal(port) if hosts else None
     return NetworkFacts(
         host=host,
         port=port,
         addresses=addresses,
         why_not=why_not,
-        is_ours=is_ours,
         hosts_store=hosts,
         refusal=refusal,
         is_reached=None if hosts or not addresses else _is_reached(addresses[0], port),
