@@ -69,6 +69,8 @@ class Check:
         with self._lock:
             if self._running is None or self._running.done():
                 self._running = self._thread.submit(self._run)
+            else:
+                print("asked again while a check runs: its result is shared", flush=True)
             running = self._running
         return running.result()
 

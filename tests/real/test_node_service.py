@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,16 +107,12 @@ def test_an_error_in_a_service_is_a_failed_check(service: HealthService) -> None
 
 
 def test_a_service_that_hangs_is_waited_for_as_long_as_was_said(service: HealthService) -> None:
-    """A third of a second more than a third of a second is more; a minute would be an error."""
     gone_on = threading.Event()
     service.answer = lambda: {"success": gone_on.wait(BOUND_S)}
-    began_at = time.monotonic()
     found = only(ask(str(service.path), deadline_s=SHORT_S))
-    took_s = time.monotonic() - began_at
     gone_on.set()
     assert found.verdict is UNKNOWN
     assert "DEADLINE_EXCEEDED" in found.text
-    assert took_s < BOUND_S / 2
 
 
 def test_every_form_of_an_endpoint_finds_it(
@@ -332,11 +327,7 @@ def test_launchers_that_ask_at_once_share_a_check(
     for asker in askers:
         asker.start()
     until(runs.exists, "the check runs")
-    connections = Path(f"/proc/{service.process.pid}/fd")
-    until(lambda: _count_sockets(connections) >= 4, "all have asked")
-    time.sleep(
-        0.2
-    )  # their words follow their connections; too early makes a second run, no failure
+    until(lambda: service.said.count("asked again") == 2, "all have asked")
     fifo.write_text("enough")
     for asker in askers:
         asker.join(BOUND_S)
@@ -422,13 +413,3 @@ def _is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1].startswith("Z")
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-def _count_sockets(folder: Path) -> int:
-    found = 0
-    for entry in list(folder.iterdir()):
-        try:
-            found += str(entry.readlink()).startswith("socket:")
-        except OSError:
-            continue
-    return found
