@@ -15,8 +15,8 @@ from holdfast.doctor.page import as_json, as_text, is_ok
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.health import checks
 from holdfast.health.bounded import BoundedChecks
+from holdfast.health.checks import Checks
 
 _USAGE = """\
 usage: holdfast doctor [--json] [OPTIONS OF ft_launcher ... SCRIPT ...]
@@ -71,7 +71,7 @@ def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool
     findings += advice.about_host(host.facts(plan.nproc_per_node, environ))
     if plan.care is not None:
         seen: list[Finding] = []
-        BoundedChecks().run(checks.before_join(plan.care), seen.append)
+        BoundedChecks().run(Checks(plan.care).before_join(), seen.append)
         findings += sorted(seen, key=lambda finding: finding.probe)
     if plan.meeting is not None and plan.meeting.other is None:
         findings += advice.about_network(host.network_facts(plan.meeting))

@@ -9,51 +9,80 @@ from pathlib import Path
 from holdfast.core.health import Finding
 from holdfast.health import gpu, gpu_memory, nvlink, nvml
 from holdfast.health.bounded import Check
+from holdfast.health.nic import Cards, LinkDowns, LinkStates
 from holdfast.health.wanted import PROBES_S, SERVICE_S, Wanted
 
-_GPU_S = PROBES_S
-"""A driver without its persistence daemon wakes the GPUs before it answers."""
 _DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 
-def before_join(wanted: Wanted) -> list[Check]:
-    """Asked while no rank of this node is alive."""
-    checks = [
-        Check("gpu", _GPU_S, functools.partial(_of_driver, gpu.look, wanted)),
-        Check("nvlink", _GPU_S, functools.partial(_of_driver, nvlink.look, wanted)),
-    ]
-    if wanted.endpoint:
-        look = functools.partial(_service, wanted.endpoint)
-        checks.append(Check("service", SERVICE_S + 2.0, look))
-    return checks
+class Checks:
+    """The probes of one node; they remember what they saw before.
 
+    Args:
+        wanted: What is looked at, and where.
+    """
 
-def while_running(wanted: Wanted) -> list[Check]:
-    """Asked every ``interval_s`` seconds."""
-    checks: list[Check] = []
-    if nvml.is_loaded():  # by the check before the first join
-        look = functools.partial(gpu.look, ranks_run=True)
-        checks.append(Check("gpu", _GPU_S, functools.partial(_of_driver, look, wanted)))
-    return checks
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        cards = Cards(
+            visible_devices=wanted.visible_devices,
+            limit=wanted.nproc,
+            pci_topo_file=wanted.pci_topo_file,
+            link_state_path_template=wanted.link_state_path_template,
+            link_down_path_template=wanted.link_down_path_template,
+        )
+        self._link_states = LinkStates(cards)
+        self._link_downs = LinkDowns(cards)
 
+    def before_join(self) -> list[Check]:
+        """Asked while no rank of this node is alive."""
+        wanted = self._wanted
+        checks = [
+            Check("gpu", PROBES_S, self._of_driver(gpu.look)),
+            Check("nvlink", PROBES_S, self._of_driver(nvlink.look)),
+        ]
+        if wanted.nic_state:
+            checks.append(Check("nic", PROBES_S, self._link_states.look))
+        if wanted.nic_monitor:  # a link that was lost between two cycles ends neither
+            checks.append(Check("nic losses", PROBES_S, self._forget_lost_links))
+        if wanted.endpoint:
+            look = functools.partial(_service, wanted.endpoint)
+            checks.append(Check("service", SERVICE_S + 2.0, look))
+        return checks
 
-def used_mib(wanted: Wanted) -> Mapping[str, float]:
-    """Memory in use on each GPU of this node's ranks; nothing where there is no driver."""
-    return gpu_memory.used_mib(wanted.visible_devices, wanted.nproc)
+    def while_running(self) -> list[Check]:
+        """Asked every ``interval_s`` seconds, after the first look before a join."""
+        checks: list[Check] = []
+        if nvml.is_loaded():
+            look = functools.partial(gpu.look, ranks_run=True)
+            checks.append(Check("gpu", PROBES_S, self._of_driver(look)))
+        if self._wanted.nic_monitor:
+            checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
+        return checks
 
+    def used_mib(self) -> Mapping[str, float]:
+        """Memory in use on each GPU of this node's ranks; nothing where there is no driver."""
+        return gpu_memory.used_mib(self._wanted.visible_devices, self._wanted.nproc)
 
-def memory_holders(wanted: Wanted) -> list[int]:
-    """Processes that hold memory there, as far as the driver says."""
-    return gpu_memory.holders(wanted.visible_devices, wanted.nproc)
+    def memory_holders(self) -> list[int]:
+        """Processes that hold memory there, as far as the driver says."""
+        return gpu_memory.holders(self._wanted.visible_devices, self._wanted.nproc)
 
+    def _of_driver(
+        self, look: Callable[[str | None, int | None], list[Finding]]
+    ) -> Callable[[], list[Finding]]:
+        """On a host without GPUs nobody misses their driver."""
 
-def _of_driver(
-    look: Callable[[str | None, int | None], list[Finding]], wanted: Wanted
-) -> list[Finding]:
-    """On a host without GPUs nobody misses their driver."""
-    findings = look(wanted.visible_devices, wanted.nproc)
-    has_gpus = nvml.is_loaded() or any(Path(node).exists() for node in _DEVICE_NODES)
-    return findings if has_gpus else []
+        def look_if_there_are_gpus() -> list[Finding]:
+            findings = look(self._wanted.visible_devices, self._wanted.nproc)
+            has_gpus = nvml.is_loaded() or any(Path(node).exists() for node in _DEVICE_NODES)
+            return findings if has_gpus else []
+
+        return look_if_there_are_gpus
+
+    def _forget_lost_links(self) -> list[Finding]:
+        self._link_downs.look()
+        return []
 
 
 def _service(endpoint: str) -> list[Finding]:

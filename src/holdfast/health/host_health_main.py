@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.reclaim import Reclaim
-from holdfast.health import checks
 from holdfast.health.bounded import BoundedChecks, Check
+from holdfast.health.checks import Checks
 from holdfast.health.memory_wait import wait
 from holdfast.health.wanted import MEMORY_SLACK_S, Wanted
 from holdfast.host import clock, wait_for
@@ -48,7 +48,8 @@ class HostHealth:
         self._control = control
         self._decoder = Decoder()
         self._wanted = Wanted()
-        self._checks = BoundedChecks()
+        self._checks = Checks(self._wanted)
+        self._bounded = BoundedChecks()
         self._look_at: float | None = None
         self._noticed: dict[tuple[str, str], Verdict] = {}
         self._speaking = threading.Lock()  # a probe that is late speaks in its own thread
@@ -79,6 +80,7 @@ class HostHealth:
         match message.get("op"):
             case "configure":
                 self._wanted = Wanted.from_wire(message["wanted"])
+                self._checks = Checks(self._wanted)
                 # What the launcher can import, after what is Python's own: a job's folder, which
                 # may be among it, has files of any name.
                 sys.path += [folder for folder in message["path"] if folder not in ("", *sys.path)]
@@ -95,13 +97,13 @@ class HostHealth:
         if self._wanted.reclaim_timeout_s > 0:
             look = self._await_memory if after_ranks else self._note_memory
             bound_s = self._wanted.reclaim_timeout_s + MEMORY_SLACK_S
-            self._checks.run([Check("gpu_memory", bound_s, look)], say)
-        self._checks.run(checks.before_join(self._wanted), say)
+            self._bounded.run([Check("gpu_memory", bound_s, look)], say)
+        self._bounded.run(self._checks.before_join(), say)
         self._say({"op": "checked", "number": number})
 
     def _note_memory(self) -> list[Finding]:
         """Before the first rank: what others use is not ours to wait for."""
-        self._memory_before = checks.used_mib(self._wanted)
+        self._memory_before = self._checks.used_mib()
         return []
 
     def _await_memory(self) -> list[Finding]:
@@ -114,8 +116,8 @@ class HostHealth:
         )
         over = wait(
             reclaim,
-            lambda: checks.used_mib(wanted),
-            lambda: checks.memory_holders(wanted),
+            self._checks.used_mib,
+            self._checks.memory_holders,
             functools.partial(self._note, "info"),
         )
         if over.n_gpus:
@@ -127,7 +129,7 @@ class HostHealth:
 
     # ------------------------------------------------------------ unasked
     def _plan_look(self) -> None:
-        watches = bool(checks.while_running(self._wanted))
+        watches = bool(self._checks.while_running())
         self._look_at = clock.monotonic() + self._wanted.interval_s if watches else None
 
     def _look(self) -> None:
@@ -139,7 +141,7 @@ class HostHealth:
                 self._say({"op": "noticed", **_fields(finding)})
             self._noticed[thing] = finding.verdict
 
-        self._checks.run(checks.while_running(self._wanted), say)
+        self._bounded.run(self._checks.while_running(), say)
         self._plan_look()
 
     def _say(self, message: Mapping[str, object]) -> None:

@@ -1,0 +1,51 @@
+"""Which probes are run, by what the user wants."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.health import nvml
+from holdfast.health.checks import Checks
+from holdfast.health.wanted import Wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(), {"gpu", "nvlink"}),
+        (Wanted(nic_state=True), {"gpu", "nvlink", "nic"}),
+        (Wanted(nic_monitor=True), {"gpu", "nvlink", "nic losses"}),
+        (Wanted(endpoint="/h.sock"), {"gpu", "nvlink", "service"}),
+    ],
+)
+def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[str]) -> None:
+    assert {check.name for check in Checks(wanted).before_join()} == names
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_gpus_are_watched_where_there_is_a_driver(
+    monkeypatch: pytest.MonkeyPatch, has_driver: bool
+) -> None:
+    """A host without one has nothing that wakes its health process."""
+    monkeypatch.setattr(nvml, "is_loaded", lambda: has_driver)
+    assert bool(Checks(Wanted()).while_running()) == has_driver
+    assert Checks(Wanted(nic_monitor=True)).while_running()
+
+
+def test_a_link_that_was_lost_between_two_cycles_ends_neither(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look before the join is where losses are counted from."""
+    lost = {"mlx5_0": 4}
+    monkeypatch.setattr("holdfast.health.nic.Cards.names", lambda _: list(lost))
+    monkeypatch.setattr("holdfast.health.nic.Cards.n_lost", lambda _: dict(lost))
+    monkeypatch.setattr("holdfast.health.nic.Cards.users", lambda _: {})
+    checks = Checks(Wanted(nic_monitor=True))
+    before = next(check for check in checks.before_join() if check.name == "nic losses")
+    watch = next(check for check in checks.while_running() if check.name == "nic losses")
+    assert before.look() == []
+    lost["mlx5_0"] = 5
+    assert before.look() == []
+    assert [finding.text for finding in watch.look()] == [""]
+    lost["mlx5_0"] = 6
+    assert [finding.text for finding in watch.look()] == ["lost its link (5 times before, 6 now)"]
