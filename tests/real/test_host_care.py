@@ -135,6 +135,19 @@ def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
     assert host.wait() == 0
 
 
+# ---------------------------------------------------------------- storage
+def test_a_node_without_the_storage_of_its_job_gets_no_ranks(ft: Launcher, tmp_path: Path) -> None:
+    """And one whose storage answers does."""
+    script = ft.script(COUNTS_CYCLES)
+    missing = f"--ft-storage-health-check-path={tmp_path},{tmp_path}/checkpoints"
+    without = ft.start(missing, script)
+    assert (without.wait(), without.written("cycles")) == (0, [])
+    assert without.said(rf"\[ERROR\].*storage path {tmp_path}/checkpoints: cannot be reached")
+    (tmp_path / "checkpoints").mkdir()
+    both = ft.start(missing, script)
+    assert (both.wait(), both.written("cycles")) == (0, ["0"])
+
+
 # ---------------------------------------------------------------- GPUs
 class Gpus:
     """What the fake driver of tests/fake_nvml says; changed while launchers run."""

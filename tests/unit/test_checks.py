@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from holdfast.core.health import Verdict
 from holdfast.health import nvml
 from holdfast.health.checks import Checks
 from holdfast.health.wanted import Wanted
@@ -12,14 +15,28 @@ from holdfast.health.wanted import Wanted
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(), {"gpu", "nvlink"}),
-        (Wanted(nic_state=True), {"gpu", "nvlink", "nic"}),
-        (Wanted(nic_monitor=True), {"gpu", "nvlink", "nic losses"}),
-        (Wanted(endpoint="/h.sock"), {"gpu", "nvlink", "service"}),
+        (Wanted(), set()),
+        (Wanted(nic_state=True), {"nic"}),
+        (Wanted(nic_monitor=True), {"nic losses"}),
+        (Wanted(endpoint="/h.sock"), {"service"}),
+        (Wanted(storage=True), {"storage"}),
+        (Wanted(storage_paths=("/data",)), {"storage"}),
     ],
 )
 def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[str]) -> None:
-    assert {check.name for check in Checks(wanted).before_join()} == names
+    always = {"host", "gpu", "nvlink"}
+    assert {check.name for check in Checks(wanted).before_join()} == always | names
+
+
+def test_paths_that_are_named_are_looked_at_without_the_mounts(tmp_path: Path) -> None:
+    """A file system that the job does not use may be as slow as it likes."""
+    there, missing = str(tmp_path), str(tmp_path / "missing")
+    wanted = Wanted(storage_paths=(there, missing))
+    [look] = [check.look for check in Checks(wanted).before_join() if check.name == "storage"]
+    assert {found.subject: found.verdict for found in look()} == {
+        f"path {there}": Verdict.HEALTHY,
+        f"path {missing}": Verdict.UNHEALTHY,
+    }
 
 
 @pytest.mark.parametrize("has_driver", [False, True])

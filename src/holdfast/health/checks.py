@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.core.health import Finding
 from holdfast.health import gpu, gpu_memory, nvlink, nvml
 from holdfast.health.bounded import Check
-from holdfast.health.nic import Cards, LinkDowns, LinkStates
-from holdfast.health.wanted import PROBES_S, SERVICE_S, Wanted
+from holdfast.health.host_probe import HostProbe
+from holdfast.health.wanted import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
+
+if TYPE_CHECKING:
+    from holdfast.health.nic import LinkDowns, LinkStates
+    from holdfast.health.storage import Storage
 
 _DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
@@ -24,30 +29,27 @@ class Checks:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        cards = Cards(
-            visible_devices=wanted.visible_devices,
-            limit=wanted.nproc,
-            pci_topo_file=wanted.pci_topo_file,
-            link_state_path_template=wanted.link_state_path_template,
-            link_down_path_template=wanted.link_down_path_template,
-        )
-        self._link_states = LinkStates(cards)
-        self._link_downs = LinkDowns(cards)
+        self._link_states, self._link_downs = _links(wanted)
+        self._host = HostProbe(wanted.folders)
+        self._storage = _storage(wanted)
 
     def before_join(self) -> list[Check]:
         """Asked while no rank of this node is alive."""
         wanted = self._wanted
         checks = [
+            Check("host", PROBES_S, self._host.look),
             Check("gpu", PROBES_S, self._of_driver(gpu.look)),
             Check("nvlink", PROBES_S, self._of_driver(nvlink.look)),
         ]
-        if wanted.nic_state:
+        if self._storage is not None:
+            checks.append(Check("storage", PROBES_S, self._storage.look))
+        if self._link_states is not None:
             checks.append(Check("nic", PROBES_S, self._link_states.look))
-        if wanted.nic_monitor:  # a link that was lost between two cycles ends neither
+        if self._link_downs is not None:  # a link that was lost between two cycles ends neither
             checks.append(Check("nic losses", PROBES_S, self._forget_lost_links))
         if wanted.endpoint:
             look = functools.partial(_service, wanted.endpoint)
-            checks.append(Check("service", SERVICE_S + 2.0, look))
+            checks.append(Check("service", SERVICE_BOUND_S, look))
         return checks
 
     def while_running(self) -> list[Check]:
@@ -56,7 +58,7 @@ class Checks:
         if nvml.is_loaded():
             look = functools.partial(gpu.look, ranks_run=True)
             checks.append(Check("gpu", PROBES_S, self._of_driver(look)))
-        if self._wanted.nic_monitor:
+        if self._link_downs is not None:
             checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
         return checks
 
@@ -75,14 +77,41 @@ class Checks:
 
         def look_if_there_are_gpus() -> list[Finding]:
             findings = look(self._wanted.visible_devices, self._wanted.nproc)
-            has_gpus = nvml.is_loaded() or any(Path(node).exists() for node in _DEVICE_NODES)
+            has_gpus = nvml.is_loaded() or any(map(os.path.exists, _DEVICE_NODES))
             return findings if has_gpus else []
 
         return look_if_there_are_gpus
 
     def _forget_lost_links(self) -> list[Finding]:
-        self._link_downs.look()
+        if self._link_downs is not None:
+            self._link_downs.look()
         return []
+
+
+def _links(wanted: Wanted) -> tuple[LinkStates | None, LinkDowns | None]:
+    if not (wanted.nic_state or wanted.nic_monitor):
+        return None, None
+    from holdfast.health.nic import Cards, LinkDowns, LinkStates  # noqa: PLC0415 - seldom wanted
+
+    cards = Cards(
+        visible_devices=wanted.visible_devices,
+        limit=wanted.nproc,
+        pci_topo_file=wanted.pci_topo_file,
+        link_state_path_template=wanted.link_state_path_template,
+        link_down_path_template=wanted.link_down_path_template,
+    )
+    states = LinkStates(cards) if wanted.nic_state else None
+    return states, LinkDowns(cards) if wanted.nic_monitor else None
+
+
+def _storage(wanted: Wanted) -> Storage | None:
+    if not (wanted.storage or wanted.storage_paths):
+        return None
+    from holdfast.health.storage import Places, Storage  # noqa: PLC0415 - seldom wanted
+
+    if wanted.storage:
+        return Storage(Places(wanted.storage_paths))
+    return Storage(Places(wanted.storage_paths, mounts=os.devnull, lustre_health=()))
 
 
 def _service(endpoint: str) -> list[Finding]:

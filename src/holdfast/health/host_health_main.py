@@ -26,7 +26,7 @@ from holdfast.core.reclaim import Reclaim
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
 from holdfast.health.memory_wait import wait
-from holdfast.health.wanted import MEMORY_SLACK_S, Wanted
+from holdfast.health.wanted import PROBES_S, Wanted
 from holdfast.host import clock, wait_for
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.wire.frames import Decoder, FrameError, encode
@@ -95,9 +95,10 @@ class HostHealth:
             self._say({"op": "finding", "number": number, **_fields(finding)})
 
         if self._wanted.reclaim_timeout_s > 0:
-            look = self._await_memory if after_ranks else self._note_memory
-            bound_s = self._wanted.reclaim_timeout_s + MEMORY_SLACK_S
-            self._bounded.run([Check("gpu_memory", bound_s, look)], say)
+            look, bound_s = self._note_memory, PROBES_S
+            if after_ranks:
+                look, bound_s = self._await_memory, self._wanted.memory_limit_s
+            self._bounded.run([Check("gpu memory", bound_s, look)], say)
         self._bounded.run(self._checks.before_join(), say)
         self._say({"op": "checked", "number": number})
 

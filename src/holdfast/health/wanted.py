@@ -11,6 +11,8 @@ PROBES_S = 30.0
 """How long all probes of a check may take together, a health service not counted."""
 SERVICE_S = 60.0
 """How long a health service may take; the client's deadline of nvidia-resiliency-ext."""
+SERVICE_BOUND_S = SERVICE_S + 2.0
+"""Until its client, which keeps to that, is taken to hang."""
 MEMORY_SLACK_S = 10.0
 """How much longer than its limit a wait for GPU memory may take: the driver is slow to answer."""
 _SLACK_S = 5.0
@@ -55,8 +57,12 @@ class Wanted:
 
     @property
     def limit_s(self) -> float:
-        """How long a check may take; after that its process is ended."""
-        return PROBES_S + (SERVICE_S if self.endpoint else 0.0) + MEMORY_SLACK_S + _SLACK_S
+        """How long a check may take; after that its process is ended.
+
+        A look at the memory, then all probes side by side.
+        """
+        longest_s = SERVICE_BOUND_S if self.endpoint else PROBES_S
+        return PROBES_S + longest_s + _SLACK_S
 
     @property
     def memory_limit_s(self) -> float:
