@@ -15,6 +15,7 @@ rename it to that name. Without ``FAKE_NVML``, or without the file, there is no 
         "remapped_rows": [0, 0, 0, 0],  # corrected, uncorrected, pending, failed; null: none
         "retired_pending": null,        # 0 or 1 where pages are retired instead
         "nvlinks": [1, 1],              # active or not
+        "xids": [13, 79],               # those added after it was registered for are told, once
         "mig": [{"uuid": "MIG-...", "used_mib": 1}],
         "error": 15,                    # NVML_ERROR_*: of every call, its handle included
         "errors": {"nvmlDeviceGetMemoryInfo": 3}  # of single calls
@@ -35,6 +36,7 @@ NVML_ERROR_NOT_SUPPORTED = 3
 NVML_ERROR_NO_PERMISSION = 4
 NVML_ERROR_NOT_FOUND = 6
 NVML_ERROR_DRIVER_NOT_LOADED = 9
+NVML_ERROR_TIMEOUT = 10
 NVML_ERROR_LIBRARY_NOT_FOUND = 12
 NVML_ERROR_FUNCTION_NOT_FOUND = 13
 NVML_ERROR_GPU_IS_LOST = 15
@@ -47,6 +49,7 @@ NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
 NVML_VOLATILE_ECC = 0
 NVML_NVLINK_MAX_LINKS = 36
 nvmlMemory_v2 = 0x02000028
+nvmlEventTypeXidCriticalError = 0x8
 
 _TEXTS = {
     NVML_ERROR_UNINITIALIZED: "Uninitialized",
@@ -55,6 +58,7 @@ _TEXTS = {
     NVML_ERROR_NO_PERMISSION: "Insufficient Permissions",
     NVML_ERROR_NOT_FOUND: "Not Found",
     NVML_ERROR_DRIVER_NOT_LOADED: "Driver Not Loaded",
+    NVML_ERROR_TIMEOUT: "Timeout",
     NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
     NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
     NVML_ERROR_GPU_IS_LOST: "GPU is lost",
@@ -76,10 +80,11 @@ class NVMLError(Exception):
 
 
 class _Handle:
-    """Of a GPU, or of one of its MIG instances."""
+    """Of a GPU, or of one of its MIG instances; for ctypes a pointer, as the real one is."""
 
     def __init__(self, index, instance=None):
         self.index, self.instance = index, instance
+        self._as_parameter_ = 0x1000 * (index + 1) + (0 if instance is None else instance + 1)
 
 
 def _state():
@@ -255,3 +260,29 @@ def nvmlDeviceGetNvLinkState(device, link):
     if link >= len(links):
         raise NVMLError(NVML_ERROR_INVALID_ARGUMENT)
     return links[link]
+
+
+def nvmlEventSetCreate():
+    _gpus()
+    return {}  # how many events of each GPU have been told
+
+
+def nvmlDeviceRegisterEvents(handle, eventTypes, eventSet):
+    gpu = _gpu(handle, "nvmlDeviceRegisterEvents")
+    if eventTypes != nvmlEventTypeXidCriticalError or handle.instance is not None:
+        raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+    eventSet[handle.index] = len(gpu.get("xids", []))
+
+
+def nvmlEventSetWait_v2(eventSet, timeoutms):
+    gpus = _gpus()
+    for index, n_told in eventSet.items():
+        xids = gpus[index].get("xids", []) if index < len(gpus) else []
+        if n_told < len(xids):
+            eventSet[index] += 1
+            return SimpleNamespace(
+                device=_Handle(index),
+                eventType=nvmlEventTypeXidCriticalError,
+                eventData=xids[n_told],
+            )
+    raise NVMLError(NVML_ERROR_TIMEOUT)

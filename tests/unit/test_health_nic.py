@@ -228,6 +228,12 @@ def test_a_card_belongs_to_the_gpu_it_shares_the_longest_way_with(host: Host, gp
     assert host.cards(limit=1).users() == {"mlx5_0": {0}}
 
 
+def test_the_place_of_a_lost_gpu_is_not_known(host: Host, gpus: Gpus) -> None:
+    two_switches(host, gpus)
+    gpus({"error": 15}, {"pci": "00000000:A5:00.0"})
+    assert host.cards().users() == {"mlx5_1": {1}}
+
+
 def test_the_link_of_a_card_that_no_rank_uses_keeps_nobody_out(host: Host, gpus: Gpus) -> None:
     two_switches(host, gpus)
     states, downs = LinkStates(host.cards()), LinkDowns(host.cards())

@@ -27,7 +27,8 @@ class Finding:
     """One fact about one thing.
 
     Attributes:
-        probe: Who found it: ``gpu``, ``nic``, ``nvlink``, ``storage``, ``host``, ``service``.
+        probe: Who found it: ``gpu``, ``xid``, ``nvlink``, ``nic``, ``storage``, ``host`` or
+            ``service``.
         subject: What it is about: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
         verdict: What it means.
         text: What was seen, with numbers, and what a person can do; one line.

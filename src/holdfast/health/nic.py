@@ -197,6 +197,8 @@ class Cards:
         with contextlib.suppress(NvmlError):
             library = nvml.load()
             for gpu in library.visible(self.visible_devices, self.limit):
+                if gpu.error is not None:  # nobody says where it is
+                    continue
                 with contextlib.suppress(NvmlError):
                     found[gpu.position] = library.pci_address(gpu.handle)
         return found

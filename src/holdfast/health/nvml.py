@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-_GPU_IS_LOST, _RESET_REQUIRED = 15, 16
+_TIMEOUT, _GPU_IS_LOST, _RESET_REQUIRED = 10, 15, 16
 _NOT_TOLD = frozenset({3, 4, 13, 21, 22, 25, 26})
 """Not supported, no permission, no such function, no data, no ECC here, other version, deprecated:
 the driver has no answer, which says nothing about the GPU. ``NVML_ERROR_*`` of nvml.h."""
@@ -29,6 +29,10 @@ class NvmlMissingError(NvmlError):
 
 class NotToldError(NvmlError):
     """The driver does not know, or does not tell us."""
+
+
+class NothingHappenedError(NvmlError):
+    """There is no event to tell."""
 
 
 class GpuBrokenError(NvmlError):
@@ -250,6 +254,8 @@ def _translated(error: Any) -> NvmlError:
     code = getattr(error, "value", None)
     if code in (_GPU_IS_LOST, _RESET_REQUIRED):
         return GpuBrokenError(str(error))
+    if code == _TIMEOUT:
+        return NothingHappenedError(str(error))
     if code in _NOT_TOLD:
         return NotToldError(str(error))
     return NvmlError(str(error))

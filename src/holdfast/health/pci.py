@@ -10,7 +10,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree as ET
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree as ET
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def places_in_file(path: str) -> dict[str, Place]:
     Raises:
         TopologyError: It cannot be read, is no XML, or names no device.
     """
+    from xml.etree import ElementTree as ET  # noqa: PLC0415 - seldom used
+
     try:
         root = ET.parse(path).getroot()  # noqa: S314 - the user's own
     except (OSError, ET.ParseError) as error:

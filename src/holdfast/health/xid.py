@@ -1,0 +1,120 @@
+"""Errors that the driver reports as they happen: Xids. A fact for people: they keep no node out.
+
+What a GPU needs after an error, the driver says itself (``gpu.py``); the number says what it was,
+and stands beside the ranks that died of it. https://docs.nvidia.com/deploy/xid-errors lists them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from holdfast.core.health import Finding, Verdict
+from holdfast.health import facts, nvml
+from holdfast.health.facts import Fact
+from holdfast.health.nvml import Gpu, NothingHappenedError, Nvml, NvmlError
+
+PROBE = "xid"
+_XID_EVENT = 0x8
+"""``nvmlEventTypeXidCriticalError``"""
+_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
+"""Faults of the program that ran, and what is said of any process that is killed."""
+_MEANINGS = {
+    48: "uncorrectable memory error",
+    63: "a row of memory was replaced, or waits to be",
+    64: "a row of memory could not be replaced",
+    74: "NVLink error",
+    79: "the GPU has fallen off the bus",
+    92: "many correctable memory errors",
+    94: "uncorrectable memory error, contained: it ended the process it hit",
+    95: "uncorrectable memory error, not contained: all processes of the GPU are affected",
+    119: "the GPU's own processor (GSP) does not answer",
+    120: "the GPU's own processor (GSP) failed",
+    140: "uncorrectable memory error",
+    154: "the recovery action of the GPU has changed",
+}
+_MOST_AT_ONCE = 1000
+"""Events taken in one look; a GPU that reports more than that is told all the same."""
+
+
+class Xids:
+    """Tells the Xids since the look before; those of programs are left out.
+
+    Args:
+        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
+        limit: Ranks of this node, each with one GPU; None: all that are visible.
+    """
+
+    def __init__(self, visible_devices: str | None = None, limit: int | None = None) -> None:
+        self._visible_devices = visible_devices
+        self._limit = limit
+        self._events: Any = None
+        self._deaf: dict[str, str] = {}
+        """GPUs that report no Xids, and why."""
+        self._watched: dict[int | None, set[str]] = {}
+        """Names, in findings, of each GPU that reports: several of one that is split (MIG)."""
+
+    def look(self) -> list[Finding]:
+        """One finding for each GPU that ranks use; the first look hears of nothing yet."""
+        try:
+            library = nvml.load()
+            gpus = library.visible(self._visible_devices, self._limit)
+            if self._events is None:
+                self._listen(library, gpus)
+            told = self._hear(library)
+        except NvmlError as error:
+            return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"cannot hear of Xids: {error}")]
+        return [
+            facts.finding(PROBE, gpu.name, self._facts(gpu, told), gpu.position) for gpu in gpus
+        ]
+
+    def _listen(self, library: Nvml, gpus: list[Gpu]) -> None:
+        events = library.ask("nvmlEventSetCreate")
+        for gpu in gpus:
+            try:
+                if gpu.error is not None:
+                    raise gpu.error
+                address = _address(gpu.handle)
+                if address not in self._watched:
+                    library.ask("nvmlDeviceRegisterEvents", gpu.handle, _XID_EVENT, events)
+                self._watched.setdefault(address, set()).add(gpu.name)
+            except NvmlError as error:
+                self._deaf[gpu.name] = str(error)
+        self._events = events
+
+    def _hear(self, library: Nvml) -> dict[str, dict[int, int]]:
+        """How often each Xid was told, by the name of the GPU."""
+        told: dict[str, dict[int, int]] = {}
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = library.ask("nvmlEventSetWait_v2", self._events, 0)
+            except NothingHappenedError:
+                break
+            except NvmlError:  # a GPU was lost, for one: what was told before says more
+                if told:
+                    break
+                raise
+            for name in self._watched.get(_address(event.device), ()):
+                counts = told.setdefault(name, {})
+                counts[int(event.eventData)] = counts.get(int(event.eventData), 0) + 1
+        return told
+
+    def _facts(self, gpu: Gpu, told: dict[str, dict[int, int]]) -> list[Fact]:
+        if gpu.name in self._deaf:
+            return [(Verdict.UNKNOWN, f"reports no Xids: {self._deaf[gpu.name]}")]
+        return [
+            (Verdict.SUSPECT, _sentence(xid, count))
+            for xid, count in sorted(told.get(gpu.name, {}).items())
+            if xid not in _OF_PROGRAMS
+        ]
+
+
+def _address(handle: Any) -> int | None:
+    """Of what NVML's handle points to: of a lost GPU, NVML itself does not tell which it is."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _sentence(xid: int, count: int) -> str:
+    times = "" if count == 1 else f", {count} times"
+    meaning = _MEANINGS.get(xid, "see the driver's lines in dmesg")
+    return f"Xid {xid}{times}: {meaning}"
