@@ -54,6 +54,27 @@ def test_nothing_is_left() -> None:
     assert (found["left"], found["after"]) == ([], [])
 
 
+def test_each_leftover_is_described_in_one_line() -> None:
+    """However long its words are, and whatever is in them; who has ended is not one."""
+    words = "a\nb " + "c" * 1000
+    pid = child.spawn([sys.executable, "-c", "import signal; signal.pause()", words], {}, {})
+    zombie = child.spawn(["/bin/true"], {}, {})
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+
+    assert leftovers.still_running([zombie, pid, 2**22 + 1]) == [pid]
+    [line] = leftovers.describe_each([pid])
+    assert line.startswith(f"pid {pid}, child of {os.getpid()}, state ")
+    assert f" s old: {sys.executable} -c import signal; signal.pause() a b ccc" in line
+    assert line.endswith("ccc...")
+    assert len(line) < 300
+    assert leftovers.describe_each([zombie])[0].endswith(" s old: (true)")
+    assert leftovers.describe_each([2**22 + 1]) == [f"pid {2**22 + 1}, which has just ended"]
+    assert leftovers.describe_each([pid] * 25)[19:] == [line, "... and 5 more"]
+    os.kill(pid, signal.SIGKILL)
+    for each in (pid, zombie):
+        os.waitpid(each, 0)
+
+
 def test_what_does_not_end_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a busy wait: nothing wakes, so nothing is looked at before the time is over."""
     stubborn = child.spawn(["/bin/sleep", "1000"], {}, {})

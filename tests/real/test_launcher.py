@@ -739,7 +739,7 @@ def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, ask
     job = ft.start(f"--ft-check-remaining-processes={asked}", script)
     assert job.wait() == 0
     said = job.said(
-        r"1 processes have outlived.*\n.* pid \d+, .* state S, \d s old: .*sleep\(987\)"
+        r"ended now: 1 of them\n.* pid \d+, child of \d+, state S, \d s old: .*sleep\(987\)"
     )
     assert bool(said) == (asked == "true")
     assert not job.leftovers()

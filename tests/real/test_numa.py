@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
-from tests.real.harness import Launcher
+from tests.real.harness import Launcher, kill, until
+from tests.real.test_warm_standby import is_ready, parked
 
 NUMACTL = """#!/bin/sh
 echo "$1 $2 $3 $4" >> "$OUT/bound"
@@ -45,3 +47,49 @@ def test_each_rank_is_bound_in_each_cycle_and_is_the_process_that_is_watched(
     assert len(started) == 4
     assert set(job.written("pids")) <= set(started)
     assert set(job.written("pids")) >= set(started[2:])
+
+
+BINDS = """#!{python} -IS
+import os, sys
+with open(os.environ["OUT"] + "/bound", "a") as file:
+    file.write(" ".join(sys.argv[1:5]) + "\\n")
+os.sched_setaffinity(0, {{{cpu}}})
+os.execvp(sys.argv[5], sys.argv[5:])
+"""
+LIVES = """
+import json, os, signal, sys
+import lib1
+with open(os.environ["OUT"] + "/lives", "a") as file:
+    file.write(json.dumps([os.getpid(), sorted(os.sched_getaffinity(0))]) + "\\n")
+if os.environ["NVRX_CYCLE"] == "0":
+    signal.pause()
+"""
+
+
+def test_a_rank_that_restarts_warm_is_bound_in_the_same_way(ft: Launcher, tmp_path: Path) -> None:
+    """Its process has been under numactl since it was parked."""
+    cpu = max(os.sched_getaffinity(0))
+    (tmp_path / "numactl").write_text(BINDS.format(python=sys.executable, cpu=cpu))
+    (tmp_path / "numactl").chmod(0o755)
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "lib1.py").touch()
+    job = ft.start(
+        *("--max-restarts=1", "--log-dir=logs", "--ft-warm-standby-delay=0"),
+        *("--ft-warm-preload=lib1", ft.script(LIVES)),
+        env={
+            "NVRX_GPUS_PER_NUMA": "1",
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(library),
+        },
+    )
+    until(lambda: is_ready(job), "a parked process")
+    waiting = parked(job)
+    kill(json.loads(job.written("lives")[0])[0])
+
+    assert job.wait() == 0
+    lives = [json.loads(line) for line in job.written("lives")]
+    assert [life[1] for life in lives] == [[cpu], [cpu]]
+    assert [lives[1][0]] == waiting
+    assert [event["is_warm"] for event in job.events("worker_started")] == [False, True]
+    assert set(job.written("bound")) == {"--cpunodebind 0 --membind 0"}

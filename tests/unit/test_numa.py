@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.fault_tolerance.numa import by_count
-from holdfast.host.numa import NoBindingError, nodes, torchs_prefixes
+from holdfast.host.numa import NoBindingError, nodes, torchs_prefixes, why_not_bound
+from holdfast.torch_edge import numa_commands
 from tests.unit.test_plan import plan
 
 NUMACTL = {"train.py", "numactl", "./tool"}
@@ -85,6 +89,34 @@ def test_a_host_that_torch_cannot_bind_on_is_one_clear_error() -> None:
         plan("--numa-binding node train.py", programs=NUMACTL, prefixes=NoBindingError("no GPU"))
 
 
+def test_what_numactl_refuses_is_one_clear_error() -> None:
+    """A container may see nodes that it must not use; found out by a trial."""
+    text = (
+        r"NVRX_GPUS_PER_NUMA=4: local rank 0 would be started with `numactl --cpunodebind 0 "
+        r"--membind 0`, which fails on this host: set_mempolicy: not permitted"
+    )
+    with pytest.raises(UsageError, match=text):
+        plan(
+            environ={"NVRX_GPUS_PER_NUMA": "4"},
+            programs=NUMACTL,
+            unbound="set_mempolicy: not permitted",
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("exec " + '"$@"', None),
+        ("echo one >&2; echo '<7> is out of range' >&2; exit 1", "<7> is out of range"),
+        ("exit 3", "exit code 3"),
+    ],
+)
+def test_a_binding_is_tried_before_anything_starts(words: str, problem: str | None) -> None:
+    prefix = ["/bin/sh", "-c", words, "numactl"]
+    assert why_not_bound(prefix, os.environ) == problem
+    assert why_not_bound(["/nowhere/numactl"], {}) == "No such file or directory"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("0", {0}), ("0-1", {0, 1}), ("0,2-3\n", {0, 2, 3}), ("x", None)]
 )
@@ -95,6 +127,21 @@ def test_numa_nodes_are_read_from_the_kernel(
     path.write_text(text)
     assert nodes(str(path)) == expected
     assert nodes(str(tmp_path / "none")) is None
+
+
+def test_torch_is_asked_for_each_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own implementation; here it is told where the GPUs are."""
+    binding = pytest.importorskip("torch.numa.binding")
+    near = {0: {0, 1}, 1: {2, 3}}
+    monkeypatch.setattr(
+        binding, "_get_validated_logical_cpus_to_bind_to", lambda *, gpu_index, **_: near[gpu_index]
+    )
+    monkeypatch.setattr(sys, "argv", ["-c", "node", "2"])
+    numa_commands.main()
+    told = json.loads(capsys.readouterr().out)
+    assert told == [["numactl", "--physcpubind=0-1"], ["numactl", "--physcpubind=2-3"]]
 
 
 def test_torchs_own_error_is_passed_on() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.host.line_log import LineLog
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 
 
@@ -100,6 +101,31 @@ def test_matching_lines_are_duplicated(pump: OutputPump, tmp_path: Path) -> None
     pump.settle([pipe.stream], 5.0)
 
     assert kept.read_bytes() == b"loss 1\ngrad 2\n"
+
+
+def test_a_line_of_any_length_reaches_the_shared_log_in_whole_characters(
+    pump: OutputPump, tmp_path: Path
+) -> None:
+    """In pieces above 1 MiB, each after its rank; one that is still open when all ends is kept."""
+    path = tmp_path / "run_cycle0.log"
+    log = LineLog(str(path), pytest.fail)
+    pipe = Pipe(tmp_path, log=log, log_prefix=b"3: ")
+    pipe.stream.console = None
+    pump.add(pipe.stream)
+    text = "x" + "\N{SNOWMAN}" * 500_000 + "\n" + "\N{SNOWMAN}"  # 3 bytes each
+    data = text.encode()[:-1]  # the last one never comes whole
+    for start in range(0, len(data), 50_000):
+        pipe.write(data[start : start + 50_000])
+    pump.settle([pipe.stream], 5.0)
+    pump.close(5.0)
+
+    lines = path.read_bytes().splitlines()
+    assert all(line.startswith(b"3: ") for line in lines)
+    pieces = [line.removeprefix(b"3: ") for line in lines]
+    assert pieces.pop() == "\N{SNOWMAN}".encode()[:-1]
+    assert len(pieces) == 2
+    assert "".join(piece.decode() for piece in pieces) == text[:-2]
+    log.close()
 
 
 def test_a_console_that_takes_nothing_does_not_hold_up_who_asks(tmp_path: Path) -> None:

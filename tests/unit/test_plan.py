@@ -25,6 +25,7 @@ class Node:
     cpus: int = 6
     gpus: int | None = 0
     prefixes: object = ()
+    unbound: str | None = None
     paths: set[str] = field(default_factory=lambda: {"train.py"})
     programs: set[str] = field(default_factory=lambda: {"nsys"})
     modules: set[str] = field(default_factory=lambda: {"pkg"})
@@ -54,6 +55,9 @@ class Node:
         if isinstance(self.prefixes, Exception):
             raise self.prefixes
         return self.prefixes
+
+    def why_not_bound(self, prefix, environ):
+        return self.unbound
 
     def absolute(self, path):
         return path if path.startswith("/") else f"/here/{path.removeprefix('./')}"

@@ -68,6 +68,23 @@ def test_start_ticks_survive_a_hostile_name(start: Callable[..., subprocess.Pope
     assert ticks >= proc.start_ticks(os.getpid())
 
 
+def test_the_memory_of_a_process_with_a_stuck_thread_is_not_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel might make us wait for the lock that this thread holds."""
+    assert proc.command_line(os.getpid()) == sys.orig_argv
+    assert proc.command_line(2**22 + 1) == []
+    looked_at = []
+
+    def read(path: str) -> bytes:
+        looked_at.append(path)
+        return b"1 (python) D 7 " + b"0 " * 40
+
+    monkeypatch.setattr(proc, "_read", read)
+    assert proc.command_line(os.getpid()) == []
+    assert [path for path in looked_at if not path.endswith("/stat")] == []
+
+
 def test_process_state_shows_handlers_stops_and_the_end(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:

@@ -628,9 +628,9 @@ class LocalElasticAgent:
         return child.descendants(leave=self._monitors.pids() | parked | caring)
 
     def _report_remaining(self) -> None:
-        left = [pid for pid in self._remaining() if not child.is_resource_tracker(pid)]
+        left = leftovers.still_running(self._remaining())
         if left:
-            LOGGER.warning("%d processes have outlived their ranks, and are ended now:", len(left))
+            LOGGER.warning("still there after the ranks, and ended now: %d of them", len(left))
         for line in leftovers.describe_each(left):
             LOGGER.warning("  %s", line)
 

@@ -49,10 +49,18 @@ def bindings(
         raise UsageError(f"{what} needs the program numactl, which is not on PATH; install it")
     if mode:
         try:
-            return tuple(tuple(words) for words in machine.torchs_numa_prefixes(mode, nproc))
+            found = tuple(tuple(words) for words in machine.torchs_numa_prefixes(mode, nproc))
         except NoBindingError as error:
             raise UsageError(f"{what}: torch cannot bind ranks to CPUs here: {error}") from None
-    return by_count(text, nproc, machine.numa_nodes())
+    else:
+        found = by_count(text, nproc, machine.numa_nodes())
+    for prefix in dict.fromkeys(found):
+        if (problem := machine.why_not_bound(prefix, environ)) is not None:
+            raise UsageError(
+                f"{what}: local rank {found.index(prefix)} would be started with "
+                f"`{' '.join(prefix)}`, which fails on this host: {problem}"
+            )
+    return found
 
 
 def by_count(text: str, nproc: int, present: frozenset[int] | None) -> Prefixes:

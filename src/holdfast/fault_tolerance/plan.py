@@ -12,7 +12,7 @@ nothing is changed. Times are seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -77,6 +77,9 @@ class Machine(Protocol):
 
     def torchs_numa_prefixes(self, mode: str, nproc: int, /) -> list[list[str]]:
         """What torch puts before the command of each local rank."""
+
+    def why_not_bound(self, prefix: Sequence[str], environ: Mapping[str, str], /) -> str | None:
+        """What is said where no program can be started so bound; ``None``: one can."""
 
     def absolute(self, path: str, /) -> str:
         """The path from the root on."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.host import rank_boot
+from holdfast.host import proc, rank_boot
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
@@ -125,17 +125,17 @@ def is_resource_tracker(pid: int) -> bool | None:
 
     Returns:
         None: that cannot be said yet. While the kernel loads a program (a moment, but on a busy
-        machine long enough for the one who started it to die) its process has no command line.
+        machine long enough for the one who started it to die) its process has no command line; and
+        that of a process which is stuck is not read.
     """
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read()
-        if not command:
+    command = proc.command_line(pid)
+    if not command:
+        try:
             os.readlink(f"/proc/{pid}/exe")  # a process that has ended has no program
-            return None
-    except OSError:
-        return False
-    return b"multiprocessing.resource_tracker" in command
+        except OSError:
+            return False
+        return None
+    return any("multiprocessing.resource_tracker" in word for word in command)
 
 
 def descendants(root: int | None = None, leave: frozenset[int] = frozenset()) -> list[int]:

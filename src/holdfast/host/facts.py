@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _GPU_NODE = re.compile(r"nvidia\d+")
 _AMD_NODE = "/dev/kfd"
@@ -95,6 +95,13 @@ def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
     from holdfast.host.numa import torchs_prefixes  # noqa: PLC0415 - seldom needed
 
     return torchs_prefixes(mode, nproc)
+
+
+def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """See :func:`holdfast.host.numa.why_not_bound`."""
+    from holdfast.host import numa  # noqa: PLC0415 - seldom needed
+
+    return numa.why_not_bound(prefix, environ)
 
 
 def absolute(path: str) -> str:

@@ -52,26 +52,34 @@ def describe(pids: list[int]) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
+def still_running(pids: list[int]) -> list[int]:
+    """Without those that have ended or are about to: zombies, and Python's resource trackers."""
+    states = ((pid, proc.stat(pid)) for pid in pids)
+    living = [pid for pid, stat in states if stat is not None and stat.state != "Z"]
+    return [pid for pid in living if not child.is_resource_tracker(pid)]
+
+
 def describe_each(pids: list[int]) -> list[str]:
-    """One line for each: ``pid 4711, child of 4700, state S, 12 s old: python -c ...``."""
+    """One line for each: ``pid 4711, child of 4700, state S, 12 s old: python -c ...``.
+
+    Twenty at most, and how many more there are. Never waits for a process that is stuck.
+    """
     lines = [_describe_at_length(pid) for pid in pids[:_LISTED]]
     more = len(pids) - len(lines)
     return [*lines, f"... and {more} more"] if more else lines
 
 
 def _describe_at_length(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    stat = proc.stat(pid)
+    if stat is None:
         return f"pid {pid}, which has just ended"
-    state, parent = stat[stat.rindex(b")") + 2 :].split()[:2]
-    ticks = proc.start_ticks(pid)
-    age = "?" if ticks is None else f"{clock.since_boot() - ticks / os.sysconf('SC_CLK_TCK'):.0f}"
-    command = " ".join(word.decode(errors="replace") for word in words).strip() or "(no command)"
+    age_s = clock.since_boot() - stat.start_ticks / os.sysconf("SC_CLK_TCK")
+    command = " ".join(" ".join(proc.command_line(pid)).split())  # no line breaks in a line
+    if len(command) > _COMMAND_CHARS:
+        command = f"{command[:_COMMAND_CHARS]}..."
     return (
-        f"pid {pid}, child of {parent.decode()}, state {state.decode()}, {age} s old: "
-        f"{' '.join(command[:_COMMAND_CHARS].split())}"
+        f"pid {pid}, child of {stat.parent}, state {stat.state}, {age_s:.0f} s old: "
+        f"{command or f'({stat.name})'}"
     )
 
 

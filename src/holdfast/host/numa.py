@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 
 _ONLINE = "/sys/devices/system/node/online"
-_BOOT = "from holdfast.torch_edge.numa_commands import main; main()"
+_BOOT = (
+    "import sys; sys.path = [folder for folder in sys.path if folder]; "  # not the job's folder
+    "from holdfast.torch_edge.numa_commands import main; main()"
+)
 _LIMIT_S = 120.0
 """Importing torch from a slow file system and starting CUDA may take that long."""
+_TRIAL_LIMIT_S = 30.0
+_NOTHING = (sys.executable, "-I", "-S", "-c", "")
+"""A program that is there, and does nothing."""
 
 
 class NoBindingError(LookupError):
@@ -39,11 +46,47 @@ def torchs_prefixes(mode: str, nproc: int) -> list[list[str]]:
 
     command = [sys.executable, "-c", _BOOT, mode, str(nproc)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
         if done.returncode == 0:
             prefixes: list[list[str]] = json.loads(done.stdout)
             return prefixes
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise NoBindingError(f"no answer within {_LIMIT_S:g} s") from None
+    except (OSError, ValueError) as error:
         raise NoBindingError(f"{type(error).__name__}: {error}") from None
-    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-    raise NoBindingError(last[0] if last else f"exit code {done.returncode}")
+    raise NoBindingError(_last_line(done.stderr, done.returncode))
+
+
+def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """What a program says that cannot be started with ``prefix`` before it; None: it can.
+
+    A container may be kept from the nodes that it sees, or from binding memory at all. 10 ms.
+    """
+    import subprocess  # noqa: PLC0415 - seldom used
+
+    try:
+        done = subprocess.run(
+            [*prefix, *_NOTHING],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_TRIAL_LIMIT_S,
+            check=False,
+        )
+    except OSError as error:
+        return str(error.strerror)
+    except subprocess.TimeoutExpired:
+        return f"it does not end within {_TRIAL_LIMIT_S:g} s"
+    return None if done.returncode == 0 else _last_line(done.stderr, done.returncode)
+
+
+def _last_line(stderr: bytes, exit_code: int) -> str:
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {exit_code}"

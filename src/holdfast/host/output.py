@@ -75,7 +75,8 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """Close what is ours."""
+        """Close what is ours; an unfinished line has come to its end."""
+        self._lines(b"", final=True)
         for descriptor in (self.source, self.file, self.matched_file):
             if descriptor is not None:
                 with contextlib.suppress(OSError):
@@ -89,8 +90,10 @@ class Stream:
     def _lines(self, data: bytes, *, final: bool) -> None:
         self._partial += data
         end = self._partial.rfind(b"\n") + 1
-        if final or len(self._partial) - end > _PARTIAL_BYTES_MAX:
+        if final:
             end = len(self._partial)
+        elif len(self._partial) - end > _PARTIAL_BYTES_MAX:
+            end = _before_last_character(self._partial)
         if not end:
             return
         lines = bytes(self._partial[:end]).splitlines(keepends=True)
@@ -105,6 +108,14 @@ class Stream:
             kept = [line for line in lines if any(match in line for match in self.matches)]
             if kept:
                 _write(self.matched_file, b"".join(kept))
+
+
+def _before_last_character(data: bytearray) -> int:
+    """Where to cut, so that no character of UTF-8 is cut in two: it may be there in part."""
+    for back in range(1, 5):
+        if data[-back] & 0xC0 != 0x80:  # not one of the bytes that follow the first
+            return len(data) - back
+    return len(data)  # it is not UTF-8
 
 
 class OutputPump:

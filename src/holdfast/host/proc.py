@@ -31,13 +31,56 @@ def _read(path: str) -> bytes | None:
         return None
 
 
+class Stat:
+    """What the kernel says about a process without a look into its memory.
+
+    Attributes:
+        name: Of its program, 15 bytes at most.
+        state: Letter of ps(1), of its main thread.
+        parent: Its parent's pid.
+        start_ticks: When it was started, in clock ticks since boot: tells a recycled pid apart.
+    """
+
+    __slots__ = ("name", "parent", "start_ticks", "state")
+
+    def __init__(self, line: bytes) -> None:
+        # The name in parentheses may hold spaces and parentheses itself.
+        end = line.rindex(b")")
+        fields = line[end + 2 :].split()
+        self.name = line[line.index(b"(") + 1 : end].decode(errors="replace")
+        self.state = fields[0].decode()
+        self.parent = int(fields[1])
+        self.start_ticks = int(fields[19])
+
+
+def stat(pid: int) -> Stat | None:
+    """Of a process; ``None`` where there is no such process."""
+    line = _read(f"/proc/{pid}/stat")
+    return Stat(line) if line else None
+
+
 def start_ticks(pid: int) -> int | None:
     """When ``pid`` was started, in clock ticks since boot: tells a recycled pid apart."""
-    stat = _read(f"/proc/{pid}/stat")
-    if not stat:
-        return None
-    # Field 22; the name in parentheses may hold spaces and parentheses itself.
-    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+    found = stat(pid)
+    return None if found is None else found.start_ticks
+
+
+def command_line(pid: int) -> list[str]:
+    """Words a process was started with; empty where it has none, or they cannot be had at once.
+
+    They lie in its memory, and the kernel may make us wait for that as long as one of its threads
+    is stuck (state D) in a driver or file system: then nothing is read.
+    """
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    for thread in threads:
+        line = _read(f"/proc/{pid}/task/{thread}/stat")
+        if line and Stat(line).state == "D":
+            return []
+    words = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
+    return [word.decode(errors="replace") for word in words[:-1]]
 
 
 def mapped_files(pid: int) -> list[str]:
