@@ -56,11 +56,14 @@ def lives(job: Job) -> list[list[str | int]]:
     return [eval(line) for line in job.written("lives")]
 
 
-def test_ranks_restart_from_parked_processes(ft: Launcher, env: dict[str, str]) -> None:
+def test_ranks_restart_from_parked_processes(
+    ft: Launcher, env: dict[str, str], tmp_path: Path
+) -> None:
     """Same pid, no import, output and files where they belong; and nothing is left."""
     script = ft.script(SCRIPT)
     arguments = "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", "--tee=3", *WARM
-    job = ft.start(*arguments, script, env=env)
+    applog = f"--ft-per-cycle-applog-prefix={tmp_path}/all.log"
+    job = ft.start(*arguments, applog, script, env=env)
     until(lambda: is_ready(job), "two parked processes")
     waiting = parked(job)
     assert len(waiting) == 2
@@ -76,6 +79,8 @@ def test_ranks_restart_from_parked_processes(ft: Launcher, env: dict[str, str]) 
     assert job.said("2 ranks from warm standby")
     assert "[default1]:hello from 1 1" in job.stdout
     assert (job.run_dir / "attempt_1" / "1" / "stdout.log").read_text() == "hello from 1 1\n"
+    together = (tmp_path / "all_cycle1.log").read_text()
+    assert sorted(together.splitlines()) == ["0: hello from 0 1", "1: hello from 1 1"]
     assert job.leftovers() == []
 
 
