@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from holdfast.core import node as machine
 from holdfast.fault_tolerance.agent import LocalElasticAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
+from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 from holdfast.fault_tolerance.ranks import NodePlace, Ranks
 from holdfast.host import child, clock
@@ -103,6 +105,50 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     assert said[-1] == "stopped"
     summary = "".join(said)
     assert "hung (section 'step': 6.0 s, limit 5 s); still alive after SIGKILL" in summary
+
+
+def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary of a rank that has not ended yet speaks of the kill, not of one that failed."""
+    script = tmp_path / "train.py"
+    script.touch()
+    words = ["--nproc-per-node=3", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
+    plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
+    agent = LocalElasticAgent(plan, {})
+    sent: list[tuple[int, int]] = []
+    said: list[str] = []
+
+    def send(pid: int, signum: int, **_: object) -> bool:
+        sent.append((pid, signum))
+        return True
+
+    monkeypatch.setattr(child, "send_signal", send)
+    monkeypatch.setattr(LOGGER, "error", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
+    agent._ranks = ranks_of_cycle(agent, plan, 0)
+    for local_rank, rank in agent._ranks.ranks.items():
+        rank.pid = 4711 + local_rank
+    agent._feed(machine.Begin())
+
+    def from_monitor(local_rank: int, op: str, **more: object) -> None:
+        agent._on_monitor_message(local_rank, {"op": op, "cycle": 0, **more})
+
+    for local_rank in (0, 1):
+        from_monitor(local_rank, "overdue", clock="section", name="step",
+                     age_s=6.0, limit_s=5.0, detected_at=84.9)  # fmt: skip
+    from_monitor(0, "evidence")
+    from_monitor(0, "signalled", signal=signal.SIGKILL)
+    assert sent == []
+
+    from_monitor(1, "evidence")
+
+    assert sent == [(pid, signal.SIGTERM) for pid in (4711, 4712, 4713)]
+    assert "hung (section 'step': 6.0 s, limit 5 s); killed by SIGKILL by its monitor" in said[0]
+    agent._clean_up()
+    agent._pump.close(30.0)
+    with agent._loop:
+        pass
 
 
 @pytest.mark.parametrize("is_full", [False, True])

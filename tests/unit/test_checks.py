@@ -24,7 +24,7 @@ from holdfast.health.wanted import Wanted
     ],
 )
 def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[str]) -> None:
-    always = {"host", "gpu", "nvlink"}
+    always = {"host", "gpu", "nvlink", "xid"}
     assert {check.name for check in Checks(wanted).before_join()} == always | names
 
 

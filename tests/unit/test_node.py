@@ -29,6 +29,7 @@ from holdfast.core.node import (
     Node,
     Note,
     Phase,
+    RankKilled,
     RankReportedIn,
     RankStuck,
     ReadIteration,
@@ -142,6 +143,20 @@ def test_stopping_is_polite_then_forced() -> None:
     assert node.handle(TimePassed(), now=114.9) == []
     assert node.handle(TimePassed(), now=115.0) == [KillRanks((1,))]
     assert node.handle(TimePassed(), now=115.1) == []
+
+
+def test_a_rank_that_is_being_killed_has_failed_already() -> None:
+    """The kernel may take seconds to free its memory; the others are stopped meanwhile."""
+    node = running(max_restarts=1)
+    assert node.handle(RankKilled(1), now=1.0) == [
+        SignalRanks((0, 1), SIGTERM),
+        FailureSeen(1, will_restart=True),
+    ]
+    assert node.handle(RankKilled(1), now=1.0) == []
+    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == []
+    assert node.handle(WorkerExited(1, -SIGKILL), now=9.0) == [Sweep(0)]
+    assert node.handle(RankKilled(1), now=9.0) == [], "it is dead"
+    assert node.handle(Swept(), now=9.0) == [StartCycle(1), Explain(0, will_restart=True)]
 
 
 def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
@@ -729,6 +744,10 @@ class NodeLife(RuleBasedStateMachine):
     @rule(rank=st.integers(0, 3), since_s=st.sampled_from([0.0, 15.0, 99.0]))
     def rank_is_stuck(self, rank: int, since_s: float) -> None:
         self.feed(RankStuck(rank, since_s))
+
+    @rule(rank=st.integers(0, 3))
+    def rank_is_killed(self, rank: int) -> None:
+        self.feed(RankKilled(rank))
 
     @rule(rank=st.integers(0, 3))
     def monitor_dies(self, rank: int) -> None:

@@ -293,6 +293,7 @@ class LocalElasticAgent:
                     self._standbys.rank_reported_in()
             case "overdue":
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
+                    ranks.ranks[local_rank].awaits_evidence = True
                     ranks.ranks[local_rank].hang = Hang(
                         clock=message["clock"],
                         name=message["name"],
@@ -306,14 +307,32 @@ class LocalElasticAgent:
             case "evidence":
                 self._relay("evidence", message)
                 self._staging.deliver(message["cycle"])
+                if (ranks := self._ranks_of(message["cycle"])) is not None:
+                    ranks.ranks[local_rank].awaits_evidence = False
+                    self._tell_of_killed_ranks()
             case "event":
                 self._events.append(message["event"])
             case "signalled":
                 self._relay("kill_sent", message)
+                ranks = self._ranks_of(message["cycle"])
+                if ranks is not None and message["signal"] == signal.SIGKILL:
+                    ranks.ranks[local_rank].is_dying = True
+                    self._tell_of_killed_ranks()
             case "stuck":
                 self._relay("rank_stuck", message)
+                if (ranks := self._ranks_of(message["cycle"])) is not None:
+                    ranks.ranks[local_rank].is_dying = False
                 if message["cycle"] == self._machine.cycle:
                     self._feed(machine.RankStuck(local_rank, message["since_s"]))
+
+    def _tell_of_killed_ranks(self) -> None:
+        """Before they have ended; not before the stacks of all that hung with them are taken."""
+        ranks = self._ranks.ranks.values() if self._ranks else ()
+        if any(rank.awaits_evidence and rank.exit_code is None for rank in ranks):
+            return
+        for rank in ranks:
+            if rank.is_dying:
+                self._feed(machine.RankKilled(rank.place.local_rank))
 
     def _ranks_of(self, cycle: int) -> Ranks | None:
         """A monitor may be late, and speak of the last cycle when the next one has begun."""

@@ -52,6 +52,10 @@ class Rank:
     streams: dict[int, Stream] = field(default_factory=dict)
     oom_before: dict[str, int] = field(default_factory=dict)
     hang: Hang | None = None
+    awaits_evidence: bool = False
+    """Its monitor has found it hung, and is looking at it."""
+    is_dying: bool = False
+    """Its monitor has sent SIGKILL, not long ago."""
     host_problem: str | None = None
     """Why the launcher ended it."""
     signals_sent: set[int] = field(default_factory=set)
@@ -78,7 +82,7 @@ class Rank:
 
     def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
-        is_stuck = self.exit_code is None
+        is_stuck = self.exit_code is None and not self.is_dying
         exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
         error, traceback = read_error_file(self.error_file)
         return RankEnd(
@@ -86,7 +90,7 @@ class Rank:
             rank=self.place.rank,
             pid=self.pid,
             exit_code=exit_code,
-            ended_at=clock.monotonic() if is_stuck else self.ended_at,
+            ended_at=clock.monotonic() if self.exit_code is None else self.ended_at,
             asked=self._was_asked(exit_code),
             hang=self.hang,
             host_problem=self.host_problem,

@@ -16,7 +16,9 @@ from holdfast.health.wanted import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
 if TYPE_CHECKING:
     from holdfast.health.nic import LinkDowns, LinkStates
     from holdfast.health.storage import Storage
+    from holdfast.health.xid import Xids
 
+Look = Callable[[], list[Finding]]
 _DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 
@@ -30,6 +32,7 @@ class Checks:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._link_states, self._link_downs = _links(wanted)
+        self._xids: Xids | None = None
         self._host = HostProbe(wanted.folders)
         self._storage = _storage(wanted)
 
@@ -40,6 +43,7 @@ class Checks:
             Check("host", PROBES_S, self._host.look),
             Check("gpu", PROBES_S, self._of_driver(gpu.look)),
             Check("nvlink", PROBES_S, self._of_driver(nvlink.look)),
+            Check("xid", PROBES_S, self._if_there_are_gpus(self._look_for_xids)),
         ]
         if self._storage is not None:
             checks.append(Check("storage", PROBES_S, self._storage.look))
@@ -58,6 +62,7 @@ class Checks:
         if nvml.is_loaded():
             look = functools.partial(gpu.look, ranks_run=True)
             checks.append(Check("gpu", PROBES_S, self._of_driver(look)))
+            checks.append(Check("xid", PROBES_S, self._look_for_xids))
         if self._link_downs is not None:
             checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
         return checks
@@ -70,17 +75,28 @@ class Checks:
         """Processes that hold memory there, as far as the driver says."""
         return gpu_memory.holders(self._wanted.visible_devices, self._wanted.nproc)
 
-    def _of_driver(
-        self, look: Callable[[str | None, int | None], list[Finding]]
-    ) -> Callable[[], list[Finding]]:
+    def _of_driver(self, look: Callable[[str | None, int | None], list[Finding]]) -> Look:
+        wanted = self._wanted
+        return self._if_there_are_gpus(
+            functools.partial(look, wanted.visible_devices, wanted.nproc)
+        )
+
+    def _if_there_are_gpus(self, look: Look) -> Look:
         """On a host without GPUs nobody misses their driver."""
 
-        def look_if_there_are_gpus() -> list[Finding]:
-            findings = look(self._wanted.visible_devices, self._wanted.nproc)
+        def look_and_see() -> list[Finding]:
+            findings = look()
             has_gpus = nvml.is_loaded() or any(map(os.path.exists, _DEVICE_NODES))
             return findings if has_gpus else []
 
-        return look_if_there_are_gpus
+        return look_and_see
+
+    def _look_for_xids(self) -> list[Finding]:
+        if self._xids is None:
+            from holdfast.health.xid import Xids  # noqa: PLC0415 - imports ctypes
+
+            self._xids = Xids(self._wanted.visible_devices, self._wanted.nproc)
+        return self._xids.look()
 
     def _forget_lost_links(self) -> list[Finding]:
         if self._link_downs is not None:
