@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from holdfast.host import endpoint, proc
+from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.lease import Lease
-from holdfast.host.monitor_process import MonitorProcess, start_monitor
+from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page, map_page
 from holdfast.wire import page as layout
 from holdfast.wire.frames import Decoder, encode
@@ -105,7 +106,7 @@ class Node:
             "grace_s": 15.0,
             "node": "gpu-07",
         } | config
-        self.monitor: MonitorProcess | None = None
+        self.monitor: ControlledProcess | None = None
         self.decoder = Decoder()
         self.seen: list[dict[str, Any]] = []
         self.ranks: list[Rank] = []

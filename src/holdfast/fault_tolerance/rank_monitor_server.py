@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.host import clock, endpoint, page, wait_for
-from holdfast.host.monitor_process import MonitorProcess, start_monitor
+from holdfast.host.controlled_process import ControlledProcess
+from holdfast.host.monitor_process import start_monitor
 from holdfast.wire.frames import Decoder, encode
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RankMonitorProcess:
 
     daemon = True
 
-    def __init__(self, started: MonitorProcess, socket_path: str, private_dir: str) -> None:
+    def __init__(self, started: ControlledProcess, socket_path: str, private_dir: str) -> None:
         self.pid = started.pid
         self.name = f"RankMonitor-{started.pid}"
         self.sentinel = os.pidfd_open(started.pid)

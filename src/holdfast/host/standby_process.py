@@ -14,6 +14,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from holdfast.host import child, proc
+from holdfast.host.controlled_process import ControlledProcess
 
 BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
 ORDERS = "HOLDFAST_PARKED"
@@ -21,20 +22,13 @@ CONTROL_FD = 3
 _FIRST_FREE_FD = 10
 
 
-class StandbyProcess:
+class StandbyProcess(ControlledProcess):
     """A parked interpreter.
 
-    Attributes:
-        pid: The caller reaps it.
-        control: Our end of its control connection, non-blocking; it says ``{"op": "ready",
-            "memory_kib": N}`` or ``{"op": "unfit", "reason": ...}``. Closing it ends the process.
+    It says ``{"op": "ready", "memory_kib": N}`` or ``{"op": "unfit", "reason": ...}``.
     """
 
-    __slots__ = ("control", "pid")
-
-    def __init__(self, pid: int, control: socket.socket) -> None:
-        self.pid = pid
-        self.control = control
+    __slots__ = ()
 
     def go_on(self, env: Mapping[str, str], stdout: int, stderr: int) -> bool:
         """Have it become the rank, with this environment and output; False: it can't any more.
