@@ -404,7 +404,11 @@ class Soak:
         until(lambda: sorted(self._job.monitors()) == list(RANKS), "every rank has its monitor")
         baseline = self._baseline
         if baseline is None:
-            until(lambda: len(self._job.children()) == 2 * len(RANKS), "two ranks, two monitors")
+            everybody = 2 * len(RANKS) + 1
+            until(
+                lambda: len(self._job.children()) == everybody,
+                "two ranks, two monitors, and who looks after the host",
+            )
             self._baseline = baseline = self._job.resources()
         now = baseline
 
