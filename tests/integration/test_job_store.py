@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.host.port import ReservedPort
+from tests.real.harness import until
 
 FileStore = pytest.importorskip("torch.distributed").FileStore
 job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
@@ -52,6 +54,51 @@ def test_a_wait_for_a_decision_ends_when_the_connection_is_hung_up(port: int) ->
     assert b.follow(1) == {"still": "here"}
     a.hang_up()
     b.hang_up()
+    del hosted
+
+
+class Counted:
+    """A store that writes down what is asked of it."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._store, name)
+
+
+def test_decisions_are_pushed_and_nobody_polls_for_them(port: int) -> None:
+    """Whoever waits asks once, is woken by the decision, and fetches it: whatever goes on else."""
+    hosted = job_store.host_store("127.0.0.1", port, 30)
+
+    def connect() -> Any:
+        return job_store.JobStore(lambda: job_store.store_client("127.0.0.1", port, 30), "job")
+
+    followers = [connect() for _ in range(8)]
+    counted = [Counted(follower._store) for follower in followers]
+    heard: list[object] = []
+    threads = []
+    for follower, store in zip(followers, counted, strict=True):
+        follower._store = store
+        follow = partial(follower.follow, 1)
+        threads.append(threading.Thread(target=lambda follow=follow: heard.append(follow())))
+        threads[-1].start()
+    until(lambda: all(store.asked for store in counted), "all wait")
+    leader = connect()
+    for number in range(200):  # of others, and long enough for who polls to poll
+        leader.post({"message": number})
+    assert heard == []
+
+    leader.publish(1, {"cycle": 0})
+
+    for thread in threads:
+        thread.join(30)
+    assert heard == [{"cycle": 0}] * len(followers)
+    assert [store.asked for store in counted] == [["wait", "get"]] * len(followers)
+    for each in (*followers, leader):
+        each.hang_up()
     del hosted
 
 
