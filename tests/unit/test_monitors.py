@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.fault_tolerance import monitors
+from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
-from holdfast.host.monitor_process import MonitorProcess
 from holdfast.wire.frames import encode
 
 PID = 2**22 + 1
@@ -30,7 +30,7 @@ def test_a_monitor_that_died_is_heard_out(
 ) -> None:
     """What it said in time must not come late: the next cycle may have begun by then."""
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(monitors, "start_monitor", lambda *_: MonitorProcess(PID, ours))
+    monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
     heard: list[tuple[int, Any]] = []
     node = monitors.Monitors(loop, lambda rank, message: heard.append((rank, message)))
     node.open(3, os.fspath(tmp_path / "s"), {})
