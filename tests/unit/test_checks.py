@@ -43,9 +43,17 @@ def test_paths_that_are_named_are_looked_at_without_the_mounts(tmp_path: Path) -
 def test_gpus_are_watched_where_there_is_a_driver(
     monkeypatch: pytest.MonkeyPatch, has_driver: bool
 ) -> None:
-    """A host without one has nothing that wakes its health process."""
+    """A host without one has nothing that wakes its health process, once that is known.
+
+    A process that takes the place of one that died looks for itself.
+    """
     monkeypatch.setattr(nvml, "is_loaded", lambda: has_driver)
-    assert bool(Checks(Wanted()).while_running()) == has_driver
+    checks = Checks(Wanted())
+    first = checks.while_running()
+    assert [check.name for check in first] == ["gpu", "xid"]
+    for check in first:
+        check.look()
+    assert bool(checks.while_running()) == has_driver
     assert Checks(Wanted(nic_monitor=True)).while_running()
 
 

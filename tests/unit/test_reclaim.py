@@ -86,3 +86,21 @@ def test_the_end_of_a_process_that_holds_memory_is_not_slept_through() -> None:
     assert over.is_free
     assert len(looks) <= 10
     assert holder.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_has_ended_and_is_still_named_wakes_nobody() -> None:
+    """Drivers name it while they free its memory: a wait that it ended at once would spin."""
+    holder = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it stays, as a zombie
+    n_looks = 0
+
+    def used() -> Mapping[str, float]:
+        nonlocal n_looks
+        n_looks += 1
+        return {"GPU 0": 9000.0}
+
+    over = wait(Reclaim(0.5, 512.0, 0.1), used, lambda: [holder.pid], print)
+
+    assert not over.is_free
+    assert n_looks <= 10, "10 ms, doubled to 100"
+    assert holder.wait() == 0

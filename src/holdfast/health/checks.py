@@ -33,6 +33,7 @@ class Checks:
         self._wanted = wanted
         self._link_states, self._link_downs = _links(wanted)
         self._xids: Xids | None = None
+        self._has_looked_for_gpus = False
         self._host = HostProbe(wanted.folders)
         self._storage = _storage(wanted)
 
@@ -57,12 +58,15 @@ class Checks:
         return checks
 
     def while_running(self) -> list[Check]:
-        """Asked every ``interval_s`` seconds, after the first look before a join."""
+        """Asked every ``interval_s`` seconds.
+
+        GPUs also where nobody has looked yet: before a join another process did, and died since.
+        """
         checks: list[Check] = []
-        if nvml.is_loaded():
+        if nvml.is_loaded() or not self._has_looked_for_gpus:
             look = functools.partial(gpu.look, ranks_run=True)
             checks.append(Check("gpu", PROBES_S, self._of_driver(look)))
-            checks.append(Check("xid", PROBES_S, self._look_for_xids))
+            checks.append(Check("xid", PROBES_S, self._if_there_are_gpus(self._look_for_xids)))
         if self._link_downs is not None:
             checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
         return checks
@@ -86,6 +90,7 @@ class Checks:
 
         def look_and_see() -> list[Finding]:
             findings = look()
+            self._has_looked_for_gpus = True
             has_gpus = nvml.is_loaded() or any(map(os.path.exists, _DEVICE_NODES))
             return findings if has_gpus else []
 

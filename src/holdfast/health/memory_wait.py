@@ -34,6 +34,6 @@ def wait(
                 with contextlib.suppress(OSError):
                     process = Process(pid)
                     stack.callback(process.close)
-                    if process.fileno() >= 0:
-                        descriptors.append(process.fileno())
+                    if process.fileno() >= 0 and not wait_for.readable(process.fileno(), 0.0):
+                        descriptors.append(process.fileno())  # the end of others is no news
             wait_for.any_readable(descriptors, step.seconds)
