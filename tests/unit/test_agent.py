@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import node as machine
+from holdfast.core.health import Finding, Verdict
 from holdfast.fault_tolerance.agent import LocalElasticAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.console import LOGGER
@@ -149,6 +150,69 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     agent._pump.close(30.0)
     with agent._loop:
         pass
+
+
+@pytest.fixture
+def two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalElasticAgent]:
+    """Both run, as far as the launcher can tell; no signal arrives."""
+    script = tmp_path / "train.py"
+    script.touch()
+    words = ["--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
+    plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
+    agent = LocalElasticAgent(plan, {})
+    monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
+    agent._ranks = ranks_of_cycle(agent, plan, 0)
+    for local_rank, rank in agent._ranks.ranks.items():
+        rank.pid = 4711 + local_rank
+    agent._feed(machine.Begin())
+    yield agent
+    agent._clean_up()
+    agent._pump.close(30.0)
+    with agent._loop:
+        pass
+
+
+LOST = Finding("gpu", "GPU 1", Verdict.UNHEALTHY, "GPU is lost", device=1)
+
+
+def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_device(
+    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are stopped at once; if it never ends, the node does, and says why."""
+    agent, sent, said, now = two_ranks, list[tuple[int, int]](), list[str](), [100.0]
+
+    def send(pid: int, signum: int, **_: object) -> bool:
+        sent.append((pid, signum))
+        return True
+
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(child, "send_signal", send)
+    monkeypatch.setattr(agent._pump, "write", lambda _, text: said.append(text.decode()))
+    monkeypatch.setattr(LOGGER, "error", lambda text, *words: said.append(text % words))
+
+    agent._on_host_sick(LOST)
+
+    assert sent == [(4712, signal.SIGKILL), (4711, signal.SIGTERM), (4712, signal.SIGTERM)]
+    problem = "gpu GPU 1: GPU is lost"
+    assert f"ended by the launcher, as its host is not healthy: {problem}" in said[-2]
+
+    agent._feed(machine.WorkerExited(0, -signal.SIGTERM))
+    for _ in range(2):  # its grace, then the time that SIGKILL may take
+        now[0] = agent._next_deadline() or 0.0
+        agent._on_time()
+    assert agent._finish == machine.Finish(machine.End.STUCK, 1)
+    assert f"its host is not healthy ({problem}); still alive after SIGKILL" in "".join(said)
+
+
+def test_a_rank_that_is_done_has_no_use_for_its_device(
+    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another is not ended in its place."""
+    sent: list[int] = []
+    monkeypatch.setattr(child, "send_signal", lambda pid, *_, **__: sent.append(pid))
+    two_ranks._feed(machine.WorkerExited(1, 0))
+    two_ranks._on_host_sick(LOST)
+    assert sent == []
 
 
 @pytest.mark.parametrize("is_full", [False, True])

@@ -125,8 +125,10 @@ _SIGNAL_HINTS: dict[int, str] = {
 def explain(end: RankEnd) -> str:
     """One line: how the rank ended, and why, as far as it is known."""
     if end.is_stuck:
-        hung = f"hung ({end.hang}); " if end.hang is not None else ""
-        return f"{hung}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
+        why = f"hung ({end.hang}); " if end.hang is not None else ""
+        if end.host_problem is not None:
+            why = f"its host is not healthy ({end.host_problem}); "
+        return f"{why}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
     how = describe_exit(end.exit_code)
     if end.hang is not None:
         return f"hung ({end.hang}); {how} by its monitor"

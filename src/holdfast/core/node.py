@@ -79,7 +79,7 @@ class WorkerExited:
 
 @dataclass(frozen=True)
 class RankKilled:
-    """Its monitor sent SIGKILL to a rank that hung: it has failed, and ends when it can.
+    """A rank that hung, or whose device broke, was sent SIGKILL: it failed, and ends when it can.
 
     The kernel takes 75 to 170 ms for each GiB of a process's memory before anybody is told of its
     end; nobody needs to wait for that before the others are stopped.

@@ -274,11 +274,17 @@ class LocalElasticAgent:
     def _on_host_sick(self, finding: Finding) -> None:
         """Something broke under the ranks: the cycle ends now, not when they find out."""
         if self._ranks and self._machine.phase is machine.Phase.RUNNING:
-            device, alive = finding.device, self._machine.alive
-            rank = self._rank(device if device in alive else min(alive))
+            alive = self._machine.alive
+            local_rank = min(alive) if finding.device is None else finding.device
+            if local_rank not in alive:
+                return  # it has no use for its device any more
+            rank = self._rank(local_rank)
             LOGGER.error("ending rank %d: %s", rank.place.rank, finding)
             rank.host_problem = str(finding)
+            rank.is_dying = True
             rank.signal(signal.SIGKILL, group=True)
+            # Who sits in the driver of a broken device may never end: nobody waits for that.
+            self._feed(machine.RankKilled(local_rank))
         elif self._others and self._care and self._machine.phase is machine.Phase.IDLE:
             self._care.check(after_ranks=False)
 
@@ -358,6 +364,7 @@ class LocalElasticAgent:
             case machine.KillRanks(local_ranks):
                 for local_rank in local_ranks:
                     self._rank(local_rank).signal(signal.SIGKILL, group=True)
+                    self._rank(local_rank).is_dying = False  # who outlives this one is stuck
             case machine.Sweep():
                 if self._standbys:
                     self._standbys.cycle_ending()

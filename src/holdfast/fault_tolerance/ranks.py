@@ -55,7 +55,7 @@ class Rank:
     awaits_evidence: bool = False
     """Its monitor has found it hung, and is looking at it."""
     is_dying: bool = False
-    """Its monitor has sent SIGKILL, not long ago."""
+    """It was sent SIGKILL not long ago, by its monitor or because its host is not healthy."""
     host_problem: str | None = None
     """Why the launcher ended it."""
     signals_sent: set[int] = field(default_factory=set)
