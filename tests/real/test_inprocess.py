@@ -280,6 +280,35 @@ def test_a_group_that_lost_a_rank_is_left_out_whole(ranks: RankStarter) -> None:
     assert [job.notes(rank, "returned") for rank in (0, 1)] == [[[1, 0, 2]], [[1, 1, 2]]]
 
 
+def test_ranks_that_an_assignment_discards_are_not_waited_for_by_those_after_it(
+    ranks: RankStarter,
+) -> None:
+    """The second exchange of keys is among those whom the first one left."""
+    source = """
+    from holdfast.inprocess.rank_assignment import (
+        ActivateAllRanks, FilterCountGroupedByKey, ShiftRanks)
+
+    @wrapper(
+        rank_assignment=Compose(
+            ActivateAllRanks(),
+            ShiftRanks(),
+            FilterCountGroupedByKey(lambda state: state.rank // 2, lambda count: count == 2),
+            ShiftRanks(),
+            FilterCountGroupedByKey(lambda state: RANK == 1, lambda count: count > 1),
+        ),
+        **QUICK,
+    )
+    def train(call: CallWrapper):
+        return [call.iteration, *now()]
+
+    run(train)
+    """
+    job = ranks(4, source)
+    assert job.wait() == [0, 5, 0, 5]
+    assert [job.notes(rank, "raised") for rank in (1, 3)] == [["RankDiscarded"]] * 2
+    assert [job.notes(rank, "returned") for rank in (0, 2)] == [[[0, 0, 2]], [[0, 1, 2]]]
+
+
 def test_the_loss_of_the_guard_ends_the_call_on_its_node_in_words(ranks: RankStarter) -> None:
     job = ranks(2, train(1, "note(waits=True); time.sleep(1000)"))
     until(lambda: job.notes(1, "waits"), "rank 1 hangs")

@@ -15,8 +15,8 @@ import hmac
 import socket
 
 from holdfast.core.inprocess import coordinator as machine
-from holdfast.core.inprocess.keyvalue import KeyValues, RequestError
-from holdfast.core.inprocess.messages import Commit, MessageError, up_from_wire
+from holdfast.core.inprocess.keyvalue import KeyValues, Reply, RequestError
+from holdfast.core.inprocess.messages import Commit, Leave, MessageError, up_from_wire
 from holdfast.core.never import assert_never
 from holdfast.host import clock
 from holdfast.host.channel import Channel
@@ -156,16 +156,21 @@ class CoordinatorServer:
                 caller.channel.gone = str(error)
                 return
             self._feed(machine.Heard(caller.node, message))
+            if isinstance(message, Leave) and not message.fault:
+                self._answer(self._values.leave(message.epoch, message.rank))
         elif caller.role == "store":
             try:
                 replies = self._values.request(caller, frame)
             except RequestError as error:
                 replies = [(caller, {"id": frame.get("id"), "error": str(error)})]
-            for client, reply in replies:
-                assert isinstance(client, _Caller)
-                client.channel.send(reply)
+            self._answer(replies)
         else:
             self._admit(caller, frame)
+
+    def _answer(self, replies: list[Reply]) -> None:
+        for client, reply in replies:
+            assert isinstance(client, _Caller)
+            client.channel.send(reply)
 
     def _admit(self, caller: _Caller, frame: Message) -> None:
         token, role, node = frame.get("token"), frame.get("role"), frame.get("node")

@@ -100,6 +100,67 @@ def test_values_are_gathered_in_the_order_of_the_places(two: tuple[Client, Clien
     assert b.answers == [[{"a": 0}, {"b": 1}]]
 
 
+def three() -> tuple[KeyValues, list[Client]]:
+    values, clients = KeyValues(), []
+    return values, [Client(values, clients) for _ in range(3)]
+
+
+def left(values: KeyValues, room: int, rank: int) -> None:
+    for client, reply in values.leave(room, rank):
+        assert isinstance(client, Client)
+        client.answers.append(reply.get("value", reply))
+
+
+def test_a_gather_does_not_wait_for_a_rank_that_has_left() -> None:
+    """Discarded by an assignment that others follow; whether it went before they came or after."""
+    values, (a, _, c) = three()
+    assert a.ask("gather", key="before", place=0, of=3, value="a") == "waits"
+    left(values, 0, 1)
+    left(values, 0, 1)
+    assert a.answers == []
+    assert c.ask("gather", key="before", place=2, of=3, value="c") == ["a", "c"]
+    assert a.ask("gather", key="after", place=0, of=3, value="a") == "waits"
+    assert c.ask("gather", key="after", place=2, of=3, value="c") == ["a", "c"]
+
+
+def test_those_who_wait_for_a_rank_alone_are_answered_when_it_leaves() -> None:
+    values, (a, _, c) = three()
+    a.ask("gather", key="g", place=0, of=3, value="a")
+    c.ask("gather", key="g", place=2, of=3, value="c")
+    left(values, 0, 1)
+    assert a.answers == c.answers == [["a", "c"]]
+
+
+def test_what_a_rank_showed_before_it_left_stays_gathered() -> None:
+    values, (a, b, c) = three()
+    for place, client in enumerate((a, b, c)):
+        client.ask("gather", key="g", place=place, of=3, value=place)
+    left(values, 0, 1)
+    assert a.answers == [[0, 1, 2]]
+
+
+def test_who_leaves_one_epoch_is_not_missing_in_another() -> None:
+    values = KeyValues()
+    left(values, 0, 1)
+    a, b = Client(values, clients := [], 1), Client(values, clients, 1)
+    assert a.ask("gather", key="g", place=0, of=2, value="a") == "waits"
+    assert b.ask("gather", key="g", place=1, of=2, value="b") == ["a", "b"]
+    values.drop_before(2)
+    assert values.leave(1, 0) == [], "over"
+
+
+def test_a_value_is_taken_back_with_its_client() -> None:
+    """One that gave up waiting does not have the list, so nobody may have it with its value."""
+    values, (a, b, c) = three()
+    b.ask("gather", key="g", place=1, of=3, value="b")
+    values.forget(b)
+    a.ask("gather", key="g", place=0, of=3, value="a")
+    assert c.ask("gather", key="g", place=2, of=3, value="c") == "waits"
+    left(values, 0, 1)
+    assert a.answers == c.answers == [["a", "c"]]
+    assert b.answers == []
+
+
 def test_rooms_know_nothing_of_each_other_and_end() -> None:
     values = KeyValues()
     old, new = Client(values, [], 0), Client(values, [], 1)

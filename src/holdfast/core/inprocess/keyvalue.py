@@ -6,7 +6,7 @@ dropped when nobody can be in it any more. A client has one request at a time un
 number ``id``; the answer comes when there is one.
 
     set  get  add  append  compare_set  check  wait  delete  count      (torch's Store, in short)
-    gather      a value of each of ``of`` ranks, for all of them, once all have come
+    gather      a value of each of ``of`` ranks, for all of them, once all have come or left
 
 Values are bytes, carried as the text that has the same code points (latin-1).
 """
@@ -43,7 +43,17 @@ class _Room:
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.waiters: dict[str, list[_Waiter]] = {}
-        self.gathers: dict[str, dict[int, tuple[object, int, Any]]] = {}
+        self.gathers: dict[str, _Gather] = {}
+        self.left: set[int] = set()
+        """Ranks, as they were born, that have left this epoch without a fault."""
+
+
+class _Gather:
+    """One exchange: what came, by place, and how many living ranks there were at the beginning."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self.came: dict[int, tuple[object, int, Any]] = {}
 
 
 class KeyValues:
@@ -67,9 +77,27 @@ class KeyValues:
         for number in [number for number in self._rooms if number < room]:
             del self._rooms[number]
 
+    def leave(self, room: int, rank: int) -> list[Reply]:
+        """``rank`` has left the epoch, and nobody else will: answers to those it kept waiting.
+
+        An assignment may discard a rank and gather from the others afterwards. What the rank had
+        shown before stays in what was gathered then; where it went while its value was waiting for
+        others, :meth:`forget` has taken that back.
+        """
+        if room < self._first_room:
+            return []
+        its = self._rooms.setdefault(room, _Room())
+        its.left.add(rank)
+        return [reply for key in list(its.gathers) for reply in self._gathered(its, key)]
+
     def forget(self, client: object) -> None:
-        """Answer ``client`` no more."""
+        """Answer ``client`` no more, and show nobody what it waited with."""
         for room in self._rooms.values():
+            for key, gather in list(room.gathers.items()):
+                for place in [at for at, (who, *_) in gather.came.items() if who is client]:
+                    del gather.came[place]
+                if not gather.came:
+                    del room.gathers[key]
             for key, waiters in list(room.waiters.items()):
                 left = [waiter for waiter in waiters if waiter.client is not client]
                 if left:
@@ -173,13 +201,19 @@ class KeyValues:
         key, place, of = _text(body, "key"), body.get("place"), body.get("of")
         if not isinstance(place, int) or not isinstance(of, int):
             raise RequestError("gather: 'place' and 'of' should be whole numbers")
-        came = room.gathers.setdefault(key, {})
-        came[place] = (client, number, body.get("value"))
-        if len(came) < of:
+        gather = room.gathers.setdefault(key, _Gather(of))
+        gather.came[place] = (client, number, body.get("value"))
+        return self._gathered(room, key)
+
+    def _gathered(self, room: _Room, key: str) -> list[Reply]:
+        gather = room.gathers[key]
+        if len(gather.came) < gather.of - len(room.left):
             return []
         del room.gathers[key]
-        values = [value for _, (_, _, value) in sorted(came.items(), key=lambda item: item[0])]
-        return [(who, {"id": which, "value": values}) for who, which, _ in came.values()]
+        values = [
+            value for _, (_, _, value) in sorted(gather.came.items(), key=lambda item: item[0])
+        ]
+        return [(who, {"id": which, "value": values}) for who, which, _ in gather.came.values()]
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
