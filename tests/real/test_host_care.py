@@ -133,6 +133,19 @@ def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
     nodes.end()
     assert [other.wait() for other in others] == [0, 0]
     assert host.wait() == 0
+    assert host.said("it stays until they end")
+    assert host.said("the job of the others has ended, succeeded")
+    assert not host.said("joined the job")
+
+
+def test_a_host_of_the_store_that_is_unhealthy_says_why_it_waited_for_nobody(
+    nodes: Nodes, service: HealthService
+) -> None:
+    service.answer = lambda: {"success": False, "error": "GPU 0 is lost"}
+    asks = f"--ft-node-health-check-endpoint={service.path}"
+    host = nodes.add(WORKS, "2:2", asks, conf="is_host=1,join_timeout=0.1")
+    assert host.wait() == 0
+    assert host.said(r"\[ERROR\].*others has ended, failed: 0 of 2 nodes joined within 0.1 s")
 
 
 # ---------------------------------------------------------------- storage

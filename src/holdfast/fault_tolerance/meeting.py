@@ -26,10 +26,12 @@ from holdfast.core import member as belonging
 from holdfast.core.membership import (
     Decision,
     Descriptor,
+    End,
     Leave,
     LeaveWhy,
     Message,
     NodeState,
+    Outcome,
     State,
 )
 from holdfast.core.never import assert_never
@@ -228,6 +230,8 @@ class Meeting:
             match effect:
                 case leading.Publish(decision):
                     self._threads.publish(decision)
+                    if isinstance(decision, End) and not isinstance(event, leading.Abdicate):
+                        self._tell_the_end(decision)
                 case leading.Note(level, text):
                     LOGGER.log({"info": 20, "warning": 30}.get(level, 40), "%s", text)
                 case leading.Close(missing):
@@ -236,6 +240,13 @@ class Meeting:
                     self._on_closed()
                 case _:
                     assert_never(effect)
+
+    def _tell_the_end(self, end: End) -> None:
+        """Who has left the job, and stayed as its host, hears of its end from nobody else."""
+        if self.member.phase is belonging.Phase.DONE:
+            level = 20 if end.outcome is Outcome.SUCCEEDED else 40
+            text = f"{end.outcome.value}: {end.cause}" if end.cause else end.outcome.value
+            LOGGER.log(level, "the job of the others has ended, %s", text)
 
     # ------------------------------------------------------------ the threads' side
     def _tell(self, errand: Callable[[], None]) -> None:

@@ -182,6 +182,8 @@ class NodeOfMany:
                 self._tell(machine.Dismissed(_end(effect), effect.exit_code))
                 if effect.why is LeaveWhy.FENCED:  # so has everybody who hears what we heard
                     self._meeting.abdicate(effect.text)
+                elif self._meeting.leads and effect.why in (LeaveWhy.UNHEALTHY, LeaveWhy.EXCLUDED):
+                    LOGGER.info("the others need this launcher to meet: it stays until they end")
             case belonging.Send():
                 raise AssertionError("the meeting sends messages itself")
             case _:
