@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from holdfast.core.membership import (
     Decision,
     End,
-    Join,
     Message,
     MessageError,
     decision_from_wire,
@@ -310,7 +309,7 @@ class JobThreads:
         try:
             while (message := self._outbox.get()) is not None:
                 store.post(message)
-                if not joined and isinstance(message, Join):  # who is not fit only says goodbye
+                if not joined and message["op"] == "join":  # who is not fit only says goodbye
                     joined = True
                     LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
             if self._taker is not None:
