@@ -92,10 +92,11 @@ def test_a_check_that_takes_too_long_is_ended_and_what_is_known_by_then_counts()
     gate = asked()
     gate.handle(Found(1, LOST), 1.0)
     assert gate.next_deadline() == 40.0
-    kill, note, checked = gate.handle(TimePassed(), 40.0)
+    kill, note, checked, another = gate.handle(TimePassed(), 40.0)
     assert (kill, checked) == (Kill(), Checked("gpu GPU 3: is lost"))
     assert "took too long" in getattr(note, "text", "")
-    assert gate.handle(Asked(after_ranks=False), 50.0)[0] == Start()
+    assert another == Start(), "who watches while ranks run"
+    assert gate.handle(Asked(after_ranks=False), 50.0) == [Ask(2, after_ranks=False)]
 
     assert asked(after_ranks=True).next_deadline() == 100.0
 
@@ -104,8 +105,9 @@ def test_a_check_that_dies_is_tried_once_more() -> None:
     gate = asked()
     gate.handle(Found(1, LOST), 1.0)
     assert gate.handle(Died("exit code -11"), 1.0) == [Start(), Ask(2, after_ranks=False)]
-    note, checked = gate.handle(Died("exit code -11"), 2.0)
+    note, checked, another = gate.handle(Died("exit code -11"), 2.0)
     assert checked == Checked(None), "the first did not get to its end"
+    assert another == Start(), "who watches while ranks run"
     assert "twice without an answer (exit code -11)" in getattr(note, "text", "")
 
 
@@ -114,7 +116,8 @@ def test_who_watches_is_replaced_until_it_is_hopeless() -> None:
     gate.handle(Answered(1), 1.0)
     for _ in range(DEATHS):
         assert gate.handle(Died("exit code 1"), 2.0) == [Start()]
-    assert gate.handle(Died("exit code 1"), 3.0) == []
+    [note] = gate.handle(Died("exit code 1"), 3.0)
+    assert "is not noticed any more" in getattr(note, "text", "")
     assert gate.handle(Asked(after_ranks=False), 4.0)[0] == Start(), "who asks gets another"
 
 
@@ -126,6 +129,17 @@ def test_what_breaks_under_ranks_is_told_once() -> None:
     assert gate.handle(Noticed(LOST), 3.0) == []
     assert gate.handle(Noticed(WELL), 4.0) == []
     assert gate.handle(Noticed(LOST), 5.0)[-1] == Sick(LOST)
+
+
+def test_what_broke_and_was_fit_again_at_the_check_is_news_when_it_breaks_again() -> None:
+    """A link that was lost and came back keeps no node out; when it is lost again, ranks end."""
+    gate = asked()
+    gate.handle(Answered(1), 1.0)
+    lost = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
+    gate.handle(Noticed(lost), 2.0)
+    gate.handle(Asked(after_ranks=True), 3.0)
+    gate.handle(Answered(2), 4.0)
+    assert gate.handle(Noticed(lost), 5.0) == [Note("error", str(lost)), Sick(lost)]
 
 
 class GateLife(RuleBasedStateMachine):

@@ -172,7 +172,7 @@ class Gate:
             case _:
                 assert_never(event)
         if self._deadline is not None and now >= self._deadline:
-            self._give_up(effects)
+            self._give_up(now, effects)
         return effects
 
     # ------------------------------------------------------------ inside
@@ -192,13 +192,16 @@ class Gate:
 
     def _answer(self, effects: list[Effect]) -> None:
         self._asked = self._deadline = None
-        effects.append(Checked(why_unfit(self._findings)))
+        problem = why_unfit(self._findings)
+        if problem is None:  # ranks may run: what breaks under them is news, again
+            for thing in [thing for thing, is_ in self._said.items() if is_ is Verdict.UNHEALTHY]:
+                del self._said[thing]
+        effects.append(Checked(problem))
 
     def _on_death(self, how: str, now: float, effects: list[Effect]) -> None:
         self._is_running = False
         if self._asked is None:
-            if self._deaths.take(now):
-                self._start(effects)
+            self._replace(how, now, effects)
         elif not self._has_died:
             self._has_died = True
             self._ask(now, effects)
@@ -206,8 +209,21 @@ class Gate:
             text = f"checking this host ended twice without an answer ({how}); going on without it"
             effects.append(Note("warning", text))
             self._answer(effects)
+            self._replace(how, now, effects)
 
-    def _give_up(self, effects: list[Effect]) -> None:
+    def _replace(self, how: str, now: float, effects: list[Effect]) -> None:
+        """Start another, to watch while ranks run."""
+        if self._deaths.take(now):
+            self._start(effects)
+        else:
+            text = (
+                f"the process that looks after this host ended more than {DEATHS} times in "
+                f"{DEATHS_PERIOD_S:.0f} s ({how}); what breaks while ranks run is not noticed any "
+                "more. The next check starts it again"
+            )
+            effects.append(Note("warning", text))
+
+    def _give_up(self, now: float, effects: list[Effect]) -> None:
         self._is_running = False
         text = (
             "checking this host took too long, perhaps a driver or a file system hangs; going on "
@@ -215,6 +231,7 @@ class Gate:
         )
         effects += [Kill(), Note("warning", text)]
         self._answer(effects)
+        self._replace("killed", now, effects)
 
     def _verdict(self, finding: Finding) -> Verdict | None:
         return self._said.get((finding.probe, finding.subject))

@@ -404,6 +404,11 @@ class Node:
         """:class:`CheckHost` has not been answered."""
         return self._is_checking
 
+    @property
+    def is_waiting_for_others(self) -> bool:
+        """It has no ranks, and nothing to find out before it may have some."""
+        return self.phase is Phase.IDLE and not self.alone and not self._is_checking
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         instants = [self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by]

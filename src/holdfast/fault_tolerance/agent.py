@@ -285,7 +285,7 @@ class LocalElasticAgent:
             rank.signal(signal.SIGKILL, group=True)
             # Who sits in the driver of a broken device may never end: nobody waits for that.
             self._feed(machine.RankKilled(local_rank))
-        elif self._others and self._care and self._machine.phase is machine.Phase.IDLE:
+        elif self._others and self._care and self._machine.is_waiting_for_others:
             self._care.check(after_ranks=False)
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:

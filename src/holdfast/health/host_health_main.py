@@ -100,6 +100,10 @@ class HostHealth:
                 look, bound_s = self._await_memory, self._wanted.memory_limit_s
             self._bounded.run([Check("gpu memory", bound_s, look)], say)
         self._bounded.run(self._checks.before_join(), say)
+        # Whoever asks knows now: what breaks under the next ranks is told, again.
+        broken = [thing for thing, is_ in self._noticed.items() if is_ is Verdict.UNHEALTHY]
+        for thing in broken:
+            del self._noticed[thing]
         self._say({"op": "checked", "number": number})
 
     def _note_memory(self) -> list[Finding]:

@@ -1,0 +1,64 @@
+"""What a health process says, and when."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from holdfast.core.health import Finding, Verdict
+from holdfast.health.bounded import Check
+from holdfast.health.host_health_main import HostHealth
+from holdfast.wire.frames import Decoder
+
+LOST = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
+
+
+class LosesItsLink:
+    """Between any two looks; at a check it is there."""
+
+    def while_running(self) -> list[Check]:
+        return [Check("nic losses", 30.0, lambda: [LOST])]
+
+    def before_join(self) -> list[Check]:
+        return []
+
+    def memory_holders(self) -> list[int]:
+        return []
+
+    def used_mib(self) -> Mapping[str, float]:
+        return {}
+
+
+@pytest.fixture
+def launcher() -> Iterator[tuple[HostHealth, socket.socket]]:
+    """A health process without a process, and the launcher's end of its connection."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        health = HostHealth(theirs)
+        health._checks = LosesItsLink()  # type: ignore[assignment]
+        ours.setblocking(False)
+        yield health, ours
+
+
+def said(launcher: socket.socket) -> list[object]:
+    try:
+        return [message["op"] for message in Decoder().feed(launcher.recv(1 << 16))]
+    except BlockingIOError:
+        return []
+
+
+def test_what_breaks_is_told_once_until_the_launcher_has_asked(
+    launcher: tuple[HostHealth, socket.socket],
+) -> None:
+    """Under the ranks of the next cycle it is news again, though nobody saw it well meanwhile."""
+    health, ours = launcher
+    health._look()
+    assert said(ours) == ["noticed"]
+    health._look()
+    assert said(ours) == []
+    health._check(1, after_ranks=True)
+    assert said(ours) == ["checked"]
+    health._look()
+    assert said(ours) == ["noticed"]
