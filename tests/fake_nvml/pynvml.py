@@ -18,7 +18,8 @@ rename it to that name. Without ``FAKE_NVML``, or without the file, there is no 
         "xids": [13, 79],               # those added after it was registered for are told, once
         "mig": [{"uuid": "MIG-...", "used_mib": 1}],
         "error": 15,                    # NVML_ERROR_*: of every call, its handle included
-        "errors": {"nvmlDeviceGetMemoryInfo": 3}  # of single calls
+        "errors": {"nvmlDeviceGetMemoryInfo": 3},  # of single calls
+        "hangs_s": {"nvmlDeviceGetFieldValues": 60}  # of single calls: how long they do
      }]}
 """
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +108,7 @@ def _gpu(handle, function):
     if handle.index >= len(gpus):
         raise NVMLError(NVML_ERROR_GPU_IS_LOST)
     gpu = gpus[handle.index]
+    time.sleep(gpu.get("hangs_s", {}).get(function, 0.0))
     error = gpu.get("error") or gpu.get("errors", {}).get(function)
     if error:
         raise NVMLError(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -42,6 +43,25 @@ def launcher() -> Iterator[tuple[HostHealth, socket.socket]]:
         yield health, ours
 
 
+class HangsInItsDriver(LosesItsLink):
+    """Until the end of the test; who asks it for memory would wait as long."""
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+        self.asked_for_memory = False
+
+    def while_running(self) -> list[Check]:
+        return [Check("gpu", 0.01, self._hang)]
+
+    def _hang(self) -> list[Finding]:
+        self.is_over.wait(60.0)
+        return []
+
+    def used_mib(self) -> Mapping[str, float]:
+        self.asked_for_memory = True
+        return {}
+
+
 def said(launcher: socket.socket) -> list[object]:
     try:
         return [message["op"] for message in Decoder().feed(launcher.recv(1 << 16))]
@@ -62,3 +82,19 @@ def test_what_breaks_is_told_once_until_the_launcher_has_asked(
     assert said(ours) == ["checked"]
     health._look()
     assert said(ours) == ["noticed"]
+
+
+def test_a_driver_that_hangs_is_not_asked_for_memory(
+    launcher: tuple[HostHealth, socket.socket],
+) -> None:
+    """A restart would wait for it as long as for memory that is not freed."""
+    health, _ = launcher
+    health._checks = driver = HangsInItsDriver()  # type: ignore[assignment]
+    health._look()
+    health._check(1, after_ranks=True)
+    assert not driver.asked_for_memory
+    driver.is_over.set()
+    until_it_is_back = next(t for t in threading.enumerate() if t.name == "gpu")
+    until_it_is_back.join(30.0)
+    health._check(2, after_ranks=True)
+    assert driver.asked_for_memory

@@ -40,6 +40,11 @@ class BoundedChecks:
         """Checks that have not come back, and since when they run."""
         self._results: queue.SimpleQueue[tuple[str, list[Finding]]] = queue.SimpleQueue()
 
+    def hangs(self, name: str) -> bool:
+        """Whether the check of this name has not come back."""
+        self._take_late_ones()
+        return name in self._stuck
+
     def run(self, checks: Iterable[Check], say: Say) -> None:
         """All of them at once; ``say`` is called here with each finding, as it comes.
 

@@ -94,7 +94,8 @@ class HostHealth:
         def say(finding: Finding) -> None:
             self._say({"op": "finding", "number": number, **_fields(finding)})
 
-        if self._wanted.reclaim_timeout_s > 0:
+        # A driver that hangs would not say, and take all the time there is for that.
+        if self._wanted.reclaim_timeout_s > 0 and not self._bounded.hangs("gpu"):
             look, bound_s = self._note_memory, PROBES_S
             if after_ranks:
                 look, bound_s = self._await_memory, self._wanted.memory_limit_s
