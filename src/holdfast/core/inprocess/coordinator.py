@@ -170,7 +170,8 @@ class Coordinator:
         self._members: dict[int, _Member] = {}
         self._waiting = 0
         """Members that are not yet Ready (ABORTING) or not yet Done (RUNNING)."""
-        self._gone: set[int] = set()
+        self._ended = ""
+        """OVER: why, for who comes too late."""
         self._heard_at: dict[str, float] = {}
         self._lost_nodes: set[str] = set()
         self._silent_from: float | None = None
@@ -222,26 +223,34 @@ class Coordinator:
             case Hello():
                 return self._welcome(node, message, now)
             case Fault():
-                if message.epoch != self.epoch or message.rank not in self._members:
+                if message.epoch != self.epoch or self._member(node, message.rank) is None:
                     return []
                 return self._fault(message.cause, now)
             case Leave():
                 cause = Cause(message.rank, Kind.BASE_EXCEPTION, message.text)
-                return self._remove([message.rank], [cause] if message.fault else [], now)
+                return self._lose_rank(node, message.rank, [cause] if message.fault else [], now)
             case Dead():
-                return self._remove(
-                    [message.rank], [Cause(message.rank, message.kind, message.text)], now
-                )
+                cause = Cause(message.rank, message.kind, message.text)
+                return self._lose_rank(node, message.rank, [cause], now)
             case Done():
-                return self._done(message, now)
+                return self._done(node, message, now)
             case Ready():
-                return self._ready(message, now)
+                return self._ready(node, message, now)
             case Bye():
                 return []
             case Beat():
                 return [Tell(node, Echo(message.sent_at))]
             case _:
                 assert_never(message)
+
+    def _member(self, node: str, rank: int) -> _Member | None:
+        """``rank``, as far as ``node`` may speak for it.
+
+        A process with the number of another is refused; what its guard says of it until it hears of
+        that is not about the member.
+        """
+        member = self._members.get(rank)
+        return None if member is None or member.node != node else member
 
     def _welcome(self, node: str, hello: Hello, now: float) -> list[Effect]:
         rank = hello.rank
@@ -258,6 +267,8 @@ class Coordinator:
 
     def _why_not(self, hello: Hello) -> str | None:
         rank = hello.rank
+        if self.phase is Phase.OVER:
+            return f"rank {rank} came to a call that is over: {self._ended}"
         if self.phase is not Phase.FORMING:
             return (
                 f"rank {rank} came to a call that all {self._world} ranks had already begun "
@@ -274,8 +285,8 @@ class Coordinator:
             return f"RANK {rank} is outside of WORLD_SIZE {hello.world}"
         return None
 
-    def _done(self, done: Done, now: float) -> list[Effect]:
-        member = self._members.get(done.rank)
+    def _done(self, node: str, done: Done, now: float) -> list[Effect]:
+        member = self._member(node, done.rank)
         if (
             member is None
             or member.done
@@ -289,11 +300,11 @@ class Coordinator:
             self._complete_at = now + self._patience.completion_s
         return self._finish_if_all_done()
 
-    def _ready(self, ready: Ready, now: float) -> list[Effect]:
+    def _ready(self, node: str, ready: Ready, now: float) -> list[Effect]:
         if self.phase is not Phase.ABORTING or ready.epoch != self.epoch:
             return []
         for standing in ready.standings:
-            member = self._members.get(standing.rank)
+            member = self._member(node, standing.rank)
             if member is not None and member.standing is None:
                 member.standing = standing
                 self._waiting -= 1
@@ -316,27 +327,25 @@ class Coordinator:
         self._waiting = len(self._members)
         return [TellAll(Abort(self.epoch, tuple(self._causes)))]
 
+    def _lose_rank(self, node: str, rank: int, causes: list[Cause], now: float) -> list[Effect]:
+        return [] if self._member(node, rank) is None else self._remove([rank], causes, now)
+
     def _remove(self, ranks: list[int], causes: list[Cause], now: float) -> list[Effect]:
         """These are gone for good; with no causes, nobody else is interrupted."""
-        if self.phase is Phase.OVER:
+        if self.phase is Phase.OVER or not ranks:
             return []
-        known = [rank for rank in ranks if rank in self._members]
-        self._gone.update(ranks)
-        effects: list[Effect] = []
-        for rank in known:
+        for rank in ranks:
             member = self._members.pop(rank)
             is_here = member.done if self.phase is Phase.RUNNING else member.standing is not None
             self._waiting -= not is_here
         if self.phase is Phase.FORMING:
-            if known and causes:
-                cause = causes[0]
-                effects += self._over(
-                    f"rank {cause.rank} was lost before all {self._world} ranks had come: "
-                    f"{cause.text}"
-                )
-            return effects
-        if not known:
-            return effects
+            if not causes:
+                return []
+            return self._over(
+                f"rank {causes[0].rank} was lost before all {self._world} ranks had come: "
+                f"{causes[0].text}"
+            )
+        effects: list[Effect] = []
         for cause in causes:
             effects += self._fault(cause, now)
         if not self._members:
@@ -356,9 +365,10 @@ class Coordinator:
     # ------------------------------------------------------------ what all agree on
 
     def _finish_if_all_done(self) -> list[Effect]:
-        if self.phase is not Phase.RUNNING or self._waiting:
+        if self._waiting:
             return []
         self.phase = Phase.OVER
+        self._ended = "all ranks have completed"
         return [TellAll(Exit(finished=True))]
 
     def _commit_if_all_ready(self, now: float) -> list[Effect]:
@@ -408,6 +418,8 @@ class Coordinator:
 
     def _over(self, why: str) -> list[Effect]:
         self.phase = Phase.OVER
+        self._ended = why
+        self._barrier_at = None
         return [TellAll(Exit(finished=False, text=why))]
 
     # ------------------------------------------------------------ time
@@ -422,9 +434,7 @@ class Coordinator:
             effects += self._barrier_is_late(now)
         if self._complete_at is not None and now >= self._complete_at:
             effects += self._completion_is_late(now)
-        if self.phase is Phase.ABORTING:
-            effects += self._commit_if_all_ready(now)
-        return effects
+        return effects + self._commit_if_all_ready(now)
 
     def _lose_silent_nodes(self, now: float) -> list[Effect]:
         limit_s = self._patience.silence_s
@@ -454,7 +464,6 @@ class Coordinator:
         return [TellAll(Kill(self.epoch, tuple(late), text))]
 
     def _completion_is_late(self, now: float) -> list[Effect]:
-        self._complete_at = None
         late = sorted(rank for rank, m in self._members.items() if not m.done)
         text = (
             f"{_some(late)} not done {self._patience.completion_s:g} s (completion_timeout) after "

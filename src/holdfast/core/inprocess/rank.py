@@ -327,11 +327,7 @@ class Rank:
         waits_for_abort = self.phase is Phase.ABORTING or (
             leaving.fault and self.phase in (Phase.RUNNING, Phase.FAULTED, Phase.DONE)
         )
-        if waits_for_abort and self._failure is None:
-            return effects
-        if self.phase is Phase.ABORTING:
-            return effects
-        return [*effects, Wake(Go())]
+        return effects if waits_for_abort else [*effects, Wake(Go())]
 
     # ------------------------------------------------------------ the guard
 
@@ -354,7 +350,9 @@ class Rank:
                 assert_never(message)
 
     def _commit(self, commit: Commit) -> list[Effect]:
-        if self._is_leaving or self.phase not in (Phase.JOINING, Phase.READY):
+        if self._is_leaving or self._failure is not None:
+            return []  # refused, say, when the others were about to begin
+        if self.phase not in (Phase.JOINING, Phase.READY):
             return []
         self.phase = Phase.RUNNING
         self.epoch = commit.epoch
@@ -362,7 +360,7 @@ class Rank:
         return [Wake(Proceed(commit))]
 
     def _abort(self, abort: Abort) -> list[Effect]:
-        if abort.epoch != self.epoch or self._failure is not None:
+        if abort.epoch != self.epoch:
             return []
         if self.phase not in (Phase.RUNNING, Phase.FAULTED, Phase.DONE):
             return []

@@ -1,0 +1,712 @@
+"""A node guard's decisions, one by one: relaying, hangs, killing, fencing."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.inprocess.guard import (
+    EVIDENCE_S,
+    FENCE_SHARE,
+    LEASE_SHARE,
+    SIGCONT,
+    SIGKILL,
+    SIGTERM,
+    UNKILLABLE_S,
+    VICTIM_S,
+    CoordinatorGone,
+    CoordinatorSaid,
+    Effect,
+    EvidenceTaken,
+    Guard,
+    Limits,
+    Look,
+    Looked,
+    Marks,
+    Quit,
+    RankCame,
+    RankGone,
+    RankSaid,
+    Signal,
+    TakeEvidence,
+    TellCoordinator,
+    TellRank,
+    TimePassed,
+)
+from holdfast.core.inprocess.messages import (
+    Abort,
+    Beat,
+    Bye,
+    Cause,
+    Commit,
+    Dead,
+    Done,
+    Down,
+    Echo,
+    Exit,
+    Fault,
+    Hello,
+    Kill,
+    Kind,
+    Leave,
+    Lost,
+    Numbering,
+    Ready,
+    Refused,
+    Standing,
+    Up,
+)
+
+SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
+"""Beats and the lease are out of the way where they are not what is tested."""
+LIMITS = Limits(SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S)
+QUICK_BEATS = Limits(SOFT_S, HARD_S, GRACE_S, 1.0, 30.0)
+FROM = 1000.0
+"""When the first epoch begins."""
+RUNS = Commit(0, -1, (), ())
+ABORT = Abort(0, (Cause(9, Kind.EXCEPTION, "boom"),))
+FAILED = Exit(finished=False, text="no rank is left")
+
+
+class Node:
+    """A guard with ranks 2 and 3, on a clock."""
+
+    def __init__(self, limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> None:
+        self.now = FROM
+        self.guard = Guard(limits)
+        for rank in ranks:
+            self.guard.handle(RankCame(Hello(rank, 4)), self.now)
+
+    def down(self, message: Down) -> list[Effect]:
+        return self.guard.handle(CoordinatorSaid(message), self.now)
+
+    def up(self, rank: int, message: Up) -> list[Effect]:
+        return self.guard.handle(RankSaid(rank, message), self.now)
+
+    def gone(self, rank: int, how: str = "signal 9") -> list[Effect]:
+        return self.guard.handle(RankGone(rank, how), self.now)
+
+    def at(self, after_s: float) -> list[Effect]:
+        """Time passes, to so long after the beginning of the epoch."""
+        self.now = FROM + after_s
+        return self.guard.handle(TimePassed(), self.now)
+
+    def looked(self, rank: int, last: float, **marks: float | bool) -> list[Effect]:
+        """The page of a rank, whose main thread and watcher made their last marks then."""
+        times = {"automatic": FROM + last, "thread": self.now}
+        times |= {key: FROM + at for key, at in marks.items() if key in ("manual", "thread")}
+        flags = {key: bool(at) for key, at in marks.items() if key in ("unlimited", "waits")}
+        return self.guard.handle(Looked(rank, Marks(**times, **flags)), self.now)
+
+    def ready(self, rank: int, epoch: int = 0) -> list[Effect]:
+        return self.up(rank, Ready(epoch, (standing(rank),)))
+
+    @property
+    def deadline_s(self) -> float | None:
+        """After the beginning."""
+        at = self.guard.next_deadline()
+        return None if at is None else at - FROM
+
+
+def standing(rank: int) -> Standing:
+    return Standing(rank, Numbering(0, rank, 4), Numbering(-1, rank, 4))
+
+
+def running(limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> Node:
+    node = Node(limits, ranks)
+    node.down(RUNS)
+    return node
+
+
+def condemned(rank: int = 2) -> Node:
+    """It has shown nothing for the hard limit; evidence is being taken."""
+    node = running()
+    node.at(HARD_S)
+    node.looked(rank, 0.0)
+    return node
+
+
+def told(message: Down, *ranks: int) -> list[Effect]:
+    return [TellRank(rank, message) for rank in ranks or (2, 3)]
+
+
+def text_of(effects: list[Effect]) -> str:
+    (effect,) = effects
+    assert isinstance(effect, TellCoordinator)
+    assert isinstance(effect.message, Fault | Dead)
+    return effect.message.text
+
+
+# ------------------------------------------------------------------ relaying up
+def test_a_rank_that_comes_is_told_to_the_coordinator() -> None:
+    guard = Guard(LIMITS)
+    assert guard.next_deadline() is None
+    assert guard.handle(RankCame(Hello(2, 4)), 0.0) == [TellCoordinator(Hello(2, 4))]
+    assert guard.ranks == {2}
+
+
+def test_a_second_process_with_the_number_of_another_is_refused() -> None:
+    node = Node()
+    (refused,) = node.guard.handle(RankCame(Hello(2, 4)), FROM)
+    assert refused == TellRank(2, Refused(2, "there are two processes with RANK 2"))
+
+
+@pytest.mark.parametrize("end", [CoordinatorSaid(FAILED), CoordinatorGone("reset")])
+def test_a_rank_that_comes_after_the_end_is_refused(end: CoordinatorSaid | CoordinatorGone) -> None:
+    node = Node()
+    node.guard.handle(end, FROM)
+    (refused,) = node.guard.handle(RankCame(Hello(1, 4)), FROM)
+    assert refused == TellRank(1, Refused(1, "the call has ended on this node"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+)
+def test_what_ranks_say_goes_up(message: Up) -> None:
+    assert running().up(2, message) == [TellCoordinator(message)]
+
+
+@pytest.mark.parametrize("message", [Hello(2, 4), Dead(2, Kind.TERMINATED), Beat(1.0)])
+def test_what_only_guards_say_is_not_taken_from_a_rank(message: Up) -> None:
+    assert running().up(2, message) == []
+
+
+def test_nothing_is_taken_from_a_stranger_or_from_who_has_left() -> None:
+    node = running()
+    assert node.up(9, Fault(0, 9, Kind.EXCEPTION)) == []
+    assert node.gone(9) == []
+    node.up(2, Leave(0, 2, fault=True, text="x"))
+    assert node.up(2, Fault(0, 2, Kind.EXCEPTION)) == []
+    assert node.up(2, Leave(0, 2, fault=True, text="x")) == []
+    assert node.guard.handle(Looked(9, Marks(0.0)), FROM + 1e3) == []
+    assert node.guard.handle(EvidenceTaken(9), FROM) == []
+
+
+def test_ready_goes_up_once_for_the_node_with_the_last_of_its_ranks() -> None:
+    node = running()
+    assert node.ready(2) == [], "nobody asked"
+    node.down(ABORT)
+    assert node.ready(3) == []
+    assert node.ready(3) == [], "said twice"
+    assert node.ready(2, epoch=-1) == [], "of another epoch"
+    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2), standing(3))))]
+    assert node.ready(2) == []
+
+
+@pytest.mark.parametrize("how", ["dies", "leaves"])
+def test_who_goes_while_the_others_are_ready_is_not_waited_for(how: str) -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(3)
+    said = TellCoordinator(Ready(0, (standing(3),)))
+    if how == "dies":
+        assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9")), said]
+    else:
+        leave = Leave(0, 2, fault=True, text="x")
+        assert node.up(2, leave) == [TellCoordinator(leave), said]
+        assert node.gone(2) == [], "it left before, and is not told again"
+
+
+def test_ready_of_one_epoch_does_not_count_in_the_next() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(2)
+    node.ready(3)
+    node.down(Commit(1, 0, (), ()))
+    node.down(Abort(1, ()))
+    assert node.ready(2, epoch=1) == []
+    assert node.ready(3, epoch=1) == [TellCoordinator(Ready(1, (standing(2), standing(3))))]
+
+
+def test_a_rank_that_dies_after_it_was_ready_is_told_as_dead() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(2)
+    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+
+
+def test_a_rank_that_dies_before_the_first_epoch_is_told_as_dead() -> None:
+    assert Node().gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+
+
+def test_a_rank_that_dies_after_it_was_done_is_told_as_dead() -> None:
+    node = running()
+    node.up(2, Done(0, 2, active=True))
+    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+    assert node.gone(2) == [], "once"
+
+
+def test_the_guard_quits_with_its_last_rank() -> None:
+    node = running()
+    node.down(Exit(finished=True))
+    assert node.up(2, Bye(2)) == []
+    assert node.guard.ranks == {3}
+    assert node.up(3, Bye(3)) == [Quit()]
+    assert node.deadline_s is None
+
+    node = running()
+    node.gone(2)
+    assert node.gone(3) == [TellCoordinator(Dead(3, Kind.TERMINATED, "signal 9")), Quit()]
+    assert node.at(1e4) == []
+
+
+def test_a_process_that_has_left_keeps_the_guard_until_it_ends() -> None:
+    node = running(ranks=(2,))
+    node.up(2, Leave(0, 2, fault=True, text="x"))
+    assert node.guard.ranks == frozenset()
+    assert node.gone(2) == [Quit()]
+
+
+def test_who_ends_after_the_call_is_no_death() -> None:
+    node = running()
+    node.down(Exit(finished=True))
+    assert node.gone(2) == []
+
+
+# ------------------------------------------------------------------ relaying down
+@pytest.mark.parametrize("message", [RUNS, Exit(finished=True), FAILED])
+def test_what_the_coordinator_says_goes_to_all_ranks(message: Down) -> None:
+    assert Node().down(message) == told(message)
+
+
+def test_an_abort_goes_to_all_ranks_and_to_those_who_leave() -> None:
+    """They wait for it, to free their own collectives."""
+    node = running()
+    node.up(2, Leave(0, 2, fault=True, text="x"))
+    assert node.down(ABORT) == told(ABORT)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1])
+def test_an_abort_of_another_epoch_goes_nowhere(epoch: int) -> None:
+    assert running().down(Abort(epoch, ())) == []
+
+
+def test_a_refusal_goes_to_the_one_it_names_and_to_no_other() -> None:
+    node = Node()
+    refused = Refused(2, "WORLD_SIZE")
+    assert node.down(refused) == [TellRank(2, refused)]
+    assert node.guard.ranks == {3}
+    assert node.down(Refused(9, "")) == []
+    assert node.gone(2) == [], "it never was a member"
+
+
+@pytest.mark.parametrize("message", [Echo(FROM), Lost("a rank's word, not ours")])
+def test_what_is_not_for_ranks_goes_to_none(message: Down) -> None:
+    assert running().down(message) == []
+
+
+@pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, Kill(0, (2,), "late")])
+def test_nothing_is_heard_after_the_end(message: Down) -> None:
+    node = running()
+    node.down(Exit(finished=True))
+    assert node.down(message) == []
+    node = running()
+    node.guard.handle(CoordinatorGone("reset"), FROM)
+    assert node.down(message) == []
+
+
+# ------------------------------------------------------------------ hangs: the soft limit
+def test_a_page_is_read_when_a_limit_could_run_out_and_not_before() -> None:
+    node = running()
+    assert node.deadline_s == SOFT_S
+    assert node.at(SOFT_S - 0.1) == []
+    assert node.at(SOFT_S) == [Look(2), Look(3)]
+
+
+def test_progress_moves_the_limit_on() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    assert node.looked(2, 40.0) == []
+    assert node.deadline_s == 40.0 + SOFT_S
+
+
+def test_no_progress_for_the_soft_limit_is_told_once_and_then_the_hard_limit_counts() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    why = text_of(node.looked(2, 0.0))
+    assert why.startswith("no progress of its main thread for 60.0 s; it can be interrupted")
+    assert why.endswith("(soft_timeout 60 s)")
+    assert node.deadline_s == HARD_S
+    node.at(SOFT_S + 10)
+    assert node.looked(2, 0.0) == []
+    assert node.looked(2, SOFT_S - 20) == [], "told once per epoch"
+
+
+def test_a_hang_of_the_next_epoch_is_told_again() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    node.looked(2, 0.0)
+    node.down(ABORT)
+    node.ready(2)
+    node.down(Commit(1, 0, (), ()))
+    assert node.deadline_s == 2 * SOFT_S
+    node.at(2 * SOFT_S)
+    (effect,) = node.looked(2, 0.0)
+    assert isinstance(effect, TellCoordinator)
+    assert isinstance(effect.message, Fault)
+    assert (effect.message.epoch, effect.message.kind) == (1, Kind.SOFT_TIMEOUT)
+
+
+def test_the_clock_starts_anew_with_each_epoch() -> None:
+    """Whatever was marked before, and whenever."""
+    node = Node(ranks=(2,))
+    node.now = FROM + 500
+    node.down(RUNS)
+    assert node.deadline_s == 500 + SOFT_S
+    node.at(500 + SOFT_S - 1)
+    assert node.looked(2, 0.0) == []
+    assert node.deadline_s == 500 + SOFT_S
+
+
+def test_ping_counts_as_well_once_it_was_called_in_this_epoch() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S + 10)
+    assert node.looked(2, SOFT_S + 9, manual=-5) == [], "of an epoch before"
+    assert "no progress of ping() for 60.0 s" in text_of(node.looked(2, SOFT_S + 9, manual=10))
+
+
+def test_ping_does_not_excuse_a_main_thread_that_stands() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    assert "its main thread" in text_of(node.looked(2, 0.0, manual=SOFT_S - 1))
+
+
+def test_the_text_says_whether_it_can_be_interrupted() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    held = "the interpreter is held or the process is stopped"
+    assert held in text_of(node.looked(2, 0.0, thread=0.0))
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    assert "it can be interrupted" in text_of(node.looked(2, 0.0, thread=SOFT_S / 2))
+
+
+def test_a_rank_that_waits_for_others_has_a_little_longer_once() -> None:
+    """Who keeps it waiting is as late, and is the one to be named."""
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    assert node.looked(2, 0.0, waits=True) == []
+    assert node.deadline_s == SOFT_S + VICTIM_S
+    node.at(SOFT_S + VICTIM_S)
+    assert "it waits for other ranks" in text_of(node.looked(2, 0.0, waits=True))
+
+
+def test_that_is_short_where_the_limit_is() -> None:
+    node = running(Limits(0.4, 5.0, GRACE_S, BEAT_S, SILENCE_S), ranks=(2,))
+    node.at(0.4)
+    node.looked(2, 0.0, waits=True)
+    assert node.deadline_s == pytest.approx(0.5)
+
+
+def test_who_holds_the_interpreter_is_not_spared_for_waiting() -> None:
+    node = running(ranks=(2,))
+    node.at(SOFT_S)
+    assert "held" in text_of(node.looked(2, 0.0, thread=0.0, waits=True))
+
+
+def test_a_function_may_switch_its_limits_off_and_has_the_whole_limit_afterwards() -> None:
+    node = running(ranks=(2,))
+    node.at(HARD_S + 10)
+    assert node.looked(2, 0.0, unlimited=True) == []
+    assert node.deadline_s == HARD_S + 10 + SOFT_S
+    node.at(HARD_S + 10 + SOFT_S - 1)
+    assert node.looked(2, 0.0) == []
+    assert node.deadline_s == HARD_S + 10 + SOFT_S
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+)
+def test_a_rank_in_our_own_code_has_no_limits(message: Up) -> None:
+    node = running(ranks=(2,))
+    node.up(2, message)
+    assert node.at(HARD_S) == []
+    assert node.looked(2, 0.0) == []
+
+
+def test_a_late_word_of_another_epoch_does_not_switch_the_limits_off() -> None:
+    node = running(ranks=(2,))
+    node.up(2, Done(-1, 2, active=True))
+    assert node.at(SOFT_S) == [Look(2)]
+
+
+def test_before_the_first_epoch_there_are_no_limits() -> None:
+    assert Node().at(HARD_S) == []
+
+
+# ------------------------------------------------------------------ hangs: the hard limit
+def test_no_progress_for_the_hard_limit_asks_for_evidence_and_signals_nobody_yet() -> None:
+    node = running(ranks=(2,))
+    node.at(HARD_S)
+    (effect,) = node.looked(2, 0.0)
+    assert isinstance(effect, TakeEvidence)
+    assert (effect.rank, effect.until) == (2, FROM + HARD_S + EVIDENCE_S)
+    assert effect.why.endswith("(hard_timeout 90 s)")
+    assert node.looked(2, 0.0) == [], "asked once"
+
+
+def test_just_before_the_hard_limit_nobody_is_condemned() -> None:
+    node = running(ranks=(2,))
+    node.at(HARD_S - 0.1)
+    (effect,) = node.looked(2, 0.0)
+    assert isinstance(effect, TellCoordinator), "only the soft limit has run out"
+    assert node.deadline_s == HARD_S
+
+
+@pytest.mark.parametrize("evidence", [True, False], ids=["taken", "takes too long"])
+def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: bool) -> None:
+    node = condemned()
+    node.up(3, Done(0, 3, active=True))
+    if evidence:
+        signals = node.guard.handle(EvidenceTaken(2), node.now)
+        term_s = HARD_S
+    else:
+        assert node.at(HARD_S + EVIDENCE_S - 0.1) == []
+        assert node.deadline_s == HARD_S + EVIDENCE_S
+        signals = node.at(HARD_S + EVIDENCE_S)
+        term_s = HARD_S + EVIDENCE_S
+    (term,) = signals
+    assert isinstance(term, Signal)
+    assert (term.rank, term.signals) == (2, (SIGCONT, SIGTERM))
+    assert "hard_timeout" in term.why
+    assert node.guard.handle(EvidenceTaken(2), node.now) == [], "late"
+    assert node.deadline_s == term_s + GRACE_S
+    assert node.at(term_s + GRACE_S - 0.1) == []
+    (kill,) = node.at(term_s + GRACE_S)
+    assert isinstance(kill, Signal)
+    assert (kill.rank, kill.signals, kill.why) == (2, (SIGCONT, SIGKILL), term.why)
+    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, term.why))]
+
+
+def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> None:
+    node = condemned()
+    node.up(3, Done(0, 3, active=True))
+    node.guard.handle(EvidenceTaken(2), node.now)
+    node.at(HARD_S + GRACE_S)
+    assert node.deadline_s == HARD_S + GRACE_S + UNKILLABLE_S
+    assert node.down(ABORT) == told(ABORT, 3), "it is not spoken to any more"
+    assert node.at(HARD_S + GRACE_S + UNKILLABLE_S - 0.1) == []
+    effects = node.at(HARD_S + GRACE_S + UNKILLABLE_S)
+    assert text_of(effects[:1]).endswith("it cannot be killed")
+    assert node.gone(2) == []
+    assert node.guard.ranks == {3}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+)
+def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: Up) -> None:
+    node = condemned()
+    node.up(2, message)
+    assert node.guard.handle(EvidenceTaken(2), node.now) == []
+    assert node.at(HARD_S + EVIDENCE_S) == [Look(3)]
+
+
+def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
+    """It has had SIGTERM: who knows what of it is left."""
+    node = condemned()
+    node.guard.handle(EvidenceTaken(2), node.now)
+    node.up(2, Done(0, 2, active=True))
+    effects = node.at(HARD_S + GRACE_S)
+    assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGCONT, SIGKILL)]
+    assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
+
+
+def test_a_rank_that_dies_while_evidence_is_taken_is_told_with_its_verdict() -> None:
+    node = condemned()
+    (effect,) = node.gone(2)
+    assert isinstance(effect, TellCoordinator)
+    assert effect.message.kind is Kind.HARD_TIMEOUT
+    assert node.guard.handle(EvidenceTaken(2), node.now) == []
+
+
+def test_a_rank_that_was_spared_is_dead_for_another_reason_later() -> None:
+    node = condemned()
+    node.up(2, Done(0, 2, active=True))
+    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+
+
+# ------------------------------------------------------------------ coming back
+def test_unwinding_has_the_hard_limit_and_no_soft_one() -> None:
+    node = running(ranks=(2,))
+    node.down(ABORT)
+    node.at(SOFT_S)
+    assert node.looked(2, 0.0) == []
+    assert node.deadline_s == HARD_S
+    node.at(HARD_S)
+    (effect,) = node.looked(2, 0.0)
+    assert isinstance(effect, TakeEvidence)
+
+
+def test_a_rank_that_waited_in_our_own_code_has_the_hard_limit_from_the_abort() -> None:
+    """It made no marks meanwhile."""
+    node = running(ranks=(2,))
+    node.up(2, Done(0, 2, active=True))
+    node.at(500.0)
+    node.down(ABORT)
+    assert node.deadline_s == 500 + HARD_S
+    node.at(500 + HARD_S - 0.1)
+    assert node.looked(2, 0.0) == []
+    node.at(500 + HARD_S)
+    assert isinstance(node.looked(2, 0.0)[0], TakeEvidence)
+
+
+def test_a_rank_that_is_ready_has_no_limits() -> None:
+    node = running(ranks=(2,))
+    node.down(ABORT)
+    node.ready(2)
+    assert node.at(HARD_S) == []
+
+
+def test_a_kill_condemns_those_who_are_not_back_and_them_alone() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(3)
+    why = "not back 120 s"
+    until = FROM + EVIDENCE_S
+    assert node.down(Kill(0, (2, 3, 9), why)) == [TakeEvidence(2, why, until)]
+    assert node.down(Kill(0, (2,), why)) == [], "under way"
+    (term,) = node.guard.handle(EvidenceTaken(2), FROM)
+    assert term == Signal(2, (SIGCONT, SIGTERM), why)
+    assert node.gone(2)[0] == TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, why))
+
+
+def test_a_rank_that_is_ready_before_it_was_signalled_lives() -> None:
+    node = running(ranks=(2,))
+    node.down(ABORT)
+    node.down(Kill(0, (2,), "late"))
+    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    assert node.at(EVIDENCE_S) == []
+
+
+@pytest.mark.parametrize("epoch", [-1, 1])
+def test_a_kill_of_another_epoch_kills_nobody(epoch: int) -> None:
+    node = running()
+    node.down(ABORT)
+    assert node.down(Kill(epoch, (2,), "late")) == []
+
+
+def test_a_kill_of_an_epoch_that_runs_kills_nobody() -> None:
+    assert running().down(Kill(0, (2,), "late")) == []
+
+
+# ------------------------------------------------------------------ beats and the lease
+def test_beats_go_up_from_the_first_rank_on() -> None:
+    node = Node(QUICK_BEATS)
+    assert node.deadline_s == 1.0
+    assert node.at(0.9) == []
+    assert node.at(1.0) == [TellCoordinator(Beat(FROM + 1.0))]
+    assert node.at(1.5) == []
+    assert node.at(2.0) == [TellCoordinator(Beat(FROM + 2.0))]
+
+
+def test_a_second_rank_does_not_put_the_first_beat_off() -> None:
+    node = Node(QUICK_BEATS, (2,))
+    node.guard.handle(RankCame(Hello(3, 4)), FROM + 0.9)
+    assert node.deadline_s == 1.0
+
+
+LEASE_S = 30.0 * LEASE_SHARE
+
+
+def test_the_lease_runs_from_when_the_last_answered_beat_was_sent() -> None:
+    node = Node(QUICK_BEATS)
+    node.at(9.0)
+    node.down(Echo(FROM + 4.0))
+    assert node.at(4.0 + LEASE_S - 0.1) == [TellCoordinator(Beat(FROM + 4.0 + LEASE_S - 0.1))]
+    lost = Lost(f"the coordinator has not answered for {LEASE_S:g} s")
+    assert node.at(4.0 + LEASE_S) == told(lost)
+
+
+def test_a_coordinator_that_never_answers_is_lost_after_a_lease() -> None:
+    node = Node(QUICK_BEATS)
+    node.at(LEASE_S - 0.5)
+    assert [type(e) for e in node.at(LEASE_S)] == [TellRank, TellRank]
+
+
+def test_an_answer_that_was_overtaken_does_not_shorten_the_lease() -> None:
+    node = Node(QUICK_BEATS)
+    node.down(Echo(FROM + 10.0))
+    node.down(Echo(FROM + 5.0))
+    node.at(LEASE_S)
+    assert all(isinstance(e, TellCoordinator) for e in node.at(10.0 + LEASE_S - 0.1))
+
+
+def test_the_lease_and_the_fence_end_before_the_coordinators_patience() -> None:
+    assert LEASE_SHARE + FENCE_SHARE < 1
+
+
+# ------------------------------------------------------------------ fencing
+def test_when_the_coordinator_is_lost_all_are_told_to_leave_those_that_leave_too() -> None:
+    node = running()
+    node.up(2, Leave(0, 2, fault=True, text="x"))
+    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(Lost("reset"))
+    assert node.guard.handle(CoordinatorGone("reset"), FROM) == [], "once"
+
+
+def test_when_the_coordinator_is_lost_there_are_no_beats_and_no_hangs_any_more() -> None:
+    node = running(QUICK_BEATS)
+    node.guard.handle(CoordinatorGone("reset"), FROM)
+    assert node.deadline_s == GRACE_S
+    assert node.looked(2, -1000.0) == []
+
+
+@pytest.mark.parametrize(("grace_s", "fence_s"), [(GRACE_S, GRACE_S), (60.0, 30.0 * FENCE_SHARE)])
+def test_who_has_not_left_by_then_is_killed_at_once(grace_s: float, fence_s: float) -> None:
+    node = running(Limits(SOFT_S, HARD_S, grace_s, 1.0, 30.0))
+    node.guard.handle(CoordinatorGone("reset"), FROM)
+    node.up(3, Leave(0, 3, fault=True, text="x"))
+    assert node.at(fence_s - 0.1) == []
+    (kill,) = node.at(fence_s)
+    assert kill == Signal(2, (SIGCONT, SIGKILL), "it did not leave a call that is over")
+    assert node.gone(2) == [], "there is nobody to tell"
+    assert node.gone(3) == [Quit()]
+
+
+def test_who_is_ready_when_the_coordinator_is_lost_tells_nobody() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(2)
+    node.guard.handle(CoordinatorGone("reset"), FROM)
+    assert node.ready(3) == []
+
+
+def test_a_call_that_failed_fences_as_well_and_one_that_finished_does_not() -> None:
+    node = running()
+    node.down(FAILED)
+    assert node.deadline_s == GRACE_S
+    assert [e.rank for e in node.at(GRACE_S) if isinstance(e, Signal)] == [2, 3]
+    node = running()
+    node.down(Exit(finished=True))
+    assert node.deadline_s is None
+
+
+def test_evidence_is_not_waited_for_when_the_fence_falls() -> None:
+    node = running(Limits(SOFT_S, HARD_S, 0.5, BEAT_S, SILENCE_S), ranks=(2,))
+    node.at(HARD_S)
+    node.looked(2, 0.0)
+    node.guard.handle(CoordinatorGone("reset"), node.now)
+    (kill,) = node.at(HARD_S + 0.5)
+    assert isinstance(kill, Signal)
+    assert kill.signals == (SIGCONT, SIGKILL)
+    assert "hard_timeout" in kill.why
+    assert node.at(HARD_S + EVIDENCE_S) == []
+
+
+def test_who_survives_the_fence_in_the_kernel_keeps_the_guard_no_longer() -> None:
+    node = running(ranks=(2,))
+    node.guard.handle(CoordinatorGone("reset"), FROM)
+    node.at(GRACE_S)
+    assert node.at(GRACE_S + UNKILLABLE_S) == [Quit()]
+
+
+def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> None:
+    node = running(ranks=(2,))
+    node.down(ABORT)
+    node.down(Kill(0, (2,), "late"))
+    node.guard.handle(EvidenceTaken(2), FROM)
+    node.at(GRACE_S)
+    node.guard.handle(CoordinatorGone("reset"), node.now)
+    assert node.at(2 * GRACE_S) == []

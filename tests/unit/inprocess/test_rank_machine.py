@@ -1,0 +1,410 @@
+"""One rank's decisions, between its main thread and its guard, one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.inprocess.messages import (
+    Abort,
+    Bye,
+    Cause,
+    Commit,
+    Done,
+    Echo,
+    Exit,
+    Fault,
+    Hello,
+    Kill,
+    Kind,
+    Leave,
+    Lost,
+    Numbering,
+    Ready,
+    Refused,
+    Standing,
+)
+from holdfast.core.inprocess.rank import (
+    AbortDone,
+    Begin,
+    Caught,
+    Effect,
+    Entered,
+    Event,
+    Fail,
+    Finish,
+    Go,
+    Gone,
+    GuardGone,
+    Heard,
+    Interrupt,
+    Leaving,
+    Phase,
+    Proceed,
+    Raised,
+    Rank,
+    Returned,
+    RunAbort,
+    Say,
+    StopInterrupt,
+    Unwind,
+    Unwound,
+    Wake,
+)
+
+ME = 3
+CAUSES = (Cause(1, Kind.EXCEPTION, "boom"),)
+STANDING = Standing(ME, Numbering(0, ME, 4), Numbering(-1, ME, 4))
+
+
+def commit(epoch: int) -> Heard:
+    return Heard(Commit(epoch, epoch - 1, (), ()))
+
+
+def abort(epoch: int = 0) -> Heard:
+    return Heard(Abort(epoch, CAUSES))
+
+
+FINISHED = Heard(Exit(finished=True))
+FAILED = Heard(Exit(finished=False, text="no rank is left"))
+LOST = Heard(Lost("the coordinator is gone"))
+REFUSED = Heard(Refused(ME, "two processes"))
+GUARD_GONE = GuardGone("signal 9")
+LEAVES = Leaving("SystemExit: 5")
+
+WAYS: dict[str, tuple[Event, ...]] = {
+    "joining": (Begin(1),),
+    "entering": (Begin(1), commit(0)),
+    "running": (Begin(1), commit(0), Entered()),
+    "faulted": (Begin(1), commit(0), Entered(), Raised("boom")),
+    "done": (Begin(1), commit(0), Entered(), Returned()),
+    "aborting": (Begin(1), commit(0), Entered(), abort()),
+    "interrupted": (Begin(1), commit(0), Entered(), abort(), AbortDone()),
+    "aborting, back": (Begin(1), commit(0), Entered(), abort(), Returned()),
+    "unwinding": (Begin(1), commit(0), Entered(), abort(), AbortDone(), Caught()),
+    "ready": (Begin(1), commit(0), Entered(), abort(), AbortDone(), Caught(), Unwound(STANDING)),
+    "leaving": (Begin(1), commit(0), Entered(), LEAVES),
+    "over": (Begin(1), commit(0), Entered(), Returned(), FINISHED),
+}
+"""How a rank gets there."""
+
+
+def rank_that_is(where: str) -> Rank:
+    rank = Rank(ME)
+    for event in WAYS[where]:
+        rank.handle(event)
+    return rank
+
+
+def after(where: str, *events: Event) -> list[Effect]:
+    """What follows from the last of ``events``."""
+    rank = rank_that_is(where)
+    effects: list[Effect] = []
+    for event in events:
+        effects = rank.handle(event)
+    return effects
+
+
+# ------------------------------------------------------------------ a call without faults
+def test_a_call_without_faults() -> None:
+    rank = Rank(ME)
+    assert (rank.phase, rank.epoch) == (Phase.JOINING, -1)
+    assert rank.handle(Begin(4)) == [Say(Hello(ME, 4))]
+    told = commit(0)
+    assert rank.handle(told) == [Wake(Proceed(told.message))]
+    assert (rank.phase, rank.epoch, rank.is_in_user_code) == (Phase.RUNNING, 0, False)
+    assert rank.handle(Entered()) == []
+    assert rank.is_in_user_code
+    assert not rank.must_unwind
+    assert rank.handle(Returned()) == [Say(Done(0, ME, active=True))]
+    assert (rank.phase, rank.is_in_user_code) == (Phase.DONE, False)
+    assert rank.handle(FINISHED) == [Wake(Finish())]
+    assert rank.handle(Gone()) == [Say(Bye(ME))]
+    assert rank.phase is Phase.OVER
+
+
+def test_a_rank_without_a_function_to_call_is_done_and_says_so() -> None:
+    assert after("running", Returned(active=False)) == [Say(Done(0, ME, active=False))]
+
+
+# ------------------------------------------------------------------ a fault, and back
+def test_a_rank_that_raised_tells_it_and_is_held_until_all_abort() -> None:
+    rank = rank_that_is("running")
+    assert rank.handle(Raised("boom")) == [Say(Fault(0, ME, Kind.EXCEPTION, "boom"))]
+    assert (rank.phase, rank.is_in_user_code) == (Phase.FAULTED, False)
+    assert rank.handle(abort()) == [RunAbort(CAUSES)]
+    assert rank.must_unwind
+    assert rank.handle(AbortDone()) == [Wake(Unwind(CAUSES))]
+    assert rank.phase is Phase.UNWINDING
+    assert rank.handle(Unwound(STANDING)) == [Say(Ready(0, (STANDING,)))]
+    assert (rank.phase, rank.must_unwind) == (Phase.READY, False)
+    told = commit(1)
+    assert rank.handle(told) == [Wake(Proceed(told.message))]
+    assert (rank.phase, rank.epoch) == (Phase.RUNNING, 1)
+
+
+def test_a_rank_in_the_users_code_is_interrupted_when_the_abort_is_done() -> None:
+    rank = rank_that_is("running")
+    assert rank.handle(abort()) == [RunAbort(CAUSES)]
+    assert rank.handle(AbortDone()) == [Interrupt(CAUSES)]
+    assert rank.must_unwind
+    assert rank.handle(Caught()) == [StopInterrupt(), Wake(Unwind(CAUSES))]
+
+
+@pytest.mark.parametrize("back", [Returned(), Raised("an echo of the abort"), Caught()])
+def test_what_comes_back_after_the_abort_is_told_to_nobody(back: Event) -> None:
+    """Rules 2 and 3: an error is an echo, a return was an interruption."""
+    assert after("interrupted", back) == [StopInterrupt(), Wake(Unwind(CAUSES))]
+    assert after("aborting", back) == []
+    assert after("aborting", back, AbortDone()) == [Wake(Unwind(CAUSES))]
+
+
+def test_a_rank_that_was_done_comes_back_when_another_fails() -> None:
+    assert after("done", abort()) == [RunAbort(CAUSES)]
+    assert after("done", abort(), AbortDone()) == [Wake(Unwind(CAUSES))]
+
+
+def test_a_rank_that_had_not_entered_yet_is_woken_and_not_interrupted() -> None:
+    """It computes its assignment, in our own code."""
+    assert after("entering", abort(), AbortDone()) == [Wake(Unwind(CAUSES))]
+
+
+def test_a_rank_that_enters_while_all_abort_is_interrupted_when_that_is_done() -> None:
+    assert after("entering", abort(), Entered()) == []
+    assert after("entering", abort(), Entered(), AbortDone()) == [Interrupt(CAUSES)]
+
+
+def test_a_rank_that_enters_after_the_abort_is_interrupted_at_once() -> None:
+    assert after("entering", abort(), AbortDone(), Entered()) == [Interrupt(CAUSES)]
+
+
+def test_an_interrupt_is_stopped_once() -> None:
+    assert after("interrupted", Caught(), Caught()) == [Wake(Unwind(CAUSES))]
+
+
+def test_an_interrupt_that_nobody_asked_for_is_a_fault_of_this_rank() -> None:
+    assert after("running", Caught()) == [
+        Say(Fault(0, ME, Kind.EXCEPTION, "interrupted by nobody"))
+    ]
+
+
+def test_causes_are_those_of_this_epoch() -> None:
+    rank = rank_that_is("ready")
+    for event in (commit(1), Entered()):
+        rank.handle(event)
+    assert rank.handle(LOST) == [RunAbort(())]
+
+
+# ------------------------------------------------------------------ overtaken and repeated
+@pytest.mark.parametrize("where", list(WAYS))
+@pytest.mark.parametrize("epoch", [-1, 1, 7])
+def test_an_abort_of_another_epoch_does_nothing(where: str, epoch: int) -> None:
+    if where == "joining" and epoch == -1:
+        pytest.skip("it is in none")
+    before = rank_that_is(where).phase
+    rank = rank_that_is(where)
+    assert rank.handle(abort(epoch)) == []
+    assert rank.phase is before
+
+
+@pytest.mark.parametrize(
+    "where", ["joining", "aborting", "interrupted", "unwinding", "ready", "over"]
+)
+def test_an_abort_is_run_once(where: str) -> None:
+    assert after(where, abort(0 if where != "joining" else -1)) == []
+
+
+@pytest.mark.parametrize("where", [where for where in WAYS if where not in ("joining", "ready")])
+def test_a_commit_that_was_not_waited_for_does_nothing(where: str) -> None:
+    rank = rank_that_is(where)
+    before = rank.phase
+    assert rank.handle(commit(5)) == []
+    assert (rank.phase, rank.epoch) == (before, 0)
+
+
+@pytest.mark.parametrize("where", [where for where in WAYS if where != "aborting"])
+def test_the_end_of_an_abort_that_is_not_under_way_does_nothing(where: str) -> None:
+    if where == "aborting, back":
+        assert after(where, AbortDone(), AbortDone()) == []
+    else:
+        assert after(where, AbortDone()) == []
+
+
+@pytest.mark.parametrize("where", list(WAYS))
+@pytest.mark.parametrize("message", [Kill(0, (ME,), "late"), Echo(1.0)])
+def test_what_is_for_guards_says_nothing_to_a_rank(where: str, message: Kill | Echo) -> None:
+    assert after(where, Heard(message)) == []
+
+
+# ------------------------------------------------------------------ the end of the call
+ENDS: list[tuple[Event, str]] = [
+    (FAILED, "no rank is left"),
+    (LOST, "the coordinator is gone"),
+    (REFUSED, "two processes"),
+    (GUARD_GONE, "the guard of this node is gone: signal 9"),
+]
+
+
+@pytest.mark.parametrize(("end", "text"), ENDS)
+def test_the_end_frees_whoever_waits_in_a_collective_first(end: Event, text: str) -> None:
+    for where in ("entering", "faulted", "done"):
+        assert after(where, end) == [RunAbort(())]
+        assert after(where, end, AbortDone()) == [Wake(Fail(text))]
+    assert after("running", end) == [RunAbort(())]
+    assert after("running", end, AbortDone()) == [Interrupt(())]
+    assert after("running", end, AbortDone(), Caught()) == [StopInterrupt(), Wake(Fail(text))]
+    assert after("running", end, Returned(), AbortDone()) == [Wake(Fail(text))]
+
+
+@pytest.mark.parametrize(("end", "text"), ENDS)
+def test_the_end_wakes_who_waits_in_our_own_code(end: Event, text: str) -> None:
+    for where in ("joining", "ready"):
+        assert after(where, end) == [Wake(Fail(text))]
+
+
+@pytest.mark.parametrize(("end", "text"), ENDS)
+def test_the_end_in_a_restart_is_told_when_the_rank_is_back(end: Event, text: str) -> None:
+    assert after("aborting", end) == []
+    assert after("aborting", end, AbortDone()) == [Interrupt(CAUSES)]
+    assert after("aborting, back", end, AbortDone()) == [Wake(Fail(text))]
+    assert after("interrupted", end) == []
+    assert after("interrupted", end, Caught()) == [StopInterrupt(), Wake(Fail(text))]
+    assert after("unwinding", end) == []
+    assert after("unwinding", end, Unwound(STANDING)) == [Wake(Fail(text))]
+
+
+@pytest.mark.parametrize(("end", "text"), ENDS)
+def test_the_first_end_is_the_one_that_is_told(end: Event, text: str) -> None:
+    for where in ("joining", "ready", "running", "over"):
+        for other, _ in ENDS:
+            assert after(where, end, other) == []
+    for other, _ in ENDS:
+        assert after("done", end, other, AbortDone()) == [Wake(Fail(text))]
+
+
+@pytest.mark.parametrize("where", ["joining", "ready"])
+@pytest.mark.parametrize("end", [end for end, _ in ENDS])
+def test_no_epoch_begins_after_the_end(where: str, end: Event) -> None:
+    """A refused rank hears of the others' beginning: what it is to do stays what it was told."""
+    rank = rank_that_is(where)
+    rank.handle(end)
+    assert rank.handle(commit(rank.epoch + 1)) == []
+    assert rank.must_unwind
+
+
+@pytest.mark.parametrize("where", ["running", "done", "faulted"])
+def test_an_abort_after_the_end_is_not_run_again(where: str) -> None:
+    assert after(where, LOST, abort()) == []
+
+
+def test_who_is_not_done_when_the_others_have_completed_fails_in_words() -> None:
+    assert after("ready", FINISHED) == [Wake(Fail("the others have completed without this rank"))]
+    assert after("running", FINISHED) == [RunAbort(())]
+
+
+def test_nothing_ends_a_call_that_is_over() -> None:
+    for end, _ in ENDS:
+        assert after("over", end) == []
+        assert after("leaving", Gone(), end) == []
+    assert after("over", FINISHED) == []
+
+
+def test_the_end_keeps_the_users_code_from_beginning() -> None:
+    rank = rank_that_is("ready")
+    rank.handle(LOST)
+    assert rank.must_unwind
+
+
+# ------------------------------------------------------------------ leaving
+def test_who_leaves_tells_why_and_waits_for_the_abort_of_all() -> None:
+    """Its collectives are to be aborted as everybody's are: once, and together."""
+    rank = rank_that_is("running")
+    assert rank.handle(LEAVES) == [Say(Leave(0, ME, fault=True, text="SystemExit: 5"))]
+    assert not rank.is_in_user_code
+    assert rank.handle(abort()) == [RunAbort(CAUSES)]
+    assert rank.handle(AbortDone()) == [Wake(Go())]
+    assert rank.handle(Gone()) == [Say(Bye(ME))]
+
+
+@pytest.mark.parametrize("where", ["faulted", "done"])
+def test_who_leaves_from_our_own_code_waits_for_the_abort_too(where: str) -> None:
+    assert after(where, LEAVES) == [Say(Leave(0, ME, fault=True, text="SystemExit: 5"))]
+    assert after(where, LEAVES, abort(), AbortDone()) == [Wake(Go())]
+
+
+def test_who_is_left_out_by_the_assignment_goes_at_once() -> None:
+    out = Leaving("no place", fault=False)
+    assert after("entering", out) == [Say(Leave(0, ME, fault=False, text="no place")), Wake(Go())]
+
+
+def test_who_is_left_out_while_all_abort_waits_for_that() -> None:
+    out = Leaving("no place", fault=False)
+    assert after("entering", abort(), out) == [Say(Leave(0, ME, fault=False, text="no place"))]
+    assert after("entering", abort(), out, AbortDone()) == [Wake(Go())]
+
+
+@pytest.mark.parametrize("where", ["joining", "unwinding", "ready"])
+def test_who_leaves_with_nothing_to_abort_goes_at_once(where: str) -> None:
+    epoch = -1 if where == "joining" else 0
+    assert after(where, LEAVES) == [
+        Say(Leave(epoch, ME, fault=True, text="SystemExit: 5")),
+        Wake(Go()),
+    ]
+
+
+def test_who_leaves_while_it_is_interrupted_is_interrupted_no_more() -> None:
+    assert after("interrupted", LEAVES) == [
+        StopInterrupt(),
+        Say(Leave(0, ME, fault=True, text="SystemExit: 5")),
+        Wake(Go()),
+    ]
+
+
+def test_who_leaves_while_all_abort_goes_when_that_is_done() -> None:
+    said = Say(Leave(0, ME, fault=True, text="SystemExit: 5"))
+    assert after("aborting", LEAVES) == [said]
+    assert after("aborting", LEAVES, AbortDone()) == [Wake(Go())]
+
+
+def test_leaving_is_told_once() -> None:
+    assert after("running", LEAVES, LEAVES) == []
+    assert after("unwinding", LEAVES, LEAVES) == [Wake(Go())]
+
+
+@pytest.mark.parametrize(("end", "text"), ENDS)
+def test_who_leaves_goes_when_the_call_ends(end: Event, text: str) -> None:
+    """Not before its collectives are free: then it goes, with the exception it has."""
+    del text
+    assert after("leaving", end) == [RunAbort(())]
+    assert after("leaving", end, AbortDone()) == [Wake(Go())]
+    assert after("unwinding", LEAVES, end) == [Wake(Go())]
+
+
+def test_who_leaves_because_the_call_ended_goes_at_once() -> None:
+    assert after("joining", REFUSED, LEAVES) == [
+        Say(Leave(-1, ME, fault=True, text="SystemExit: 5")),
+        Wake(Go()),
+    ]
+    assert after("running", LOST, AbortDone(), Caught(), LEAVES)[-1] == Wake(Go())
+    assert after("running", LOST, LEAVES) == [
+        Say(Leave(0, ME, fault=True, text="SystemExit: 5"))
+    ], "the abort is under way"
+
+
+def test_who_leaves_is_not_told_to_proceed_or_to_finish() -> None:
+    assert after("ready", LEAVES, commit(1)) == []
+    assert after("done", LEAVES, FINISHED, AbortDone()) == [Wake(Go())]
+
+
+@pytest.mark.parametrize("where", list(WAYS))
+def test_the_last_word_is_the_same_from_everywhere(where: str) -> None:
+    rank = rank_that_is(where)
+    assert rank.handle(Gone()) == [Say(Bye(ME))]
+    assert rank.phase is Phase.OVER
+
+
+@pytest.mark.parametrize("where", list(WAYS))
+def test_the_users_code_must_be_left_only_in_a_restart(where: str) -> None:
+    rank = rank_that_is(where)
+    restarts = {"aborting", "interrupted", "aborting, back", "unwinding"}
+    assert rank.must_unwind == (where in restarts)
+    assert rank.is_in_user_code == (where in {"running", "aborting", "interrupted"})
