@@ -27,9 +27,11 @@ is the script; what follows it belongs to the script.
 """
 EPILOG = """\
 exit codes:
-  0   all ranks ended well, or this node was excluded on a rank's request
+  0   all ranks ended well; or this node leaves, on a rank's request or because it is not healthy
   1   ranks failed and no restart is left, a signal ended the job, or the configuration file is bad
   2   the command line cannot be used; nothing was started
+  93  another attempt is no use: no progress, or a rank said so by ending with 93
+  130 interrupted before anything was started
 
 example:
   ft_launcher --nproc-per-node 2 --max-restarts 3 --ft-rank-heartbeat-timeout 300 train.py --lr 1e-4
