@@ -68,6 +68,12 @@ def test_without_numactl_nothing_is_started() -> None:
         plan("--numa-binding node train.py")
 
 
+def test_a_number_that_is_none_is_told_before_a_program_that_is_missing() -> None:
+    """Whoever installed it would get the next error."""
+    with pytest.raises(UsageError, match="NVRX_GPUS_PER_NUMA='two' cannot be used"):
+        plan(environ={"NVRX_GPUS_PER_NUMA": "two"})
+
+
 def test_ranks_are_bound_one_way() -> None:
     with pytest.raises(UsageError, match="both bind ranks; take one of them"):
         plan("--numa-binding node train.py", {"NVRX_GPUS_PER_NUMA": "1"}, programs=NUMACTL)

@@ -234,6 +234,12 @@ def test_a_backend_that_nobody_registered_is_refused(nnodes):
     )
 
 
+def test_a_time_of_the_meeting_that_is_no_number_is_told_with_its_key():
+    """Not as Python's words about strings and floats."""
+    said = refused("--nnodes 2 --rdzv-conf timeout=abc train.py")
+    assert "timeout=abc is not a number of seconds" in said
+
+
 @pytest.mark.parametrize("conf", ["is_host=maybe", "join_timeout=-1", "timeout=inf", "timeout=nan"])
 def test_details_of_the_meeting_are_checked(conf):
     """Named, with what was given."""
@@ -547,6 +553,35 @@ def test_an_endpoint_that_is_no_unix_socket_is_not_asked_and_that_is_said():
 
 def test_a_host_is_not_looked_at_where_nobody_wants_it():
     assert plan("--ft-host-checks false train.py").care is None
+
+
+@pytest.mark.parametrize("which", ["state", "down"])
+@pytest.mark.parametrize("path", ["/sys/class/x/ports/1/state", "{nic}/state"])
+def test_a_template_that_leads_all_cards_to_one_file_is_refused(which, path):
+    """One card's link would be taken for everybody's."""
+    said = refused(f"--ft-link-{which}-path-template {path} train.py")
+    assert "it takes an absolute path with {nic} in it" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--ft-pci-topo-file /x.xml", "neither --ft-enable-nic-healthcheck nor"),
+        ("--ft-pci-topo-file /x.xml --ft-enable-nic-monitor true", None),
+        ("--ft-link-state-path-template /a/{nic} --ft-enable-nic-healthcheck true", None),
+        (
+            "--ft-host-checks false --ft-node-health-check-endpoint /h --ft-enable-nic-monitor 1",
+            "--ft-host-checks is false: --ft-node-health-check-endpoint, --ft-enable-nic-monitor",
+        ),
+        ("--ft-host-checks false --ft-gpu-memory-tolerance-mb 5", "--ft-gpu-memory-tolerance-mb"),
+        ("--ft-host-checks false", None),
+    ],
+)
+def test_an_option_of_care_that_another_leaves_without_effect_is_told(words, told):
+    """Somebody gave it, and would go on believing that it does something."""
+    warnings = [text for text in plan(f"{words} train.py").warnings if "without effect, as" in text]
+    assert bool(warnings) == (told is not None)
+    assert told is None or told in warnings[0]
 
 
 def test_an_unknown_key_of_the_rendezvous_is_told_with_the_nearest_one():

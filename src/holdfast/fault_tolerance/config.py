@@ -22,6 +22,7 @@ from holdfast.fault_tolerance.values import (
     Kind,
     LogLevel,
     Number,
+    PathTemplate,
     Sections,
     SignalName,
     Text,
@@ -194,13 +195,13 @@ class FaultToleranceConfig:
     )
     link_down_path_template: str | None = _setting(
         None,
-        Text("TEMPLATE"),
+        PathTemplate("TEMPLATE", "{nic}"),
         "Path of a network card's link-down counter, with {nic} for its name",
         "the path in sysfs is built in",
     )
     link_state_path_template: str | None = _setting(
         None,
-        Text("TEMPLATE"),
+        PathTemplate("TEMPLATE", "{nic}"),
         "Path of a network card's link state, with {nic} for its name",
         "the path in sysfs is built in",
     )

@@ -204,7 +204,10 @@ def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
     text = conf.get(key)
     if text is None:
         return default
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
     if not 0 <= seconds <= _SECONDS_MAX:  # neither is nan
         raise ValueError(f"{key}={text} is not a number of seconds from 0 to {_SECONDS_MAX:g}")
     return seconds

@@ -45,6 +45,7 @@ def bindings(
     if not text and not mode:
         return ()
     what = f"--numa-binding={mode}" if mode else f"{GPUS_PER_NUMA}={text}"
+    found: Prefixes = () if mode else by_count(text, nproc, machine.numa_nodes())
     if not machine.program_exists(_NUMACTL, environ):
         raise UsageError(f"{what} needs the program numactl, which is not on PATH; install it")
     if mode:
@@ -52,8 +53,6 @@ def bindings(
             found = tuple(tuple(words) for words in machine.torchs_numa_prefixes(mode, nproc))
         except NoBindingError as error:
             raise UsageError(f"{what}: torch cannot bind ranks to CPUs here: {error}") from None
-    else:
-        found = by_count(text, nproc, machine.numa_nodes())
     for prefix in dict.fromkeys(found):
         if (problem := machine.why_not_bound(prefix, environ)) is not None:
             raise UsageError(

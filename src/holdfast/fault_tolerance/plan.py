@@ -48,6 +48,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+_OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
+"""Settings that say more about network cards, which only some checks look at."""
+_OF_CARE = (
+    *("enable_nic_healthcheck", "enable_nic_monitor", "enable_dist_storage_healthcheck"),
+    *("storage_healthcheck_path", "node_health_check_interval", "gpu_memory_reclaim_timeout"),
+    *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
+)
+"""Settings of the care of the host."""
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 
 
@@ -225,6 +233,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     endpoint = _health_endpoint(args, machine, warnings)
     meeting = _meeting(args, environ, config, nodes)
     warnings += meeting.warnings if meeting else ()
+    warnings += _idle(args, config)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -468,6 +477,24 @@ def _later(args: Any, config: FaultToleranceConfig) -> list[str]:
         if setting.later and getattr(config, name) != getattr(usual, name)
     ]
     return [*options, *fields]
+
+
+def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:
+    """One line for options that were given and that another one leaves without effect."""
+    usual = FaultToleranceConfig()
+    given = {name for name in SETTINGS if getattr(config, name) != getattr(usual, name)}
+    if not args.ft_host_checks:
+        idle = sorted(given & {*_OF_CARE, *_OF_CARDS})
+        names = [option_of(name) for name in idle]
+        if args.ft_node_health_check_endpoint:
+            names.insert(0, "--ft-node-health-check-endpoint")
+        because = "--ft-host-checks is false"
+    elif not (config.enable_nic_healthcheck or config.enable_nic_monitor):
+        names = [option_of(name) for name in sorted(given & {*_OF_CARDS})]
+        because = "neither --ft-enable-nic-healthcheck nor --ft-enable-nic-monitor is on"
+    else:
+        return []
+    return [f"without effect, as {because}: {', '.join(names)}"] if names else []
 
 
 def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:

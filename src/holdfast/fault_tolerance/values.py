@@ -160,6 +160,27 @@ class Text:
         return text
 
 
+class PathTemplate(Text):
+    """A path with a place for a name; empty: as if not given."""
+
+    def __init__(self, metavar: str, place: str) -> None:
+        super().__init__(metavar)
+        self._place = place
+        self.accepts = f"an absolute path with {place} in it"
+
+    def check(self, value: object) -> str | None:
+        """Without the place, one file would answer for everybody."""
+        text = super().check(value)
+        if text and (self._place not in text or not text.startswith("/")):
+            raise Unacceptable
+        return text
+
+    def parse(self, text: str) -> str:
+        """Same as a value."""
+        self.check(text)
+        return text
+
+
 class AbsolutePaths(Text):
     """Comma-separated absolute paths, as one text."""
 
