@@ -404,7 +404,7 @@ def test_a_fault_of_nobody_is_ignored() -> None:
 
 def test_ready_counts_each_rank_once_and_of_this_epoch_alone() -> None:
     job = Job(2).begin()
-    assert job.ready(0) + job.ready(1) == [], "nobody asked"
+    assert job.ready(1) == [], "nobody asked"
     assert job.say(Done(0, 0, active=True)) == [], "that did not count either"
     job.fault(0)
     assert job.ready(0) == []

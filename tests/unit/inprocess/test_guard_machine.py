@@ -193,6 +193,23 @@ def test_ready_goes_up_once_for_the_node_with_the_last_of_its_ranks() -> None:
     assert node.ready(2) == []
 
 
+def test_ready_counts_where_the_rank_was_asked_for_it_and_once() -> None:
+    node = running(ranks=(2,))
+    assert node.ready(2) == []
+    node.down(ABORT)
+    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    assert node.ready(2) == []
+
+
+def test_a_word_that_crossed_the_abort_does_not_make_a_rank_ready_or_free_of_limits() -> None:
+    node = running(ranks=(2,))
+    node.down(ABORT)
+    done = Done(0, 2, active=True)
+    assert node.up(2, done) == [TellCoordinator(done)]
+    assert node.at(SOFT_S) == [Look(2)]
+    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+
+
 @pytest.mark.parametrize("how", ["dies", "leaves"])
 def test_who_goes_while_the_others_are_ready_is_not_waited_for(how: str) -> None:
     node = running()
@@ -216,6 +233,23 @@ def test_ready_of_one_epoch_does_not_count_in_the_next() -> None:
     node.down(Abort(1, ()))
     assert node.ready(2, epoch=1) == []
     assert node.ready(3, epoch=1) == [TellCoordinator(Ready(1, (standing(2), standing(3))))]
+
+
+def test_half_a_node_that_was_ready_is_not_ready_in_the_next_epoch() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(2)
+    node.down(Commit(1, 0, (), ()))
+    node.down(Abort(1, ()))
+    assert node.ready(3, epoch=1) == []
+
+
+def test_a_rank_that_dies_after_ready_went_up_does_not_send_it_again() -> None:
+    node = running()
+    node.down(ABORT)
+    node.ready(2)
+    node.ready(3)
+    assert node.gone(3) == [TellCoordinator(Dead(3, Kind.TERMINATED, "signal 9"))]
 
 
 def test_a_rank_that_dies_after_it_was_ready_is_told_as_dead() -> None:
@@ -247,7 +281,10 @@ def test_the_guard_quits_with_its_last_rank() -> None:
     node = running()
     node.gone(2)
     assert node.gone(3) == [TellCoordinator(Dead(3, Kind.TERMINATED, "signal 9")), Quit()]
-    assert node.at(1e4) == []
+    assert node.deadline_s is None
+    assert node.at(1e8) == []
+    (refused,) = node.guard.handle(RankCame(Hello(1, 4)), FROM)
+    assert isinstance(refused, TellRank), "there is no guard any more"
 
 
 def test_a_process_that_has_left_keeps_the_guard_until_it_ends() -> None:
@@ -502,6 +539,8 @@ def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: Up) -
     node.up(2, message)
     assert node.guard.handle(EvidenceTaken(2), node.now) == []
     assert node.at(HARD_S + EVIDENCE_S) == [Look(3)]
+    node.up(3, Done(0, 3, active=True))
+    assert node.deadline_s == BEAT_S, "there is nothing left to wake for"
 
 
 def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
@@ -512,6 +551,40 @@ def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
     effects = node.at(HARD_S + GRACE_S)
     assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGCONT, SIGKILL)]
     assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
+
+
+def test_a_last_word_after_sigkill_does_not_change_what_it_died_of() -> None:
+    node = condemned()
+    node.guard.handle(EvidenceTaken(2), node.now)
+    node.at(HARD_S + GRACE_S)
+    node.up(2, Done(0, 2, active=True))
+    assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
+
+
+def test_a_rank_that_left_and_then_cannot_be_killed_is_not_told_as_dead() -> None:
+    """It said that it goes; the others went on then."""
+    node = condemned()
+    node.guard.handle(EvidenceTaken(2), node.now)
+    node.up(3, Done(0, 3, active=True))
+    node.up(2, Leave(0, 2, fault=True, text="SystemExit"))
+    node.at(HARD_S + GRACE_S)
+    assert node.at(HARD_S + GRACE_S + UNKILLABLE_S) == []
+    assert node.deadline_s == BEAT_S
+
+
+def test_a_rank_that_was_signalled_is_not_looked_at_any_more_though_the_others_go_on() -> None:
+    """Where the grace is longer than the limits: waking for a look at it would not end."""
+    node = running(Limits(1.0, 2.0, 50.0, BEAT_S, SILENCE_S), ranks=(2,))
+    node.at(2.0)
+    node.looked(2, 0.0)
+    node.guard.handle(EvidenceTaken(2), node.now)
+    node.up(2, Done(0, 2, active=True))
+    node.down(ABORT)
+    assert node.deadline_s == 52.0
+    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    node.down(Commit(1, 0, (), ()))
+    assert node.deadline_s == 52.0
+    assert node.at(10.0) == []
 
 
 def test_a_rank_that_dies_while_evidence_is_taken_is_told_with_its_verdict() -> None:
@@ -531,6 +604,7 @@ def test_a_rank_that_was_spared_is_dead_for_another_reason_later() -> None:
 # ------------------------------------------------------------------ coming back
 def test_unwinding_has_the_hard_limit_and_no_soft_one() -> None:
     node = running(ranks=(2,))
+    node.at(SOFT_S - 10)
     node.down(ABORT)
     node.at(SOFT_S)
     assert node.looked(2, 0.0) == []
@@ -651,6 +725,17 @@ def test_when_the_coordinator_is_lost_there_are_no_beats_and_no_hangs_any_more()
     node.guard.handle(CoordinatorGone("reset"), FROM)
     assert node.deadline_s == GRACE_S
     assert node.looked(2, -1000.0) == []
+    node = running()
+    node.at(SOFT_S - 1)
+    node.guard.handle(CoordinatorGone("reset"), node.now)
+    assert node.at(SOFT_S) == []
+
+
+def test_a_coordinator_that_goes_after_the_end_is_not_missed() -> None:
+    for end in (Exit(finished=True), FAILED):
+        node = running()
+        node.down(end)
+        assert node.guard.handle(CoordinatorGone("closed"), FROM) == []
 
 
 @pytest.mark.parametrize(("grace_s", "fence_s"), [(GRACE_S, GRACE_S), (60.0, 30.0 * FENCE_SHARE)])
@@ -696,10 +781,12 @@ def test_evidence_is_not_waited_for_when_the_fence_falls() -> None:
 
 
 def test_who_survives_the_fence_in_the_kernel_keeps_the_guard_no_longer() -> None:
-    node = running(ranks=(2,))
-    node.guard.handle(CoordinatorGone("reset"), FROM)
-    node.at(GRACE_S)
-    assert node.at(GRACE_S + UNKILLABLE_S) == [Quit()]
+    for end in (CoordinatorGone("reset"), CoordinatorSaid(FAILED)):
+        node = running(ranks=(2,))
+        node.guard.handle(end, FROM)
+        node.at(GRACE_S)
+        assert node.deadline_s == GRACE_S + UNKILLABLE_S
+        assert node.at(GRACE_S + UNKILLABLE_S) == [Quit()]
 
 
 def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> None:

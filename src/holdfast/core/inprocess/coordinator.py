@@ -332,7 +332,7 @@ class Coordinator:
 
     def _remove(self, ranks: list[int], causes: list[Cause], now: float) -> list[Effect]:
         """These are gone for good; with no causes, nobody else is interrupted."""
-        if self.phase is Phase.OVER or not ranks:
+        if self.phase is Phase.OVER:
             return []
         for rank in ranks:
             member = self._members.pop(rank)

@@ -392,9 +392,7 @@ class Guard:
 
     def _drop(self, number: int) -> list[Effect]:
         """Nothing more comes from this rank."""
-        rank = self._ranks.pop(number, None)
-        if rank is None:
-            return []
+        rank = self._ranks.pop(number)
         effects: list[Effect] = [] if rank.at is _At.OUT else self._ready_if_all_are()
         if not self._ranks:
             self._beat_at = self._lease_until = self._fence_at = None
@@ -423,9 +421,8 @@ class Guard:
                 for rank in self._here():
                     if rank.at is _At.WAITING:
                         rank.clock_from = now
-                        rank.look_at = now + self._limits.hard_s
+                        self._look_in(rank, self._limits.hard_s, now)
                     rank.at = _At.UNWINDING
-                    rank.standing = None
             case Kill():
                 return self._kill_those_not_back(message, now)
             case Refused():
@@ -458,7 +455,11 @@ class Guard:
         rank.standing = None
         rank.clock_from = rank.epoch_from = now
         rank.soft_told = rank.spared = False
-        rank.look_at = now + self._limits.soft_s
+        self._look_in(rank, self._limits.soft_s, now)
+
+    def _look_in(self, rank: _Rank, after_s: float, now: float) -> None:
+        """There is nothing to look for where the verdict is being carried out."""
+        rank.look_at = None if rank.kill_why else now + after_s
 
     def _lose_coordinator(self, how: str, now: float) -> list[Effect]:
         if self._is_lost or self._is_over:
@@ -478,7 +479,7 @@ class Guard:
 
     def _judge(self, number: int, marks: Marks, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
-        if rank is None or rank.look_at is None or rank.kill_why:
+        if rank is None or rank.look_at is None:
             return []
         if marks.unlimited:
             rank.clock_from = now
