@@ -505,6 +505,34 @@ client.shutdown_workload_monitoring()
     assert job.said(r"rank 1 .*hung \(section 'step': .* limit 0.5 s\)")
 
 
+def test_a_hung_rank_that_ends_well_when_told_to_end_has_failed(ft: Launcher) -> None:
+    """A handler of SIGTERM that saves and exits with 0 does not make a hang a success."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal
+from holdfast.fault_tolerance import RankMonitorClient
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+client = RankMonitorClient()
+client.init_workload_monitoring()
+client.start_section("step")
+while cycle == "0":
+    signal.pause()
+client.end_section("step")
+client.shutdown_workload_monitoring()
+"""
+    )
+
+    job = ft.start(
+        "--nproc-per-node=1", "--max-restarts=1", "--log-dir=logs",
+        "--ft-rank-section-timeouts=step:0.5", "--ft-rank-termination-signal=SIGTERM", script,
+    )  # fmt: skip
+
+    assert job.wait() == 0
+    assert job.said(r"rank 0 .*hung \(section 'step': .*\); exit code 0 after its monitor's signal")
+    assert job.said("succeeded after 1 restarts")
+
+
 def test_a_monitor_that_dies_is_replaced_and_goes_on_watching(ft: Launcher) -> None:
     """The rank trains on meanwhile; a hang after that is still found."""
     script = ft.script(

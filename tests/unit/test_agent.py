@@ -215,6 +215,34 @@ def test_a_rank_that_is_done_has_no_use_for_its_device(
     assert sent == []
 
 
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted_in_place(
+    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch, recovers: bool
+) -> None:
+    """Whatever exit code it ends with; the monitor's word may be read after its end."""
+    agent, fed = two_ranks, list[machine.Event]()
+    unread = [
+        {"op": "overdue", "cycle": 0, "clock": "section", "name": "step",
+         "age_s": 6.0, "limit_s": 5.0, "detected_at": 84.9},
+        {"op": "evidence", "cycle": 0},
+        {"op": "signalled", "cycle": 0, "signal": signal.SIGTERM},
+    ]  # fmt: skip
+    agent._on_monitor_message(1, unread.pop(0))
+    if recovers:
+        unread.append({"op": "recovered", "cycle": 0})
+
+    def hear_out(local_rank: int) -> None:
+        for message in unread:
+            agent._on_monitor_message(local_rank, message)
+
+    monkeypatch.setattr(agent, "_feed", fed.append)
+    monkeypatch.setattr(agent._monitors, "hear_out", hear_out)
+    monkeypatch.setattr(child, "reap", lambda: iter([child.Reaped(4712, 0, 1024)]))
+    agent._reap()
+    failed = [] if recovers else [machine.RankKilled(1)]
+    assert fed == [*failed, machine.WorkerExited(1, 0)]
+
+
 @pytest.mark.parametrize("is_full", [False, True])
 def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
     agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, is_full: bool

@@ -159,6 +159,15 @@ def test_a_rank_that_is_being_killed_has_failed_already() -> None:
     assert node.handle(Swept(), now=9.0) == [StartCycle(1), Explain(0, will_restart=True)]
 
 
+def test_a_rank_that_hung_has_failed_even_if_all_end_well() -> None:
+    """A handler of the signal that ended it may exit with 0."""
+    node = running(max_restarts=1)
+    node.handle(RankKilled(1), now=1.0)
+    node.handle(WorkerExited(1, 0), now=1.0)
+    node.handle(WorkerExited(0, 0), now=1.1)
+    assert StartCycle(1) in node.handle(Swept(), now=1.1)
+
+
 def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
     """A rank in uninterruptible sleep is given up after a bound; its node cannot go on."""
     node = running(max_restarts=5, stop_grace_s=15.0)

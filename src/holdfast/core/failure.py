@@ -52,6 +52,7 @@ class RankEnd:
         last_lines: The end of its stderr.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
+        is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
         host_problem: The launcher ended it, because of what was found about the host.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
@@ -69,6 +70,7 @@ class RankEnd:
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0
     is_stuck: bool = False
+    is_condemned: bool = False
     host_problem: str | None = None
 
     @property
@@ -93,7 +95,7 @@ def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
 
     Without such a failure it is the rank that cannot be ended.
     """
-    failures = [end for end in ends if end.exit_code != 0 and not end.asked]
+    failures = [end for end in ends if (end.exit_code or end.is_condemned) and not end.asked]
     failures = failures or [end for end in ends if end.is_stuck]
     return min(failures, key=lambda end: end.began_at, default=None)
 
@@ -131,7 +133,8 @@ def explain(end: RankEnd) -> str:
         return f"{why}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
     how = describe_exit(end.exit_code)
     if end.hang is not None:
-        return f"hung ({end.hang}); {how} by its monitor"
+        by = "by its monitor" if end.exit_code < 0 else "after its monitor's signal"
+        return f"hung ({end.hang}); {how} {by}"
     if end.host_problem is not None:
         return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
     text = "\n".join((end.error or "", *end.last_lines))

@@ -49,6 +49,9 @@ SIGKILL = 9
 SIGCONT = 18
 """Numbers on Linux; importing ``signal`` for two integers costs 2 ms of start-up."""
 
+ARMED_ANEW = "was armed anew"
+"""Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
+
 HUNG = "hung"
 GRACE_OVER = "grace over"
 
@@ -193,7 +196,7 @@ class Watch:
             return self._leave("is not monitored any more")
         effects: list[Effect] = []
         if snapshot.armed_at != self._armed_at:
-            effects += self._leave("was armed anew")
+            effects += self._leave(ARMED_ANEW)
             self._armed_at = snapshot.armed_at
             self.state = WATCHING
         if self.state == WATCHING:

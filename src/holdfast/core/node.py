@@ -79,7 +79,7 @@ class WorkerExited:
 
 @dataclass(frozen=True)
 class RankKilled:
-    """A rank that hung, or whose device broke, was sent SIGKILL: it failed, and ends when it can.
+    """A rank that hung, or whose device broke, was signalled: it failed, and ends when it can.
 
     The kernel takes 75 to 170 ms for each GiB of a process's memory before anybody is told of its
     end; nobody needs to wait for that before the others are stopped.
@@ -403,6 +403,11 @@ class Node:
     def is_checking(self) -> bool:
         """:class:`CheckHost` has not been answered."""
         return self._is_checking
+
+    @property
+    def _has_succeeded(self) -> bool:
+        ended_well = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
+        return ended_well and not self._failed
 
     @property
     def is_waiting_for_others(self) -> bool:
@@ -745,7 +750,7 @@ class Node:
         self._sweep_until = None
         self.phase = Phase.IDLE
         if not self.alone:
-            succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
+            succeeded = self._has_succeeded
             if succeeded or self._is_last or self._signalled or not self.checks_host:
                 effects.append(CycleOver(self.cycle, succeeded))
             else:
@@ -761,7 +766,7 @@ class Node:
         self._is_undecided = False
         actions = self._asked()
         self._requests.clear()
-        succeeded = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
+        succeeded = self._has_succeeded
         self._unexplained = self.cycle if self._failed else None
         exit_code = 1
         end: End | None = None

@@ -245,6 +245,10 @@ class LocalElasticAgent:
                     exit_code=reaped.exit_code,
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
+                if reaped.exit_code == 0 and rank.hang is not None:
+                    self._monitors.hear_out(local_rank)
+                    if rank.is_condemned:  # it has a handler that ends it well
+                        self._feed(machine.RankKilled(local_rank))
                 self._feed(machine.WorkerExited(local_rank, reaped.exit_code))
             elif self._was_a_helper(reaped):
                 pass
@@ -315,7 +319,12 @@ class LocalElasticAgent:
                 self._staging.deliver(message["cycle"])
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
                     ranks.ranks[local_rank].awaits_evidence = False
+                    ranks.ranks[local_rank].is_condemned = True
                     self._tell_of_killed_ranks()
+            case "recovered":
+                if (ranks := self._ranks_of(message["cycle"])) is not None:
+                    rank = ranks.ranks[local_rank]
+                    rank.hang, rank.awaits_evidence, rank.is_condemned = None, False, False
             case "event":
                 self._events.append(message["event"])
             case "signalled":

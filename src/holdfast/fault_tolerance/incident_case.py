@@ -184,6 +184,8 @@ class Case:
 
     def abandon(self, why: str, now: float) -> None:
         """Let the rank go; ``why`` completes "the rank ..."."""
+        if why == monitor.ARMED_ANEW:
+            self._reports.tell({"op": "recovered", "cycle": self._record["cycle"]})
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         self._reports.log("warning", f"{incident.who(self._record)} {why}; it is let go")
         self.close(why, now)

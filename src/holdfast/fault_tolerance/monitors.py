@@ -109,6 +109,15 @@ class Monitors:
                 return local_rank
         return None
 
+    def hear_out(self, local_rank: int) -> None:
+        """Take in what this monitor has said by now, before its rank is judged."""
+        place = self._places.get(local_rank)
+        if place is not None and place.peer is not None:
+            for message in place.peer.receive_rest():
+                self._on_message(local_rank, message)
+            if place.peer is not None:
+                self._check(place, place.peer)
+
     def close(self) -> None:
         """End all monitors and close their sockets. A monitor keeps nothing that could be lost.
 

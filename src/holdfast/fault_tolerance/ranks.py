@@ -54,6 +54,8 @@ class Rank:
     hang: Hang | None = None
     awaits_evidence: bool = False
     """Its monitor has found it hung, and is looking at it."""
+    is_condemned: bool = False
+    """Its monitor has seen enough and signals it: however it ends now, it has failed."""
     is_dying: bool = False
     """It was sent SIGKILL not long ago, by its monitor or because its host is not healthy."""
     host_problem: str | None = None
@@ -100,6 +102,7 @@ class Rank:
             oom_kills=oom.since(self.oom_before) if exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=is_stuck,
+            is_condemned=self.is_condemned,
         )
 
     def _was_asked(self, exit_code: int) -> bool:
