@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from holdfast import __version__
+
 _USAGE = """\
 usage: holdfast COMMAND ...
 
   doctor   check this host and a command line of ft_launcher, and tell what will
            happen on each kind of fault, with times; starts nothing
 
-holdfast COMMAND --help says more.
+holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
 _COMMANDS = ("doctor",)
 _WRONG = 2
@@ -27,6 +29,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(_USAGE)
         return 0 if words else _WRONG
+    if words[0] == "--version":
+        sys.stdout.write(f"holdfast {__version__}\n")
+        return 0
     if words[0] not in _COMMANDS:
         known = ", ".join(_COMMANDS)
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import __version__
+
 
 def holdfast(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM", "JOB_"))}
@@ -97,3 +99,10 @@ def _port_error() -> str:
         "holdfast doctor: error: --rdzv-endpoint: '127.0.0.1:0' cannot be used; it takes HOST:PORT "
         "with a port of 1 to 65535, the same on all nodes\n"
     )
+
+
+def test_help_and_version_come_first_or_after_the_form(tmp_path: Path) -> None:
+    """The doctor's own help, not that of the command line it looks at."""
+    assert holdfast(tmp_path, "doctor", "--json", "--help").stdout.startswith("usage: holdfast")
+    done = holdfast(tmp_path, "--version")
+    assert (done.returncode, done.stdout) == (0, f"holdfast {__version__}\n")

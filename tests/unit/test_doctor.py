@@ -196,6 +196,15 @@ def test_a_restart_is_told_as_the_plan_has_it() -> None:
         plan(cold)
     )
     assert "There is no restart" in what_a_restart_is(plan())
+    slow = what_a_restart_is(plan("--max-restarts 9 --ft-restart-backoff 5 train.py"))
+    assert "wait 5 s, then twice as long each time, at most 300 s. 9 times" in slow
+
+
+def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> None:
+    """Otherwise the page would be silent about broken hosts, as if there were none."""
+    off = story("host is not healthy", "--ft-host-checks false train.py")
+    assert (off.noticed, off.end) == ("nobody: --ft-host-checks is false", None)
+    assert story("host is not healthy", "train.py").end == 0
 
 
 def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:

@@ -36,12 +36,11 @@ _WRONG = 2
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    words = list(words)
-    if words[:1] in (["-h"], ["--help"]):
+    is_for_programs = words[:1] == ["--json"]
+    command = list(words[1:] if is_for_programs else words)
+    if command[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_USAGE)
         return 0
-    is_for_programs = words[:1] == ["--json"]
-    command = words[1:] if is_for_programs else words
     try:
         plan = _plan(command, os.environ)
         findings = examine(plan, os.environ, is_host_alone=not command)

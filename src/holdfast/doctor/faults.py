@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.core import monitor, node
+from holdfast.core.restarts import Restarts
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.plan import LaunchPlan
@@ -101,7 +102,13 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
         "everything it started ends with it; nothing restarts it but what started it"
         + ("; the others see a lost node" if plan.meeting is not None else ""),
     )
-    if plan.care is not None:
+    if plan.care is None:
+        yield Story(
+            "this host is not healthy",
+            "nobody: --ft-host-checks is false",
+            "ranks are started here all the same, and fail or hang",
+        )
+    else:
         yield Story(
             "this host is not healthy before a start",
             f"its health process, at once or after {plan.care.limit_s:g} s at most",
@@ -215,7 +222,10 @@ def what_a_restart_is(plan: LaunchPlan) -> str:
     how = "from warm standby" if plan.warm else "with a plain start, which imports torch again"
     text += f"; all ranks start again {how}"
     if plan.restart_backoff_s:
-        text += f", after a second failure in a row {plan.restart_backoff_s:g} s later, then twice"
+        text += (
+            f"; from the second failure in a row on they wait {plan.restart_backoff_s:g} s, then "
+            f"twice as long each time, at most {Restarts.backoff_max_s:g} s"
+        )
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
     return f"{text}. {plan.max_restarts} times{window} (--max-restarts)."
 
