@@ -205,6 +205,8 @@ def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> No
     off = story("host is not healthy", "--ft-host-checks false train.py")
     assert (off.noticed, off.end) == ("nobody: --ft-host-checks is false", None)
     assert story("host is not healthy", "train.py").end == 0
+    two = story("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
+    assert "The host of the store stays" in two.then
 
 
 def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:

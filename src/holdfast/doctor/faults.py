@@ -89,6 +89,7 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
 
 
 def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
+    many = plan.meeting is not None
     if plan.monitors_enabled:
         yield Story(
             "a rank monitor dies",
@@ -100,7 +101,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
         "the launcher is killed",
         "the kernel and the monitors, within 0.1 s",
         "everything it started ends with it; nothing restarts it but what started it"
-        + ("; the others see a lost node" if plan.meeting is not None else ""),
+        + ("; the others see a lost node" if many else ""),
     )
     if plan.care is None:
         yield Story(
@@ -113,7 +114,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
             "this host is not healthy before a start",
             f"its health process, at once or after {plan.care.limit_s:g} s at most",
             "this node has no ranks and leaves"
-            + ("; a spare takes its place" if plan.meeting is not None else ""),
+            + ("; a spare takes its place. The host of the store stays, for it" if many else ""),
             0,
         )
         yield Story(
