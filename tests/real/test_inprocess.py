@@ -139,11 +139,15 @@ def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:
     @wrapper(**QUICK)
     def train(call: CallWrapper):
         dist.init_process_group("gloo")
-        all_reduce()
+        store = dist.distributed_c10d._get_default_store()
         if call.iteration == 0 and RANK == 0:
+            store.get("rank 2 is about to die")
             raise ValueError("first")
         if call.iteration == 0 and RANK == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
+            with call.atomic():  # the restart for rank 0 does not come between
+                store.set("rank 2 is about to die", "")
+                os.kill(os.getpid(), signal.SIGKILL)
+        all_reduce()
         dist.destroy_process_group()
         note(done_in=call.iteration)
         return now()
@@ -152,7 +156,6 @@ def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:
     """
     job = ranks(4, source)
     assert job.wait() == [0, 0, SIGKILLED, 0]
-    # Rank 2 can be so slow that its death falls into the second iteration.
     assert [job.notes(rank, "returned") for rank in (0, 1, 3)] == [[[0, 3]], [[1, 3]], [[2, 3]]]
 
 
