@@ -106,3 +106,19 @@ def test_help_and_version_come_first_or_after_the_form(tmp_path: Path) -> None:
     assert holdfast(tmp_path, "doctor", "--json", "--help").stdout.startswith("usage: holdfast")
     done = holdfast(tmp_path, "--version")
     assert (done.returncode, done.stdout) == (0, f"holdfast {__version__}\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A full disk, a reader that has gone."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", "doctor"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+    error = "holdfast doctor: error: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, error)

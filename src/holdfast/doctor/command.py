@@ -52,11 +52,23 @@ def main(words: Sequence[str]) -> int:
         return 1
     told = stories(plan) if command else []
     if is_for_programs:
-        sys.stdout.write(json.dumps(as_json(findings, told), indent=2) + "\n")
+        page = json.dumps(as_json(findings, told), indent=2) + "\n"
     else:
         title = _title(plan, is_host_alone=not command)
-        sys.stdout.write(as_text(title, findings, told, what_a_restart_is(plan)))
-    return 0 if is_ok(findings) else 1
+        page = as_text(title, findings, told, what_a_restart_is(plan))
+    return 0 if _show(page) and is_ok(findings) else 1
+
+
+def _show(page: str) -> bool:
+    """Whether there was somebody to read it, or room for it."""
+    try:
+        sys.stdout.write(page)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - nor at the end
+        sys.stderr.write(f"holdfast doctor: error: cannot write: {error.strerror}\n")
+        return False
+    return True
 
 
 def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool) -> list[Finding]:
