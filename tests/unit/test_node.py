@@ -21,6 +21,7 @@ from holdfast.core.node import (
     Explain,
     FailureSeen,
     Finish,
+    HostBroke,
     HostChecked,
     IterationRead,
     KillRanks,
@@ -627,6 +628,19 @@ def test_a_host_is_checked_while_a_restart_is_put_off() -> None:
     assert node.handle(HostChecked(), now=99.0)[0] == StartCycle(3)
 
 
+def test_a_host_that_breaks_while_a_restart_is_put_off_is_checked_again() -> None:
+    """At any other time somebody else sees to it."""
+    node = checked(max_restarts=9, backoff_s=4.0)
+    assert node.handle(HostBroke(), now=0.5) == [], "its rank is ended, and it is checked then"
+    fail(node, 1.0)
+    node.handle(HostChecked(), now=1.0)
+    fail(node, 2.0)
+    node.handle(HostChecked(), now=2.0)
+    assert node.handle(HostBroke(), now=3.0) == [CheckHost(after_ranks=True)]
+    assert node.handle(HostBroke(), now=3.1) == []
+    assert node.handle(HostChecked("GPU 0 is lost"), now=3.2) == [Finish(End.UNHEALTHY, 0)]
+
+
 def test_a_job_that_is_over_checks_no_host() -> None:
     """Neither after success nor without a restart left, nor after a signal."""
     node = checked(max_restarts=0)
@@ -741,6 +755,10 @@ class NodeLife(RuleBasedStateMachine):
     def host_is_checked(self, problem: str | None) -> None:
         self.checking -= 1
         self.feed(HostChecked(problem))
+
+    @rule()
+    def host_breaks(self) -> None:
+        self.feed(HostBroke())
 
     @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
     def signal(self, signum: int) -> None:

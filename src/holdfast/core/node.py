@@ -167,6 +167,11 @@ class HostChecked:
 
 
 @dataclass(frozen=True)
+class HostBroke:
+    """Something broke since the host was checked; who rests before a restart checks it again."""
+
+
+@dataclass(frozen=True)
 class Swept:
     """Nothing that the cycle's ranks started is alive any more."""
 
@@ -190,6 +195,7 @@ Event = (
     | Dismissed
     | IterationRead
     | HostChecked
+    | HostBroke
     | Swept
     | TimePassed
 )
@@ -470,6 +476,10 @@ class Node:
                 self._on_iteration(iteration, now, effects)
             case HostChecked(problem):
                 self._on_host_checked(problem, now, effects)
+            case HostBroke():
+                rests = self.phase is Phase.IDLE and not self._is_undecided
+                if rests and self.alone and self.checks_host and not self._is_checking:
+                    self._check_host(effects)
             case Swept():
                 if self.phase is Phase.SWEEPING:
                     self._cycle_over(now, effects)

@@ -291,6 +291,8 @@ class LocalElasticAgent:
             self._feed(machine.RankKilled(local_rank))
         elif self._others and self._care and self._machine.is_waiting_for_others:
             self._care.check(after_ranks=False)
+        else:
+            self._feed(machine.HostBroke())
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:
         match message.get("op"):
