@@ -169,6 +169,7 @@ class Gpus:
         self._path = path
         self.env = {
             "FAKE_NVML": str(path),
+            "CUDA_VISIBLE_DEVICES": "0,1",  # somebody expects GPUs, though there is no device node
             "PYTHONPATH": os.pathsep.join((_FAKE, os.environ.get("PYTHONPATH", ""))),
         }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.health import Verdict
-from holdfast.health import nvml
 from holdfast.health.checks import Checks
 from holdfast.health.wanted import Wanted
 
@@ -24,8 +23,8 @@ from holdfast.health.wanted import Wanted
     ],
 )
 def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[str]) -> None:
-    always = {"host", "gpu", "nvlink", "xid"}
-    assert {check.name for check in Checks(wanted).before_join()} == always | names
+    looks = {check.name for check in Checks(wanted).before_join()}
+    assert looks - {"gpu", "nvlink", "xid"} == {"host"} | names
 
 
 def test_paths_that_are_named_are_looked_at_without_the_mounts(tmp_path: Path) -> None:
@@ -39,22 +38,34 @@ def test_paths_that_are_named_are_looked_at_without_the_mounts(tmp_path: Path) -
     }
 
 
-@pytest.mark.parametrize("has_driver", [False, True])
-def test_gpus_are_watched_where_there_is_a_driver(
-    monkeypatch: pytest.MonkeyPatch, has_driver: bool
+@pytest.mark.parametrize(
+    ("visible", "has_node", "has_gpus"),
+    [
+        (None, False, False),
+        ("", False, False),
+        ("-1", False, False),
+        (None, True, True),
+        ("0,1", False, True),
+        ("GPU-8f", False, True),
+    ],
+)
+def test_gpus_are_looked_at_where_there_are_or_where_somebody_expects_some(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    visible: str | None,
+    has_node: bool,
+    has_gpus: bool,
 ) -> None:
-    """A host without one has nothing that wakes its health process, once that is known.
-
-    A process that takes the place of one that died looks for itself.
-    """
-    monkeypatch.setattr(nvml, "is_loaded", lambda: has_driver)
-    checks = Checks(Wanted())
-    first = checks.while_running()
-    assert [check.name for check in first] == ["gpu", "xid"]
-    for check in first:
-        check.look()
-    assert bool(checks.while_running()) == has_driver
-    assert Checks(Wanted(nic_monitor=True)).while_running()
+    """Elsewhere no start waits for the driver's library, and nothing wakes the health process."""
+    node = tmp_path / "nvidiactl"
+    if has_node:
+        node.touch()
+    monkeypatch.setattr("holdfast.health.checks._NODES", (str(node),))
+    checks = Checks(Wanted(visible_devices=visible))
+    of_gpus = {"gpu", "nvlink", "xid"}
+    assert checks.has_gpus == has_gpus
+    assert {look.name for look in checks.before_join()} >= (of_gpus if has_gpus else set())
+    assert [look.name for look in checks.while_running()] == (["gpu", "xid"] if has_gpus else [])
 
 
 def test_a_link_that_was_lost_between_two_cycles_ends_neither(

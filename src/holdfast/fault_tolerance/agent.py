@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.host_care import HostCare
     from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.fault_tolerance.standbys import Standbys
+    from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
     from holdfast.host.lease import Lease
     from holdfast.wire.frames import Message
@@ -61,8 +62,20 @@ _OUTPUT_DRAIN_S = 5.0
 class LocalElasticAgent:
     """Runs the ranks of this node to their end. Use once, from the main thread."""
 
-    def __init__(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        environ: Mapping[str, str],
+        job: str | None = None,
+        health: ControlledProcess | None = None,
+    ) -> None:
         """Make folders and files, start nothing.
+
+        Args:
+            plan: What to do.
+            environ: The launcher's environment.
+            job: Name of this launcher's life; None: a new one.
+            health: A health process that was started for it; None: it starts its own.
 
         Raises:
             OSError: A folder or file cannot be made.
@@ -70,7 +83,8 @@ class LocalElasticAgent:
         self._plan = plan
         self._environ = environ
         self._node_name = socket.gethostname()
-        self._job = run_dirs.new_job()
+        self._job = job or run_dirs.new_job()
+        self._health = health
         self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
         self._runtime_dir = run_dirs.make_runtime_dir(self._job)
         self._staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
@@ -151,6 +165,7 @@ class LocalElasticAgent:
                 plan.care,
                 loop=self._loop,
                 job=self._job,
+                started=self._health,
                 on_checked=self._on_host_checked,
                 on_sick=self._on_host_sick,
                 write_down=self._event,
@@ -184,6 +199,7 @@ class LocalElasticAgent:
         self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
         try:
             self._feed(machine.Begin())
+            self._reap()  # who ended before anybody listened for that
             if self._others:
                 self._others.begin(loop, self._stop_when_closed)
                 if self._standbys and warm and warm.at_start:

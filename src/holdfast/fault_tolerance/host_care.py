@@ -16,6 +16,7 @@ from holdfast.host.loop import Loop
 
 if TYPE_CHECKING:
     from holdfast.health.wanted import Wanted
+    from holdfast.host.controlled_process import ControlledProcess
     from holdfast.wire.frames import Message
 
 LOGGER = logging.getLogger("holdfast")
@@ -29,6 +30,7 @@ class HostCare:
         wanted: What is looked at.
         loop: Where messages of the process arrive.
         job: Marks its environment.
+        started: A process that was started for this already; None: none was.
         on_checked: Called once for each :meth:`check`, with why this node must not have ranks.
         on_sick: Called with what ranks that run here can't be trusted to survive.
         write_down: Writes an event of this kind, with these fields, into the event file.
@@ -40,6 +42,7 @@ class HostCare:
         *,
         loop: Loop,
         job: str,
+        started: ControlledProcess | None,
         on_checked: Callable[[str | None], None],
         on_sick: Callable[[Finding], None],
         write_down: Callable[..., None],
@@ -47,6 +50,7 @@ class HostCare:
         self._wanted = wanted.to_wire()
         self._loop = loop
         self._job = job
+        self._started = started
         self._on_checked = on_checked
         self._on_sick = on_sick
         self._write_down = write_down
@@ -116,7 +120,8 @@ class HostCare:
 
     def _start(self) -> None:
         try:
-            process = start_health_process(self._wanted, self._job)
+            process = self._started or start_health_process(self._wanted, self._job)
+            self._started = None
         except OSError as error:
             LOGGER.warning("cannot start the process that checks this host: %s", error)
             return

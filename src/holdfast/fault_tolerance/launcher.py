@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
     from holdfast.fault_tolerance.plan import LaunchPlan
     from holdfast.fault_tolerance.plan import LaunchPlan as LaunchConfig
+    from holdfast.host.controlled_process import ControlledProcess
 
 __all__ = [
     "LaunchConfig",
@@ -68,7 +69,6 @@ def run(plan: LaunchPlan) -> int:
     from importlib.util import find_spec  # noqa: PLC0415 - see _HOME
 
     from holdfast.errors import ConfigError, LaunchError  # noqa: PLC0415
-    from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415
 
     if plan.meeting is not None and find_spec("torch") is None:
         _say(
@@ -76,11 +76,29 @@ def run(plan: LaunchPlan) -> int:
             "launchers meet through its TCPStore. Install torch there, or use one node"
         )
         return _FAILED
+    from holdfast.host.run_dirs import new_job  # noqa: PLC0415
+
+    job = new_job()
+    health = _start_health_process(plan, job)
+    from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415 - meanwhile
+
     try:
-        return LocalElasticAgent(plan, dict(os.environ)).run()
+        return LocalElasticAgent(plan, dict(os.environ), job, health).run()
     except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
         return _FAILED
+
+
+def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | None:
+    """It gets ready while we do: the first start waits for its answer."""
+    if plan.care is None:
+        return None
+    from holdfast.host.health_process import start_health_process  # noqa: PLC0415 - see _HOME
+
+    try:
+        return start_health_process(plan.care.to_wire(), job)
+    except OSError:  # it is tried again, and told of then
+        return None
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.core.health import Finding
-from holdfast.health import gpu, gpu_memory, nvlink, nvml
 from holdfast.health.bounded import Check
 from holdfast.health.host_probe import HostProbe
 from holdfast.health.wanted import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from holdfast.health.storage import Storage
     from holdfast.health.xid import Xids
 
-Look = Callable[[], list[Finding]]
-_DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
+_NODES = ("/dev/nvidiactl", "/dev/dxg")
+"""Of NVIDIA's driver, and of its like in WSL."""
 
 
 class Checks:
@@ -27,25 +26,30 @@ class Checks:
 
     Args:
         wanted: What is looked at, and where.
+
+    Attributes:
+        has_gpus: There are GPUs here, or somebody expects them. Elsewhere nobody misses a driver,
+            and its library is not loaded: a start waits for that.
     """
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
+        self.has_gpus = _names_any(wanted.visible_devices) or any(map(os.path.exists, _NODES))
         self._link_states, self._link_downs = _links(wanted)
         self._xids: Xids | None = None
-        self._has_looked_for_gpus = False
         self._host = HostProbe(wanted.folders)
         self._storage = _storage(wanted)
 
     def before_join(self) -> list[Check]:
         """Asked while no rank of this node is alive."""
         wanted = self._wanted
-        checks = [
-            Check("host", PROBES_S, self._host.look),
-            Check("gpu", PROBES_S, self._of_driver(gpu.look)),
-            Check("nvlink", PROBES_S, self._of_driver(nvlink.look)),
-            Check("xid", PROBES_S, self._if_there_are_gpus(self._look_for_xids)),
-        ]
+        checks = [Check("host", PROBES_S, self._host.look)]
+        if self.has_gpus:
+            checks += [
+                Check("gpu", PROBES_S, self._look_at_gpus),
+                Check("nvlink", PROBES_S, self._look_at_nvlinks),
+                Check("xid", PROBES_S, self._look_for_xids),
+            ]
         if self._storage is not None:
             checks.append(Check("storage", PROBES_S, self._storage.look))
         if self._link_states is not None:
@@ -58,47 +62,41 @@ class Checks:
         return checks
 
     def while_running(self) -> list[Check]:
-        """Asked every ``interval_s`` seconds.
-
-        GPUs also where nobody has looked yet: before a join another process did, and died since.
-        """
+        """Asked every ``interval_s`` seconds."""
         checks: list[Check] = []
-        if nvml.is_loaded() or not self._has_looked_for_gpus:
-            look = functools.partial(gpu.look, ranks_run=True)
-            checks.append(Check("gpu", PROBES_S, self._of_driver(look)))
-            checks.append(Check("xid", PROBES_S, self._if_there_are_gpus(self._look_for_xids)))
+        if self.has_gpus:
+            look = functools.partial(self._look_at_gpus, ranks_run=True)
+            checks.append(Check("gpu", PROBES_S, look))
+            checks.append(Check("xid", PROBES_S, self._look_for_xids))
         if self._link_downs is not None:
             checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
         return checks
 
     def used_mib(self) -> Mapping[str, float]:
         """Memory in use on each GPU of this node's ranks; nothing where there is no driver."""
-        return gpu_memory.used_mib(self._wanted.visible_devices, self._wanted.nproc)
+        from holdfast.health.gpu_memory import used_mib  # noqa: PLC0415 - where there are GPUs
+
+        return used_mib(self._wanted.visible_devices, self._wanted.nproc)
 
     def memory_holders(self) -> list[int]:
         """Processes that hold memory there, as far as the driver says."""
-        return gpu_memory.holders(self._wanted.visible_devices, self._wanted.nproc)
+        from holdfast.health.gpu_memory import holders  # noqa: PLC0415 - where there are GPUs
 
-    def _of_driver(self, look: Callable[[str | None, int | None], list[Finding]]) -> Look:
-        wanted = self._wanted
-        return self._if_there_are_gpus(
-            functools.partial(look, wanted.visible_devices, wanted.nproc)
-        )
+        return holders(self._wanted.visible_devices, self._wanted.nproc)
 
-    def _if_there_are_gpus(self, look: Look) -> Look:
-        """On a host without GPUs nobody misses their driver."""
+    def _look_at_gpus(self, *, ranks_run: bool = False) -> list[Finding]:
+        from holdfast.health import gpu  # noqa: PLC0415 - where there are GPUs
 
-        def look_and_see() -> list[Finding]:
-            findings = look()
-            self._has_looked_for_gpus = True
-            has_gpus = nvml.is_loaded() or any(map(os.path.exists, _DEVICE_NODES))
-            return findings if has_gpus else []
+        return gpu.look(self._wanted.visible_devices, self._wanted.nproc, ranks_run=ranks_run)
 
-        return look_and_see
+    def _look_at_nvlinks(self) -> list[Finding]:
+        from holdfast.health import nvlink  # noqa: PLC0415 - where there are GPUs
+
+        return nvlink.look(self._wanted.visible_devices, self._wanted.nproc)
 
     def _look_for_xids(self) -> list[Finding]:
         if self._xids is None:
-            from holdfast.health.xid import Xids  # noqa: PLC0415 - imports ctypes
+            from holdfast.health.xid import Xids  # noqa: PLC0415 - where there are GPUs
 
             self._xids = Xids(self._wanted.visible_devices, self._wanted.nproc)
         return self._xids.look()
@@ -107,6 +105,12 @@ class Checks:
         if self._link_downs is not None:
             self._link_downs.look()
         return []
+
+
+def _names_any(visible_devices: str | None) -> bool:
+    """``CUDA_VISIBLE_DEVICES`` names a device; -1 is none."""
+    entries = (visible_devices or "").split(",")
+    return any(entry.strip() and not entry.strip().startswith("-") for entry in entries)
 
 
 def _links(wanted: Wanted) -> tuple[LinkStates | None, LinkDowns | None]:

@@ -22,10 +22,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.core.health import Finding, Verdict
-from holdfast.core.reclaim import Reclaim
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
-from holdfast.health.memory_wait import wait
 from holdfast.health.wanted import PROBES_S, Wanted
 from holdfast.host import clock, wait_for
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
@@ -95,7 +93,8 @@ class HostHealth:
             self._say({"op": "finding", "number": number, **_fields(finding)})
 
         # A driver that hangs would not say, and take all the time there is for that.
-        if self._wanted.reclaim_timeout_s > 0 and not self._bounded.hangs("gpu"):
+        wants_memory = self._checks.has_gpus and self._wanted.reclaim_timeout_s > 0
+        if wants_memory and not self._bounded.hangs("gpu"):
             look, bound_s = self._note_memory, PROBES_S
             if after_ranks:
                 look, bound_s = self._await_memory, self._wanted.memory_limit_s
@@ -113,6 +112,9 @@ class HostHealth:
         return []
 
     def _await_memory(self) -> list[Finding]:
+        from holdfast.core.reclaim import Reclaim  # noqa: PLC0415 - where there are GPUs
+        from holdfast.health.memory_wait import wait  # noqa: PLC0415
+
         wanted = self._wanted
         reclaim = Reclaim(
             wanted.reclaim_timeout_s,

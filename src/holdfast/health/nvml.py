@@ -245,11 +245,6 @@ def load() -> Nvml:
         return _loaded
 
 
-def is_loaded() -> bool:
-    """This process has asked it something, and there is one."""
-    return _loaded is not None
-
-
 def _translated(error: Any) -> NvmlError:
     code = getattr(error, "value", None)
     if code in (_GPU_IS_LOST, _RESET_REQUIRED):
