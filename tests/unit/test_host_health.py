@@ -19,6 +19,8 @@ LOST = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
 class LosesItsLink:
     """Between any two looks; at a check it is there."""
 
+    has_gpus = True
+
     def while_running(self) -> list[Check]:
         return [Check("nic losses", 30.0, lambda: [LOST])]
 
