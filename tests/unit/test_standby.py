@@ -247,6 +247,21 @@ def test_a_rank_that_has_imported_nothing_yet_is_looked_at_again() -> None:
     assert steady(machine, 50.0) == [Prepare(0)], "and in the next cycle"
 
 
+def test_who_is_looked_at_again_is_not_looked_at_before_the_cycle_is_steady() -> None:
+    """A rank that reports in puts it off; the launcher sleeps until then."""
+    machine = standby(1)
+    steady(machine)
+    machine.handle(Nothing(0), 10.0)
+    again_at = machine.next_deadline()
+    assert again_at == 10.0 + PATIENCE_S
+    machine.handle(RankReportedIn(), again_at - 0.5)
+    assert machine.handle(TimePassed(), again_at) == []
+    steady_at = machine.next_deadline()
+    assert steady_at is not None
+    assert steady_at > again_at
+    assert machine.handle(TimePassed(), steady_at) == [Prepare(0)]
+
+
 _EVENTS = st.one_of(
     st.sampled_from([Waiting(), CycleStarted(), RankReportedIn(), CycleEnding(), TimePassed()]),
     st.builds(Started, st.integers(0, 1), st.just(SHAPE)),

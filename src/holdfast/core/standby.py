@@ -245,7 +245,11 @@ class Standby:
         """When to send :class:`TimePassed`; None: not before the next event."""
         if self._ready_by is not None:
             return self._ready_by
-        return self._steady_at if self._next() is not None else self._again_at
+        if self._next() is not None:
+            return self._steady_at
+        if self._again_at is None or self._steady_at is None:
+            return None
+        return max(self._again_at, self._steady_at)  # nothing is done before either
 
     def has_room(self, available_kib: int) -> bool:
         """Whether one more may be parked where this much memory is free."""
