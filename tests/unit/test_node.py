@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +19,7 @@ from holdfast.core.node import (
     Dismissed,
     Effect,
     End,
+    EndRank,
     Explain,
     FailureSeen,
     Finish,
@@ -43,6 +45,7 @@ from holdfast.core.node import (
     Sweep,
     Swept,
     TimePassed,
+    Unfit,
     WorkerExited,
 )
 from holdfast.core.restarts import Restarts
@@ -628,17 +631,57 @@ def test_a_host_is_checked_while_a_restart_is_put_off() -> None:
     assert node.handle(HostChecked(), now=99.0)[0] == StartCycle(3)
 
 
+LOST = "GPU 0 is lost"
+
+
 def test_a_host_that_breaks_while_a_restart_is_put_off_is_checked_again() -> None:
-    """At any other time somebody else sees to it."""
     node = checked(max_restarts=9, backoff_s=4.0)
-    assert node.handle(HostBroke(), now=0.5) == [], "its rank is ended, and it is checked then"
     fail(node, 1.0)
     node.handle(HostChecked(), now=1.0)
     fail(node, 2.0)
     node.handle(HostChecked(), now=2.0)
-    assert node.handle(HostBroke(), now=3.0) == [CheckHost(after_ranks=True)]
-    assert node.handle(HostBroke(), now=3.1) == []
-    assert node.handle(HostChecked("GPU 0 is lost"), now=3.2) == [Finish(End.UNHEALTHY, 0)]
+    assert node.handle(HostBroke(LOST), now=3.0) == [CheckHost(after_ranks=True)]
+    assert node.handle(HostBroke(LOST), now=3.1) == []
+    assert node.handle(HostChecked(LOST), now=3.2) == [Finish(End.UNHEALTHY, 0)]
+
+
+@pytest.mark.parametrize(("device", "ended"), [(1, 1), (None, 0)])
+def test_what_breaks_under_ranks_ends_the_one_whose_it_is_and_the_cycle(
+    device: int | None, ended: int
+) -> None:
+    """It has failed at once: it may sit in a driver for ever. What is nobody's is the first's."""
+    node = checked()
+    assert node.handle(HostBroke(LOST, device), now=0.5) == [
+        EndRank(ended, LOST),
+        SignalRanks((0, 1), SIGTERM),
+        FailureSeen(ended, will_restart=True),
+    ]
+    assert node.handle(HostBroke(LOST, device), now=0.6) == [], "the cycle is ending already"
+
+
+def test_a_device_whose_rank_has_ended_well_ends_nobody() -> None:
+    node = checked()
+    node.handle(WorkerExited(1, 0), now=0.5)
+    assert node.handle(HostBroke(LOST, 1), now=0.6) == []
+
+
+def test_one_of_many_whose_host_breaks_while_it_waits_is_checked_and_leaves() -> None:
+    """A spare, say; if it gets a place meanwhile, what is found comes too late for that."""
+    spare = Node(nproc=2, alone=False, checks_host=True)
+    spare.handle(Begin(), now=0.0)
+    assert spare.handle(HostBroke(LOST), now=0.1) == [], "it is being checked"
+    spare.handle(HostChecked(), now=0.2)
+    assert spare.handle(HostBroke(LOST), now=1.0) == [CheckHost(after_ranks=False)]
+    assert spare.handle(HostChecked(), now=1.1) == [], "it has recovered"
+    spare.handle(HostBroke(LOST), now=2.0)
+    assert spare.handle(HostChecked(LOST), now=2.1) == [Unfit(LOST)]
+
+    chosen = one_of_many(checks_host=True)
+    fail(chosen, 1.0)
+    chosen.handle(HostChecked(), now=1.1)
+    assert chosen.handle(HostBroke(LOST), now=2.0) == [CheckHost(after_ranks=True)]
+    assert chosen.handle(StartAsked(4), now=2.1) == [StartCycle(4)]
+    assert chosen.handle(HostChecked(LOST), now=2.2) == []
 
 
 def test_a_job_that_is_over_checks_no_host() -> None:
@@ -715,6 +758,8 @@ class NodeLife(RuleBasedStateMachine):
                     assert not self.finished
                     self.cycles.append(cycle)
                     self.alive = set(range(self.node.nproc))
+                case EndRank(local_rank):
+                    assert local_rank in self.alive
                 case SignalRanks(local_ranks, _) | KillRanks(local_ranks):
                     assert set(local_ranks) <= self.alive
                     assert local_ranks
@@ -756,9 +801,10 @@ class NodeLife(RuleBasedStateMachine):
         self.checking -= 1
         self.feed(HostChecked(problem))
 
-    @rule()
-    def host_breaks(self) -> None:
-        self.feed(HostBroke())
+    @precondition(lambda self: self.node.checks_host)
+    @rule(device=st.sampled_from([None, 0, 3]))
+    def host_breaks(self, device: int | None) -> None:
+        self.feed(HostBroke("GPU 0 is lost", device))
 
     @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
     def signal(self, signum: int) -> None:

@@ -168,7 +168,15 @@ class HostChecked:
 
 @dataclass(frozen=True)
 class HostBroke:
-    """Something broke since the host was checked; who rests before a restart checks it again."""
+    """Something broke since the host was checked: ``problem``.
+
+    Ranks that run end now, and not when they find out: the one whose device it is (``device`` is
+    its local rank), any if it is nobody's. Who rests checks the host again. ``device`` None:
+    nobody's in particular.
+    """
+
+    problem: str
+    device: int | None = None
 
 
 @dataclass(frozen=True)
@@ -255,6 +263,21 @@ class CheckHost:
 
 
 @dataclass(frozen=True)
+class EndRank:
+    """SIGKILL for a rank that can't be trusted to go on, because of ``problem``."""
+
+    local_rank: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """This node waits, and its host is not fit any more; what follows is decided elsewhere."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
 class MayJoin:
     """The host was checked for the first time; what follows is decided elsewhere."""
 
@@ -332,6 +355,8 @@ Effect = (
     | StartMonitor
     | ReadIteration
     | CheckHost
+    | EndRank
+    | Unfit
     | MayJoin
     | FailureSeen
     | Explain
@@ -397,6 +422,8 @@ class Node:
     _start_at: float | None = field(default=None, init=False)
     _is_undecided: bool = field(default=False, init=False)
     _is_checking: bool = field(default=False, init=False)
+    _is_rechecking: bool = field(default=False, init=False)
+    """Nobody else waits for what that check finds."""
     _is_last: bool = field(default=False, init=False)
     """This node will not have ranks again."""
     _unexplained: int | None = field(default=None, init=False)
@@ -406,19 +433,9 @@ class Node:
     _unwatched: set[int] = field(default_factory=set, init=False)
 
     @property
-    def is_checking(self) -> bool:
-        """:class:`CheckHost` has not been answered."""
-        return self._is_checking
-
-    @property
     def _has_succeeded(self) -> bool:
         ended_well = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
         return ended_well and not self._failed
-
-    @property
-    def is_waiting_for_others(self) -> bool:
-        """It has no ranks, and nothing to find out before it may have some."""
-        return self.phase is Phase.IDLE and not self.alone and not self._is_checking
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
@@ -476,10 +493,8 @@ class Node:
                 self._on_iteration(iteration, now, effects)
             case HostChecked(problem):
                 self._on_host_checked(problem, now, effects)
-            case HostBroke():
-                rests = self.phase is Phase.IDLE and not self._is_undecided
-                if rests and self.alone and self.checks_host and not self._is_checking:
-                    self._check_host(effects)
+            case HostBroke(problem, device):
+                self._on_host_broke(problem, device, now, effects)
             case Swept():
                 if self.phase is Phase.SWEEPING:
                     self._cycle_over(now, effects)
@@ -495,10 +510,28 @@ class Node:
         self._is_checking = True
         effects.append(CheckHost(after_ranks=self.cycle >= 0))
 
+    def _on_host_broke(
+        self, problem: str, device: int | None, now: float, effects: list[Effect]
+    ) -> None:
+        if self.phase is Phase.RUNNING:
+            local_rank = min(self.alive) if device is None else device
+            if local_rank in self.alive:  # else nobody uses that device any more
+                effects.append(EndRank(local_rank, problem))
+                # Who sits in the driver of a broken device may never end: nobody waits for that.
+                self._fail(local_rank, now, effects)
+        elif self.phase is Phase.IDLE and not self._is_undecided and not self._is_checking:
+            self._is_rechecking = not self.alone
+            self._check_host(effects)
+
     def _on_host_checked(self, problem: str | None, now: float, effects: list[Effect]) -> None:
         if not self._is_checking:
             return
         self._is_checking = False
+        if self._is_rechecking:
+            self._is_rechecking = False
+            if problem is not None:
+                effects.append(Unfit(problem))
+            return
         if self.alone and problem is not None:
             self._explain(effects, will_restart=False)
             self._finish(End.UNHEALTHY, 0, effects)
@@ -530,6 +563,7 @@ class Node:
     def _start_cycle(self, cycle: int, now: float, effects: list[Effect]) -> None:
         first = self.cycle < 0
         self.phase = Phase.RUNNING
+        self._is_checking = self._is_rechecking = False
         self.cycle = cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()

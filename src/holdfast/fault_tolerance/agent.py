@@ -287,28 +287,10 @@ class LocalElasticAgent:
             self._feed(machine.ControlRequested(rank, action.name, description))
 
     def _on_host_checked(self, problem: str | None) -> None:
-        if self._others and problem and not self._machine.is_checking:  # as a spare
-            self._others.unhealthy(problem)
         self._feed(machine.HostChecked(problem))
 
     def _on_host_sick(self, finding: Finding) -> None:
-        """Something broke under the ranks: the cycle ends now, not when they find out."""
-        if self._ranks and self._machine.phase is machine.Phase.RUNNING:
-            alive = self._machine.alive
-            local_rank = min(alive) if finding.device is None else finding.device
-            if local_rank not in alive:
-                return  # it has no use for its device any more
-            rank = self._rank(local_rank)
-            LOGGER.error("ending rank %d: %s", rank.place.rank, finding)
-            rank.host_problem = str(finding)
-            rank.is_dying = True
-            rank.signal(signal.SIGKILL, group=True)
-            # Who sits in the driver of a broken device may never end: nobody waits for that.
-            self._feed(machine.RankKilled(local_rank))
-        elif self._others and self._care and self._machine.is_waiting_for_others:
-            self._care.check(after_ranks=False)
-        else:
-            self._feed(machine.HostBroke())
+        self._feed(machine.HostBroke(str(finding), finding.device))
 
     def _on_monitor_message(self, local_rank: int, message: Message) -> None:
         match message.get("op"):
@@ -416,6 +398,15 @@ class LocalElasticAgent:
             case machine.CheckHost(after_ranks):
                 assert self._care is not None
                 self._care.check(after_ranks=after_ranks)
+            case machine.EndRank(local_rank, problem):
+                rank = self._rank(local_rank)
+                LOGGER.error("ending rank %d: %s", rank.place.rank, problem)
+                rank.host_problem = problem
+                rank.is_dying = True
+                rank.signal(signal.SIGKILL, group=True)
+            case machine.Unfit(problem):
+                assert self._others is not None
+                self._others.unhealthy(problem)
             case machine.MayJoin(problem):
                 assert self._others is not None
                 self._others.may_join(problem)

@@ -87,6 +87,9 @@ def run(plan: LaunchPlan) -> int:
     except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
         return _FAILED
+    finally:
+        if health is not None:  # else nobody ends it where the launcher is part of a program
+            health.control.close()
 
 
 def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | None:
