@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.fault_tolerance import standbys
 from holdfast.host import child, proc, wait_for
 from holdfast.host.standby_process import StandbyProcess, park
 from holdfast.wire.frames import Decoder
@@ -178,7 +179,7 @@ class Ranks:
             {**self.env, "HOLDFAST_MARKER": f"{self.job}.parked.3"},
             preload=preload,
             per_cycle=sorted(self.cycle),
-            harmless=("NCCL_",),
+            harmless=standbys._HARMLESS,
             note=str(self.note),
         )
         self._parked.append(process)
@@ -472,10 +473,12 @@ def test_logging_that_was_set_up_before_an_import_does_not_silence_it(ranks: Ran
     assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
 
 
-def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks) -> None:
+@pytest.mark.parametrize("name", ["NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "CUDA_VISIBLE_DEVICES"])
+def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks, name: str) -> None:
+    """A script gives each rank its own device in its first lines, for one."""
     library = ranks.library("lib1", LIBRARY)
     script = ranks.write(
-        "script.py", "import os\nos.environ['NCCL_DEBUG'] = 'INFO'\nimport lib1\nprint(lib1.value)"
+        "script.py", f"import os\nos.environ['{name}'] = '1'\nimport lib1\nprint(lib1.value)"
     )
 
     assert ranks.warm(script, preload=(library,)).exit_code == 0

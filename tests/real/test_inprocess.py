@@ -47,6 +47,39 @@ def test_after_an_exception_on_one_rank_all_ranks_call_the_function_again(
         assert shown == (rank == who), "the first cause, where it happened; not its echoes"
 
 
+def test_a_rank_whose_cuda_context_is_lost_leaves(ranks: RankStarter) -> None:
+    """Each call of the function would fail again; the others go on. The default arguments do it."""
+    source = """
+    class Lost:
+        def query(self):
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        note(iteration=call.iteration)
+        dist.init_process_group("gloo")
+        all_reduce()
+        if RANK == 1:
+            torch.cuda.is_initialized = lambda: True
+            torch.cuda.is_current_stream_capturing = lambda: False
+            torch.cuda.current_stream = Lost
+            assert call.iteration < 3, "in place for ever"
+            Lost().query()
+        if call.iteration == 0:
+            all_reduce()
+        dist.destroy_process_group()
+        return now()
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 5]
+    assert job.notes(0, "returned") == [[0, 1]]
+    assert job.notes(1, "iteration") == [0]
+    assert job.notes(1, "raised") == ["HealthCheckError"]
+    assert "CUDA context is lost (CUDA error: device-side assert" in job.notes(1, "text")[0]
+
+
 @pytest.mark.parametrize("who", [0, 2])
 def test_the_others_go_on_without_a_rank_that_died(ranks: RankStarter, who: int) -> None:
     """Rank 0, too, on whose node everything was hosted."""

@@ -24,6 +24,7 @@ from holdfast.inprocess.state import State  # noqa: E402
 from holdfast.torch_edge import abort_distributed, work_abort  # noqa: E402
 from holdfast.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
 from holdfast.torch_edge.process_groups import group_reaper  # noqa: E402
+from tests.real.harness import until  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +156,33 @@ def test_sockets_and_epolls_of_the_user_are_not_touched() -> None:
     for sock in (listener, client, server):
         sock.close()
     epoll.close()
+
+
+@pytest.mark.parametrize("module", ["torch.cuda", "torch.cuda.streams"])
+def test_a_main_thread_that_waits_for_its_device_may_wait_for_other_ranks(module: str) -> None:
+    """NCCL's operations end on the device; the rank that keeps all waiting is to be named first."""
+    seen: list[bool] = []
+    done = threading.Lock()
+    done.acquire()
+
+    def look() -> None:
+        until(lambda: _main_is_in("synchronize"), "the wait")
+        seen.append(abort_distributed.main_waits())
+        done.release()
+
+    scope = {"__name__": module, "wait": done.acquire}
+    exec("def synchronize(): wait()", scope)
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    scope["synchronize"]()  # type: ignore[operator]
+    watcher.join()
+    assert seen == [True]
+
+
+def _main_is_in(name: str) -> bool:
+    main = threading.main_thread().ident
+    assert main is not None
+    return sys._current_frames()[main].f_code.co_name == name
 
 
 def test_a_failed_test_is_said_once(

@@ -299,6 +299,18 @@ def test_a_rank_hears_about_its_own_gpu(gpus: Gpus, monkeypatch: pytest.MonkeyPa
     assert "0 of 0 links" in str(holdfast.health.nvlink_problem(2))
 
 
+def test_a_rank_that_is_given_one_device_may_ask_with_its_local_rank(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is device 0 for CUDA there: a MIG instance, or a GPU that the launching script chose."""
+    gpus({}, {"uuid": B, "recovery_action": 1, "mig": [{"uuid": MIG}]})
+    for visible_devices in ("1", B, MIG):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible_devices)
+        assert "recovery action 1" in str(holdfast.health.gpu_problem(3))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert holdfast.health.gpu_problem(3) is None
+
+
 def test_a_rank_without_a_driver_hears_nothing(gpus: Gpus) -> None:
     assert holdfast.health.gpu_problem(None) is None
     assert holdfast.health.nvlink_problem(0) is None

@@ -315,6 +315,9 @@ def test_a_rank_hears_about_the_links_of_its_own_card(
     two_switches(host, gpus)
     host.port("mlx5_1", lost="2\n")
     assert holdfast.health.link_downed_counts(1) == {"mlx5_1": 2}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # its own device only: 0 for CUDA
+    monkeypatch.setattr(own_device, "_cards", lambda: host.cards(visible_devices="1"))
+    assert holdfast.health.link_downed_counts(1) == {"mlx5_1": 2}
     host.port("mlx5_1", lost=None)
     assert holdfast.health.link_downed_counts(1) == {}
 

@@ -26,8 +26,21 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("holdfast")
 _SIGKILL = 9
-_HARMLESS = (*sorted(PER_CYCLE), "NCCL_", "GLOO_", "HF_", "TOKENIZERS_", "WANDB_")
-"""Variables that torch and numpy do not read while they are imported."""
+_OF_DRIVER = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+)
+"""Read when the first CUDA context is made; scripts set them in their first lines."""
+_HARMLESS = (
+    *sorted(PER_CYCLE),
+    *_OF_DRIVER,
+    *("NCCL_", "TORCH_NCCL_", "GLOO_", "HF_", "TOKENIZERS_", "WANDB_"),
+)
+"""Variables, or their beginnings, that torch and numpy do not read while they are imported. Not
+``PYTORCH_CUDA_ALLOC_CONF``: torch's library reads it while it is loaded."""
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """What a rank asks about the device it uses, or about all that it sees. Raises nothing.
 
-A device index is CUDA's in this process: its place in ``CUDA_VISIBLE_DEVICES``.
+A device index is CUDA's in this process: its place in ``CUDA_VISIBLE_DEVICES``. Where that names
+one device, all indices mean it: a process that is given its own device only (a MIG instance, for
+one) has number 0 for it, and often asks with its local rank.
 """
 
 from __future__ import annotations
@@ -45,13 +47,14 @@ def link_downed_counts(device_index: int | None) -> dict[str, int]:
     """
     cards = _cards()
     counts = cards.n_lost()
-    if device_index is None:
+    place = _place(device_index)
+    if place is None:
         return counts
     try:
         users = cards.users()
     except pci.TopologyError:
         return {}
-    return {card: counts[card] for card in counts if device_index in users.get(card, ())}
+    return {card: counts[card] for card in counts if place in users.get(card, ())}
 
 
 def _cards() -> Cards:
@@ -59,7 +62,15 @@ def _cards() -> Cards:
 
 
 def _of(device_index: int | None, findings: Iterable[Finding]) -> list[Finding]:
-    return [found for found in findings if device_index is None or found.device == device_index]
+    place = _place(device_index)
+    return [found for found in findings if place is None or found.device == place]
+
+
+def _place(device_index: int | None) -> int | None:
+    """Of the device in ``CUDA_VISIBLE_DEVICES``."""
+    visible = _visible_devices()
+    names_one = visible is not None and "," not in visible
+    return 0 if device_index is not None and names_one else device_index
 
 
 def _visible_devices() -> str | None:

@@ -27,6 +27,29 @@ def own_device() -> int:
     return int(cuda.current_device())
 
 
+def context_problem() -> str | None:
+    """Why no call to the device works any more in this process; ``None``: it may work.
+
+    A device-side assert or an illegal access ends the CUDA context: each later call fails with the
+    same error, until the process ends. Waits for nothing: kernels that still run are no error. An
+    error that does not stay (memory that could not be had) is gone when it was reported once.
+    """
+    cuda = cuda_in_use()
+    if cuda is None:
+        return None
+    said = ""
+    for _ in range(2):
+        try:
+            if cuda.is_current_stream_capturing():
+                return None  # a query is an error then, and says nothing about the context
+            cuda.current_stream().query()
+        except RuntimeError as error:
+            said = str(error).strip().partition("\n")[0] or repr(error)
+        else:
+            return None
+    return said
+
+
 def on_current_device(function: Callable[[], object]) -> Callable[[], object]:
     """``function`` for another thread, which would otherwise have device 0 as the current one."""
     cuda = cuda_in_use()

@@ -41,6 +41,7 @@ from holdfast.inprocess import abort as abort_plugins
 from holdfast.inprocess.arguments import WrapperArguments
 from holdfast.inprocess.bootstrap import Meeting, meet
 from holdfast.inprocess.compose import Compose
+from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import (
     BarrierTimeout,
     HealthCheckError,
@@ -434,6 +435,12 @@ class CallWrapper:
         abort_distributed.discard_process_groups()
         self._state.mode = Mode.ABORTED
         self._plugins.finalize(self._state)
+        if (problem := context_problem()) is not None:
+            raise HealthCheckError(
+                f"rank {self._state.rank} leaves: its CUDA context is lost ({problem}). No call to "
+                "the GPU works in this process any more; a new process, as ft_launcher starts one, "
+                "can use the GPU again"
+            ) from self._state.fn_exception
         try:
             self._plugins.restart_health_check(self._state)
         except HealthCheckError:

@@ -26,7 +26,12 @@ from holdfast.torch_edge.process_groups import (
 )
 from holdfast.torch_edge.work_abort import work_aborter
 
-_WAITING_MODULES = ("torch.distributed.", "torch.autograd.graph", "torch.nn.parallel.")
+_WAITING_MODULES = (
+    "torch.distributed.",
+    "torch.autograd.graph",
+    "torch.nn.parallel.",
+    "torch.cuda",  # NCCL's operations are waited for where the device is
+)
 
 
 @contextlib.contextmanager
@@ -39,8 +44,9 @@ def watching() -> Iterator[None]:
 def main_waits() -> bool:
     """Whether the main thread waits for other ranks, as far as that can be told from outside.
 
-    In ``Work.wait``; or, as with DDP, whose reducer waits in C++, wherever torch's backward pass or
-    its ``distributed`` was called last.
+    In ``Work.wait``; or, as with DDP, whose reducer waits in C++, wherever torch's backward pass,
+    its ``distributed``, or a synchronisation of its ``cuda`` was called last. The device may be
+    busy with a kernel of this rank alone; then it is named a moment later than it could be.
     """
     main = threading.main_thread().ident
     if main is None or work_aborter().waits(main):

@@ -425,7 +425,7 @@ def test_a_rank_that_waits_for_others_has_a_little_longer_once() -> None:
     assert node.looked(2, 0.0, waits=True) == []
     assert node.deadline_s == SOFT_S + VICTIM_S
     node.at(SOFT_S + VICTIM_S)
-    assert "it waits for other ranks" in text_of(node.looked(2, 0.0, waits=True))
+    assert "it waits for other ranks or for its device" in text_of(node.looked(2, 0.0, waits=True))
 
 
 def test_that_is_short_where_the_limit_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.inprocess import Compose
 from holdfast.inprocess.abort import AbortPersistentCheckpointProcesses, AbortTransformerEngine
+from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import HealthCheckError, RestartAbort, RestartError
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.inprocess.finalize import ThreadedFinalize
@@ -121,6 +122,7 @@ class FakeCuda:
         self.initialised = initialised
         self.calls: list[Any] = []
         self.answer = lambda: None
+        self.captures = False
 
     def is_initialized(self):
         return self.initialised
@@ -133,6 +135,16 @@ class FakeCuda:
 
     def set_device(self, device):
         self.calls.append(("set", device, threading.current_thread() is threading.main_thread()))
+
+    def is_current_stream_capturing(self):
+        return self.captures
+
+    def current_stream(self):
+        return SimpleNamespace(query=self.query)
+
+    def query(self):
+        self.calls.append("query")
+        return self.answer()
 
     def synchronize(self, device):
         in_main = threading.current_thread() is threading.main_thread()
@@ -187,6 +199,33 @@ def test_a_device_that_does_not_answer_is_named(cuda) -> None:
         assert len(cuda.calls) == 1
     finally:
         release.set()
+
+
+def test_a_context_that_is_lost_is_told_from_an_error_that_is_over(cuda) -> None:
+    """An error that stays is reported by each call; nothing is waited for."""
+    assert context_problem() is None
+    cuda.answer = lambda: False  # kernels still run
+    assert context_problem() is None
+    errors = [RuntimeError("CUDA error: out of memory\nmore")]
+
+    def once() -> bool:
+        if errors:
+            raise errors.pop()
+        return True
+
+    cuda.answer = once
+    assert context_problem() is None
+
+    def always() -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered\nCompile with ...")
+
+    cuda.answer = always
+    assert context_problem() == "CUDA error: device-side assert triggered"
+    cuda.captures = True
+    assert context_problem() is None
+    cuda.initialised = False
+    assert context_problem() is None
+    assert all(call == "query" for call in cuda.calls)
 
 
 def test_a_finalizers_thread_has_the_current_device(cuda) -> None:

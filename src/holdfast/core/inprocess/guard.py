@@ -495,7 +495,7 @@ class Guard:
         if held:
             how = "the interpreter is held or the process is stopped"
         elif marks.waits:
-            how = "it waits for other ranks"
+            how = "it waits for other ranks or for its device"
         text = f"no progress of {which} for {age:.1f} s; {how}"
         # Instants are compared, not ages: rounding must not say "not yet" to what is due now.
         if now >= oldest + self._limits.hard_s:
