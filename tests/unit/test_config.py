@@ -77,7 +77,7 @@ def test_what_is_no_log_level_is_refused(value):
         ("rank_heartbeat_timeout", [1]),
         ("workload_check_interval", None),
         ("workload_check_interval", float("inf")),
-        ("safety_factor", 0.5),
+        ("safety_factor", 0),
         ("learned_timeout_floor", -0.1),
         ("rank_section_timeouts", {"step": -3}),
         ("rank_section_timeouts", {"step": "3"}),
@@ -272,7 +272,7 @@ configs = st.builds(
     rank_heartbeat_timeout=st.none() | seconds,
     rank_section_timeouts=st.dictionaries(st.text(min_size=1), st.none() | seconds, max_size=4),
     rank_out_of_section_timeout=st.none() | seconds,
-    safety_factor=st.floats(min_value=1, allow_infinity=False),
+    safety_factor=st.floats(min_value=0.001, allow_infinity=False),
     rank_termination_signal=st.sampled_from(list(signal.Signals)),
     log_level=st.integers(10, 50),
     enable_nic_monitor=st.booleans(),
@@ -361,7 +361,7 @@ def test_text_is_read_as_the_field_says(field, text, value):
         ("rank_section_timeouts", ":3", "':3' is not NAME:SECONDS"),
         ("rank_section_timeouts", "step:x", "section 'step' has 'x'"),
         ("rank_section_timeouts", "a:1,a:2", "'a:2' is given twice"),
-        ("enable_nic_monitor", "maybe", "it takes true or false"),
+        ("enable_dist_storage_healthcheck", "maybe", "it takes true or false"),
         ("segment", "2.5", "it takes a whole number"),
     ],
 )
@@ -372,6 +372,77 @@ def test_text_that_cannot_be_read_names_its_option(field, text, complaint):
 
     assert str(caught.value).startswith(f"{option_of(field)}: ")
     assert complaint in str(caught.value)
+
+
+_OFF = ("false", "0", "no", "False", "NO")
+_ON = ("true", "1", "yes", "enabled", "on", "TRUE")
+_BY_WORD = {  # specification 5.2: which words decide, and what every other word is
+    "use_infra_group_rank": (("false", "0", "no"), True),
+    "enable_nic_monitor": (("false", "0", "no"), True),
+    "enable_nic_healthcheck": (("false", "0", "no"), True),
+    "check_remaining_processes": (("false", "0", "no"), True),
+    "install_exception_hook": (("false", "0", "no"), True),
+    "skip_section_response": (("true", "1", "yes"), False),
+}
+
+
+@pytest.mark.parametrize("field", _BY_WORD)
+@pytest.mark.parametrize("word", [*_OFF, *_ON, "off", "maybe", "", " no "])
+def test_a_boolean_option_is_read_by_its_few_words(field, word, caplog):
+    """False iff false, 0, no; or true iff true, 1, yes. An unusual word is warned of."""
+    words, otherwise = _BY_WORD[field]
+    value = FaultToleranceConfig.from_args(SimpleNamespace(**{f"ft_{field}": word}))
+
+    expected = not otherwise if word.strip().lower() in words else otherwise
+    assert getattr(value, field) is expected
+    usual = _ON if expected else (*_OFF, "off")
+    is_usual = word.strip().lower() in map(str.lower, usual)
+    assert [repr(word) in line for line in caplog.messages] == ([] if is_usual else [True])
+
+
+@pytest.mark.parametrize("word", ["true", "True", "yes", "1", "false", "no", "0"])
+def test_a_boolean_option_that_checks_its_words_takes_the_usual_ones(word):
+    """Specification 5.2: a word that is none of them is an error (see above)."""
+    args = SimpleNamespace(ft_enable_dist_storage_healthcheck=word)
+
+    config = FaultToleranceConfig.from_args(args)
+    assert config.enable_dist_storage_healthcheck is (word.lower() in ("true", "yes", "1"))
+
+
+_NUMBERS = [  # specification 2.4: their text may be null, which is as if it was not given
+    "workload_check_interval",
+    "node_health_check_interval",
+    "safety_factor",
+    "restart_check_interval",
+    "gpu_memory_reclaim_timeout",
+    "gpu_memory_tolerance_mb",
+    "gpu_memory_poll_interval",
+]
+
+
+@pytest.mark.parametrize("field", _NUMBERS)
+@pytest.mark.parametrize("text", ["", "none", "NULL"])
+def test_text_for_null_leaves_a_number_that_cannot_be_null_as_it_was(tmp_path, field, text):
+    """A job script with --ft-safety-factor "$FACTOR" and no FACTOR; a file's value holds."""
+    path = write(tmp_path, f"fault_tolerance: {{{field}: 7}}")
+
+    config = FaultToleranceConfig.from_args(
+        SimpleNamespace(**{"ft_cfg_path": path, f"ft_{field}": text})
+    )
+    assert getattr(config, field) == 7.0
+
+
+def test_a_safety_factor_below_1_is_accepted_with_a_warning(tmp_path, caplog):
+    """The specification has no bound; hardly anybody means it."""
+    path = write(tmp_path, "fault_tolerance: {safety_factor: 0.5}")
+    by_option = SimpleNamespace(ft_safety_factor="0.5")
+
+    for config in (
+        FaultToleranceConfig.from_yaml_file(path),
+        FaultToleranceConfig.from_args(by_option),
+    ):
+        assert config.safety_factor == 0.5
+    assert ["safety_factor is 0.5, less than 1" in line for line in caplog.messages] == [True] * 2
 
 
 def test_only_a_file_without_our_section_is_passed_over(tmp_path, caplog):

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import hang
 from holdfast.core.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
+from holdfast.fault_tolerance.command_line.arguments import parse_args
+from holdfast.fault_tolerance.config import FaultToleranceConfig
+from holdfast.fault_tolerance.data import HeartbeatTimeouts
+from holdfast.fault_tolerance.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)
 
@@ -90,3 +96,27 @@ def test_no_limit_trips_twice(tripped_s, limit_s) -> None:
     for each_s in tripped_s:
         guard.tripped("heartbeat", None, each_s)
     assert guard.raise_limit("heartbeat", None, limit_s) > max(tripped_s)
+
+
+@pytest.mark.parametrize(("floor", "limit_s", "again_s"), [("0", 0.5, 0.5), ("30", 30.0, 60.0)])
+def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) -> None:
+    """Decision 6: the formula's value, also after it has ended a rank; by default neither."""
+    args = parse_args([f"--ft-learned-timeout-floor={floor}", "x.py"], {})
+    cfg = FaultToleranceConfig.from_args(args)
+    calc = TimeoutsCalc(
+        initial_max=0.1,
+        subsequent_max=0.1,
+        safety_factor=cfg.safety_factor,
+        floor_s=cfg.learned_timeout_floor,
+    )
+    calculated = calc.heartbeat_timeouts(HeartbeatTimeouts())
+    assert calculated.subsequent == limit_s
+
+    tripped = TrippedLimits()
+    limits = LimitsInForce(tripped)
+    limits.configure(cfg.to_wire())
+    message = {"initial": limit_s, "subsequent": limit_s, "learned": True}
+    assert limits.update({"heartbeat": message})["heartbeat"] is None
+    tripped.tripped(hang.HEARTBEAT, None, limit_s)
+    limits.update({"heartbeat": message})
+    assert limits.limits.subsequent == again_s

@@ -2,13 +2,19 @@
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from holdfast.core.infra_rank import infra_rank
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.ipc_connector import IpcConnector
 from holdfast.fault_tolerance.utils import (
     get_infrastructure_rank,
@@ -26,15 +32,21 @@ def test_a_zombie_is_not_alive() -> None:
     """It has ended; only its parent has not looked yet."""
     child = subprocess.Popen([sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE)
     assert is_process_alive(child.pid)
-    assert not wait_until_process_terminated(child.pid)
 
     child.send_signal(signal.SIGKILL)
-    assert wait_until_process_terminated(child.pid, timeout=30)
+    wait_until_process_terminated(child.pid, timeout=30)
     assert not is_process_alive(child.pid)
 
     child.communicate()
-    assert wait_until_process_terminated(child.pid)
+    wait_until_process_terminated(child.pid)
     assert not is_process_alive(child.pid)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.01])
+def test_a_process_that_does_not_end_in_time_is_an_error(timeout: float) -> None:
+    """A caller that goes on as if it had ended would be wrong."""
+    with pytest.raises(TimeoutError, match=rf"process {os.getpid()} has not ended within"):
+        wait_until_process_terminated(os.getpid(), timeout)
 
 
 def test_events_are_waited_for_together() -> None:
@@ -124,15 +136,71 @@ def test_the_infrastructure_rank_comes_from_the_first_variable_that_is_set(envir
 @pytest.mark.parametrize(
     ("environ", "text"),
     [
-        ({"SLURM_JOB_ID": "77"}, "Slurm job 77 but SLURM_PROCID is not set"),
-        ({"GROUP_RANK": "first"}, "GROUP_RANK is 'first', not a number"),
-        ({"NVRX_INFRA_RANK_FROM_NODENAME": "1", "SLURMD_NODENAME": "login"}, "holds 'login'"),
+        ({"SLURM_JOB_ID": "77"}, "SLURM_PROCID is not set although this is Slurm job 77"),
+        ({"GROUP_RANK": "first"}, "GROUP_RANK: 'first' cannot be used"),
+        ({"NVRX_INFRA_RANK_FROM_NODENAME": "1", "SLURMD_NODENAME": "login"}, "'login' has no"),
     ],
 )
 def test_an_infrastructure_rank_that_makes_no_sense_is_an_error(environ, text) -> None:
     """Naming the variable and its value."""
     with pytest.raises(RuntimeError, match=text):
         get_infrastructure_rank(environ)
+
+
+_BLOCKS = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node"}
+_environments = st.fixed_dictionaries(
+    {},
+    optional={
+        "NVRX_INFRA_RANK_FROM_NODENAME": st.sampled_from(["1", "true", "on", "y", "0", "no", ""]),
+        "SLURMD_NODENAME": st.sampled_from(["gpu-b12-n03", "login", ""]),
+        "SLURM_TOPOLOGY_ADDR_PATTERN": st.sampled_from(["block.node", "switch.node", ""]),
+        "SLURM_TOPOLOGY_ADDR": st.sampled_from(["b2.n17", "rack1b2.n3x", "b.n", "b2", "s1.b2.n3"]),
+        "SLURM_TOPOLOGY_NODES_PER_BLOCK": st.sampled_from(["18", "17", "4", "0", ""]),
+        **dict.fromkeys(
+            ["CROSS_SLURM_PROCID", "SLURM_PROCID", "SLURM_ARRAY_TASK_ID", "GROUP_RANK"],
+            st.sampled_from(["0", "3", " 2 ", "-1", "x", ""]),
+        ),
+        "SLURM_NNODES": st.just("4"),
+        "SLURM_JOB_ID": st.just("77"),
+    },
+)
+
+
+@given(environ=_environments)
+def test_programs_and_launchers_read_the_same_infrastructure_rank(environ) -> None:
+    """Whatever the environment is; where the launcher refuses it, so does the function."""
+    try:
+        number = infra_rank(environ)
+    except ConfigError:
+        with pytest.raises(RuntimeError):
+            get_infrastructure_rank(environ)
+    else:
+        assert get_infrastructure_rank(environ) == (-1 if number is None else number.rank)
+
+
+def _in_block(block: int, node: int, per_block: int | None) -> int:
+    more = {} if per_block is None else {"SLURM_TOPOLOGY_NODES_PER_BLOCK": str(per_block)}
+    return get_infrastructure_rank({**_BLOCKS, "SLURM_TOPOLOGY_ADDR": f"b{block}.n{node}", **more})
+
+
+@given(
+    blocks=st.tuples(st.integers(0, 999), st.integers(0, 999)).filter(lambda two: two[0] < two[1]),
+    nodes=st.tuples(st.integers(0, 10**11), st.integers(0, 10**11))
+    | st.tuples(*[st.integers(0, 40)] * 2),
+    per_block=st.none() | st.integers(1, 40),
+    first=st.sampled_from([0, 1]),
+)
+def test_no_node_comes_out_among_those_of_another_block(blocks, nodes, per_block, first) -> None:
+    """Nodes counted from 0 or from 1; one that does not fit into its block is refused."""
+    most = per_block or 10**10
+    if max(nodes) > most:
+        with pytest.raises(RuntimeError, match="SLURM_TOPOLOGY_NODES_PER_BLOCK"):
+            [_in_block(*each, per_block) for each in zip(blocks, nodes, strict=True)]
+        return
+    low, high = (_in_block(*each, per_block) for each in zip(blocks, nodes, strict=True))
+    assert low <= high
+    if all(first <= node < first + most for node in nodes):
+        assert low < high
 
 
 def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> None:
@@ -143,7 +211,8 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
         sender.send({"n": 0})
 
     receiver.start_receiving()
-    receiver.start_receiving()
+    with pytest.raises(RuntimeError, match=r"start_receiving\(\) was called twice"):
+        receiver.start_receiving()
     sender.send({"n": 1})
     with pytest.raises(EndpointError):
         _send_garbage(path)
@@ -152,12 +221,28 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
     assert receiver.fetch_received() == []
 
     sender.send({"n": 3})
-    with pytest.raises(TypeError):
-        sender.send({"n": object()})
     receiver.stop_receiving()
     receiver.stop_receiving()
     assert receiver.fetch_received() == [{"n": 3}]
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ((0, "exclude"), "sends mappings of names to values, not tuple"),
+        ("exclude", "not str"),
+        ({"n": object()}, "Object of type object is not JSON serializable"),
+        ({"action": WorkloadAction.Continue}, "Object of type WorkloadAction is not JSON"),
+        ({(1, 2): 3}, "keys must be str"),
+    ],
+    ids=["tuple", "text", "object", "enum", "key"],
+)
+def test_what_a_mailbox_cannot_carry_says_why(tmp_path, message, why) -> None:
+    """Before anybody is connected to: here nobody listens."""
+    with pytest.raises(TypeError, match=r"^IpcConnector sends") as caught:
+        IpcConnector(str(tmp_path / "box")).send(message)
+    assert why in str(caught.value)
 
 
 def _send_garbage(path: str) -> None:

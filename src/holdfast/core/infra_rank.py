@@ -11,8 +11,10 @@ Pure: an environment in, a number out. The first of these that is there counts::
     GROUP_RANK                                               itself                  place
 
 A *place* is meant as the node's group rank; an *order* only says which node comes first (node
-names don't start at 0). ``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10. A variable that is
-set to nothing is not set.
+names don't start at 0). Digits of a node's name are read as one number, so names need leading zeros
+where a name has several numbers. Of ``block.node``, each half counts by its last number.
+``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10; a node whose number is greater would come
+out among the nodes of the next block, and is refused. A variable that is set to nothing is not set.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ from holdfast.errors import ConfigError
 BLOCK_STRIDE = 10**10
 """Distance of the infra ranks of two blocks: more than any number in a node's name."""
 _FALSE_WORDS = ("", "0", "false", "no", "off")
+
+
+class InfraRankError(ConfigError, RuntimeError):
+    """A variable that numbers nodes cannot be used; a RuntimeError for programs that ask."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
     (``salloc``) has a job, but no number.
 
     Raises:
-        ConfigError: A variable has a value that cannot be used, or a Slurm job lacks its number.
+        InfraRankError: A variable has a value that cannot be used, or a Slurm job lacks its number.
     """
     if environ.get("NVRX_INFRA_RANK_FROM_NODENAME", "").strip().lower() not in _FALSE_WORDS:
         return _from_node_name(environ)
@@ -63,7 +69,7 @@ def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
     if (group_rank := whole_number(environ, "GROUP_RANK")) is not None:
         return InfraRank(group_rank, "GROUP_RANK")
     if job := environ.get("SLURM_JOB_ID"):
-        raise ConfigError(
+        raise InfraRankError(
             f"SLURM_PROCID is not set although this is Slurm job {job}: the launcher was not "
             "started by srun. Start it with srun --ntasks-per-node=1, or number the nodes with "
             "GROUP_RANK, or let them be numbered by address: --ft-use-infra-group-rank false"
@@ -75,13 +81,15 @@ def whole_number(environ: Mapping[str, str], name: str) -> int | None:
     """Value of a variable; ``None``: it is not set.
 
     Raises:
-        ConfigError: It is no whole number of at least 0.
+        InfraRankError: It is no whole number of at least 0.
     """
     text = environ.get(name, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{name}: {text!r} cannot be used; it takes a whole number, at least 0")
+        raise InfraRankError(
+            f"{name}: {text!r} cannot be used; it takes a whole number, at least 0"
+        )
     return int(text)
 
 
@@ -90,7 +98,7 @@ def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
     digits = "".join(re.findall("[0-9]", name))
     if not digits:
         what = f"{name!r} has no digits" if name else "it is not set"
-        raise ConfigError(
+        raise InfraRankError(
             f"SLURMD_NODENAME: {what}; NVRX_INFRA_RANK_FROM_NODENAME asks for a number in it"
         )
     return InfraRank(int(digits), "SLURMD_NODENAME", is_place=False)
@@ -105,8 +113,15 @@ def _from_topology(environ: Mapping[str, str]) -> InfraRank | None:
     if numbers[0] is None or numbers[1] is None:
         return None
     stride = whole_number(environ, "SLURM_TOPOLOGY_NODES_PER_BLOCK") or BLOCK_STRIDE
-    rank = int(numbers[0][1]) * stride + int(numbers[1][1])
-    return InfraRank(rank, "SLURM_TOPOLOGY_ADDR", is_place=False)
+    number = int(numbers[1][1])
+    if number > stride:  # equal: nodes that are counted from 1
+        raise InfraRankError(
+            f"SLURM_TOPOLOGY_ADDR: node {node!r} of block {block!r} has number {number}, which is "
+            f"more than SLURM_TOPOLOGY_NODES_PER_BLOCK ({stride}), so that it would count to the "
+            "next block. Set SLURM_TOPOLOGY_NODES_PER_BLOCK to the greatest number in a node's "
+            f"name, or unset it for {BLOCK_STRIDE}"
+        )
+    return InfraRank(int(numbers[0][1]) * stride + number, "SLURM_TOPOLOGY_ADDR", is_place=False)
 
 
 def _from_array(environ: Mapping[str, str], procid: int) -> InfraRank | None:
@@ -116,7 +131,7 @@ def _from_array(environ: Mapping[str, str], procid: int) -> InfraRank | None:
     for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"):
         if (nodes := whole_number(environ, name)) is not None:
             return InfraRank(task * nodes + procid, f"SLURM_ARRAY_TASK_ID, {name}, SLURM_PROCID")
-    raise ConfigError(
+    raise InfraRankError(
         f"SLURM_ARRAY_TASK_ID is {task}, but neither SLURM_NNODES nor SLURM_JOB_NUM_NODES says how "
         "many nodes each task of the array has"
     )

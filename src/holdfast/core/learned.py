@@ -73,11 +73,15 @@ class TrippedLimits:
 
     The floor keeps most of too short limits away; this catches the rest: the next limit learned for
     the same clock is at least twice the one that tripped.
+
+    Attributes:
+        raises: False: no limit is raised, the values are those that were calculated.
     """
 
-    __slots__ = ("_tripped",)
+    __slots__ = ("_tripped", "raises")
 
     def __init__(self) -> None:
+        self.raises = True
         self._tripped: dict[tuple[str, str | None], float] = {}
 
     def tripped(self, clock: str, name: str | None, limit_s: float) -> None:
@@ -93,5 +97,5 @@ class TrippedLimits:
 
     def raise_limit(self, clock: str, name: str | None, limit_s: float) -> float:
         """``limit_s``, or twice the limit that tripped if that was not shorter than ``limit_s``."""
-        tripped_s = self._tripped.get((clock, name))
+        tripped_s = self._tripped.get((clock, name)) if self.raises else None
         return limit_s if tripped_s is None or limit_s > tripped_s else 2.0 * tripped_s

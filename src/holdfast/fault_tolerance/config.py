@@ -27,6 +27,7 @@ from holdfast.fault_tolerance.values import (
     SignalName,
     Text,
     Unacceptable,
+    WordFlag,
 )
 
 SECTION = "fault_tolerance"
@@ -72,7 +73,8 @@ def _setting(
 
 
 _LIMIT = Number("seconds", above=0, null="no limit")
-_INTERVAL = Number("seconds", above=0)
+_INTERVAL = Number("seconds", above=0, blank=True)
+_ON_UNLESS_SAID = WordFlag(otherwise=True)
 
 
 class SectionNotFoundError(ConfigError):
@@ -128,7 +130,8 @@ class FaultToleranceConfig:
     learned_timeout_floor: float = _setting(
         30.0,
         Number("seconds", least=0),
-        "No limit calculated from measured intervals is below this; 0 for no floor",
+        "No limit calculated from measured intervals is below this; 0 for no floor, and for limits "
+        "as calculated also after one of them has ended a rank",
         "a fast run must not leave limits that the next, slower run trips over",
     )
     node_health_check_interval: float = _setting(
@@ -139,7 +142,7 @@ class FaultToleranceConfig:
     )
     safety_factor: float = _setting(
         5.0,
-        Number("factor", counted=False, least=1),
+        Number("factor", counted=False, above=0, blank=True),
         "Calculated limits are this many times the longest interval measured",
         "steps vary by less, and a hang is still found soon",
     )
@@ -164,13 +167,13 @@ class FaultToleranceConfig:
     )
     enable_nic_monitor: bool = _setting(
         False,
-        Flag(),
+        _ON_UNLESS_SAID,
         "Watch link-down counters of the network cards while ranks run",
         "a flap that NCCL survives need not stop the job",
     )
     enable_nic_healthcheck: bool = _setting(
         False,
-        Flag(),
+        _ON_UNLESS_SAID,
         "Check that network links are up before each start",
         "nodes differ in which links are cabled",
     )
@@ -207,14 +210,14 @@ class FaultToleranceConfig:
     )
     skip_section_response: bool = _setting(
         True,
-        Flag(),
+        WordFlag(otherwise=False),
         "False makes nvidia-resiliency-ext wait for the monitor at every section; here misuse of "
         "sections is found at once either way, so it has no effect",
         "theirs",
     )
     use_infra_group_rank: bool = _setting(
         True,
-        Flag(),
+        _ON_UNLESS_SAID,
         "Take the order of nodes from SLURM_PROCID or GROUP_RANK, where set",
         "it keeps neighbours in the network neighbours in rank",
     )
@@ -234,13 +237,13 @@ class FaultToleranceConfig:
     )
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,
-        Number("seconds", least=0),
+        Number("seconds", least=0, blank=True),
         "How long a restart waits for the memory of GPUs to be free again; 0 for not at all",
         "drivers take seconds to free tens of gigabytes, seldom more",
     )
     gpu_memory_tolerance_mb: float = _setting(
         512.0,
-        Number("megabytes", least=0),
+        Number("megabytes", least=0, blank=True),
         "Memory in use up to which a GPU counts as free",
         "what drivers and monitoring keep for themselves",
     )
@@ -252,7 +255,7 @@ class FaultToleranceConfig:
     )
     check_remaining_processes: bool = _setting(
         False,
-        Flag(),
+        _ON_UNLESS_SAID,
         "Report processes that outlive their rank's stop; they are ended in any case",
         "nothing is left behind, so there is nothing to act on",
     )
@@ -276,7 +279,7 @@ class FaultToleranceConfig:
     )
     install_exception_hook: bool = _setting(
         False,
-        Flag(),
+        _ON_UNLESS_SAID,
         "End a rank at once when an exception reaches its top level, whatever threads still run",
         "exit handlers of the training program would not run",
     )
@@ -345,7 +348,7 @@ class FaultToleranceConfig:
         config, _, warnings = _load(path)
         if warnings and not ignore_not_recognized:
             raise ConfigError(warnings[0])
-        _warn(warnings)
+        _warn([*warnings, *_doubts(config)])
         return config
 
     @staticmethod
@@ -438,10 +441,14 @@ def resolve(args: object) -> Resolved:
         if value is None:
             continue
         if isinstance(value, str):
-            value = parse(option_of(name), value, setting.kind)
+            text, value = value, parse(option_of(name), value, setting.kind)
+            if isinstance(setting.kind, WordFlag) and (doubt := setting.kind.doubt(text)):
+                warnings.append(f"{option_of(name)}: {doubt}")
+            if value is None and isinstance(setting.kind, Number) and not setting.kind.takes_null:
+                continue
         setattr(config, name, check(option_of(name), value, setting.kind))
         origins[name] = getattr(args, "origins", {}).get(f"ft_{name}", "command line")
-    return Resolved(config, origins, warnings)
+    return Resolved(config, origins, [*warnings, *_doubts(config)])
 
 
 def option_of(name: str) -> str:
@@ -570,6 +577,17 @@ def _malformed_yaml_error() -> type[ConfigError]:
         """A configuration file that is not YAML."""
 
     return MalformedYamlError
+
+
+def _doubts(config: FaultToleranceConfig) -> list[str]:
+    """Values that are accepted, and that hardly anybody means."""
+    doubts = []
+    if config.safety_factor < 1:
+        doubts.append(
+            f"safety_factor is {config.safety_factor:g}, less than 1: a calculated timeout is "
+            "shorter than the longest healthy interval it is calculated from"
+        )
+    return doubts
 
 
 def _warn(warnings: list[str]) -> None:

@@ -39,13 +39,17 @@ class IpcConnector:
         self._lock = threading.Lock()
 
     def start_receiving(self) -> None:
-        """Listen, and keep what comes until it is taken. Does nothing the second time.
+        """Listen, and keep what comes until it is taken.
 
         Raises:
             EndpointError: The path cannot be listened on.
+            RuntimeError: It is listened on already; call :meth:`stop_receiving` before.
         """
         if self._listener is not None:
-            return
+            raise RuntimeError(
+                f"start_receiving() was called twice for {self.socket_path}; call stop_receiving() "
+                "before starting again"
+            )
         self._listener = endpoint.listen(self.socket_path)
         self._thread = threading.Thread(
             target=self._serve, args=(self._listener,), name="ipc-connector", daemon=True
@@ -74,15 +78,19 @@ class IpcConnector:
         """Put a message into the mailbox; returns when the receiver has it.
 
         Args:
-            message: What JSON knows.
+            message: A mapping of names to what JSON knows: text, numbers, true, false, None, lists,
+                mappings. At most 1 MiB. Objects never travel: bytes from a socket are not executed.
             timeout: Seconds to wait at most.
 
         Raises:
             EndpointError: Nobody receives there, or not in time.
+            TypeError: The message is no mapping, or holds something that JSON does not know.
+            FrameError: The message is too long; it is a ``ValueError``.
         """
+        _check(message)
         connection = endpoint.connect(self.socket_path, timeout)
         try:
-            connection.request(message, timeout)
+            connection.request(dict(message), timeout)
         finally:
             connection.close()
 
@@ -105,3 +113,24 @@ class IpcConnector:
                 with self._lock:
                     self._received.append(message)
                 accepted.sendall(encode({"op": "ok"}), socket.MSG_NOSIGNAL)
+
+
+def _check(message: object) -> None:
+    """Whether it can be sent, found out before anybody is connected to.
+
+    Raises:
+        TypeError, FrameError: It cannot, and why.
+    """
+    if not isinstance(message, Mapping):
+        raise TypeError(
+            f"IpcConnector sends mappings of names to values, not {type(message).__name__}: put "
+            f"the value into one, as in {{'value': ...}}"
+        )
+    try:
+        encode(dict(message))
+    except TypeError as error:
+        raise TypeError(
+            f"IpcConnector sends what JSON knows (text, numbers, true, false, None, lists, "
+            f"mappings), which the message is not: {error}. Objects are not sent, because bytes "
+            "from a socket must never execute; send their fields"
+        ) from None

@@ -37,7 +37,8 @@ class LimitsInForce:
         self.limits = Limits()
 
     def configure(self, cfg: Mapping[str, Any]) -> None:
-        """Start from the configured ones."""
+        """Start from the configured ones. Who wants no floor wants the calculated values."""
+        self._tripped.raises = cfg.get("learned_timeout_floor") != 0
         self.limits = Limits(
             cfg["initial_rank_heartbeat_timeout"],
             cfg["rank_heartbeat_timeout"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.infra_rank import infra_rank
 from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.proc import Process, process_state
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.wire.frames import Message
 
-_BLOCK = 10**10
-"""In an order made of blocks and nodes, blocks are this far apart."""
 _HEADER_BYTES = 4
 
 
@@ -29,24 +27,25 @@ def is_process_alive(pid: int) -> bool:
     return state is not None and state.state not in ("Z", "X")
 
 
-def wait_until_process_terminated(pid: int, timeout: float = 0.0) -> bool:
+def wait_until_process_terminated(pid: int, timeout: float = 0.0) -> None:
     """Wait until ``pid`` has ended, reaped or not.
 
     Args:
         pid: Any process, not only a child.
         timeout: Seconds to wait at most; 0 only looks.
 
-    Returns:
-        Whether it has ended.
+    Raises:
+        TimeoutError: It has not ended in time.
     """
     try:
         process = Process(pid)
     except ProcessLookupError:
-        return True
+        return
     try:
         if process.fileno() >= 0:
             wait_for.readable(process.fileno(), timeout)
-        return not process.is_alive()
+        if process.is_alive():
+            raise TimeoutError(f"process {pid} has not ended within {timeout:g} s")
     finally:
         process.close()
 
@@ -96,12 +95,9 @@ async def write_obj_to_ipc_stream(obj: Mapping[str, Any], stream: StreamWriter) 
 
 
 def get_infrastructure_rank(environ: Mapping[str, str] | None = None) -> int:
-    """Number of this node in the order of the infrastructure; -1 where nothing says it.
+    """Number of this node in the order of the infrastructure; -1 where no variable gives one.
 
-    The first of these that is set: digits of ``SLURMD_NODENAME`` (where
-    ``NVRX_INFRA_RANK_FROM_NODENAME`` asks for it), ``CROSS_SLURM_PROCID``, block and node of
-    ``SLURM_TOPOLOGY_ADDR``, ``SLURM_PROCID`` (counted through the tasks of a job array),
-    ``GROUP_RANK``.
+    The rule is the launcher's own: :mod:`holdfast.core.infra_rank` lists the variables.
 
     Args:
         environ: Environment to read; ``None``: this process's.
@@ -109,42 +105,5 @@ def get_infrastructure_rank(environ: Mapping[str, str] | None = None) -> int:
     Raises:
         RuntimeError: A variable makes no sense, or a Slurm job does not say its process number.
     """
-    env = os.environ if environ is None else environ
-    if env.get("NVRX_INFRA_RANK_FROM_NODENAME", "").lower() in ("1", "true", "yes", "on"):
-        return _digits("SLURMD_NODENAME", env.get("SLURMD_NODENAME", ""))
-    if "CROSS_SLURM_PROCID" in env:
-        return _number(env, "CROSS_SLURM_PROCID")
-    blocks = env.get("SLURM_TOPOLOGY_ADDR", "")
-    if blocks and env.get("SLURM_TOPOLOGY_ADDR_PATTERN") == "block.node":
-        block, _, node = blocks.rpartition(".")
-        apart = _number(env, "SLURM_TOPOLOGY_NODES_PER_BLOCK", _BLOCK)
-        return _digits("SLURM_TOPOLOGY_ADDR", block) * apart + _digits("SLURM_TOPOLOGY_ADDR", node)
-    if "SLURM_PROCID" in env:
-        procid = _number(env, "SLURM_PROCID")
-        if "SLURM_ARRAY_TASK_ID" not in env:
-            return procid
-        name = "SLURM_NNODES" if "SLURM_NNODES" in env else "SLURM_JOB_NUM_NODES"
-        return _number(env, "SLURM_ARRAY_TASK_ID") * _number(env, name) + procid
-    if "SLURM_JOB_ID" in env:
-        raise RuntimeError(
-            f"this is Slurm job {env['SLURM_JOB_ID']} but SLURM_PROCID is not set: start one "
-            "ft_launcher per node with srun"
-        )
-    return _number(env, "GROUP_RANK", -1)
-
-
-def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = env.get(name)
-    if text is None and default is not None:
-        return default
-    try:
-        return int(text or "")
-    except ValueError:
-        raise RuntimeError(f"environment variable {name} is {text!r}, not a number") from None
-
-
-def _digits(name: str, text: str) -> int:
-    digits = "".join(re.findall(r"\d", text))
-    if not digits:
-        raise RuntimeError(f"environment variable {name} holds {text!r}: no digits to order by")
-    return int(digits)
+    number = infra_rank(os.environ if environ is None else environ)
+    return -1 if number is None else number.rank

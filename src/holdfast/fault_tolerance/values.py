@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 _NULL_WORDS = ("", "none", "null")
-_TRUE_WORDS = ("true", "1", "yes", "on")
-_FALSE_WORDS = ("false", "0", "no", "off")
+_TRUE_WORDS = ("true", "1", "yes", "on", "enable", "enabled")
+_FALSE_WORDS = ("false", "0", "no", "off", "disable", "disabled")
 _LEVELS = {
     "DEBUG": 10,
     "DBG": 10,
@@ -61,6 +61,7 @@ class Number:
         most: float | None = None,
         whole: bool = False,
         null: str | None = None,
+        blank: bool = False,
     ) -> None:
         """Make a kind of number.
 
@@ -72,11 +73,13 @@ class Number:
             most: Values must be at most this.
             whole: Only whole numbers.
             null: What null means, where null is accepted.
+            blank: Text for null means that nothing was given, where null itself is not accepted.
         """
         self.unit = unit.split(maxsplit=1)[0].upper()
         self._above, self._least, self._most = above, least, most
         self._whole = whole
         self._null = null
+        self._blank = blank
         bounds = [
             f"{sign} {bound:g}"
             for sign, bound in ((">", above), (">=", least), ("<=", most))
@@ -88,6 +91,11 @@ class Number:
         ).rstrip()
         if null is not None:
             self.accepts += f", or null for {null}"
+
+    @property
+    def takes_null(self) -> bool:
+        """Null is a value; otherwise text for it means that nothing was given."""
+        return self._null is not None
 
     def check(self, value: object) -> float | int | None:
         """Numbers; where null is accepted, infinity means null too."""
@@ -110,8 +118,8 @@ class Number:
         return value if self._whole else float(value)
 
     def parse(self, text: str) -> float | int | None:
-        """Decimal text; null, none and the empty text for null."""
-        if self._null is not None and text.strip().lower() in _NULL_WORDS:
+        """Decimal text; null, none and the empty text for null, or for nothing given."""
+        if (self._null is not None or self._blank) and text.strip().lower() in _NULL_WORDS:
             return None
         try:
             return self.check(int(text) if self._whole else float(text))
@@ -132,13 +140,49 @@ class Flag:
         return value
 
     def parse(self, text: str) -> bool:
-        """true, 1, yes, on; false, 0, no, off; in any case."""
+        """true, 1, yes, on, enabled; false, 0, no, off, disabled; in any case."""
         word = text.strip().lower()
         if word in _TRUE_WORDS:
             return True
         if word in _FALSE_WORDS:
             return False
         raise Unacceptable
+
+
+class WordFlag(Flag):
+    """True or false, where one answer has a few words and every other word is the opposite.
+
+    nvidia-resiliency-ext reads some of its options so, and scripts rely on it. A word that is
+    neither ours nor theirs is taken by the same rule, and :meth:`doubt` says so.
+    """
+
+    def __init__(self, *, otherwise: bool) -> None:
+        """Make a kind of flag.
+
+        Args:
+            otherwise: What every word means that is not one of the opposite's.
+        """
+        self._otherwise = otherwise
+        self._opposite = ("false", "0", "no") if otherwise else ("true", "1", "yes")
+        self._rule = (
+            f"only {', '.join(self._opposite)} are {_name(not otherwise)}, every other word is "
+            f"{_name(otherwise)}"
+        )
+
+    def parse(self, text: str) -> bool:
+        """False iff ``false``, ``0``, ``no`` (or true iff ``true``, ``1``, ``yes``); any case."""
+        return self._otherwise is not (text.strip().lower() in self._opposite)
+
+    def doubt(self, text: str) -> str:
+        """What to warn of where the rule may not give what the user meant; empty: it does."""
+        value = self.parse(text)
+        if text.strip().lower() in (_TRUE_WORDS if value else _FALSE_WORDS):
+            return ""
+        return f"{text!r} is read as {_name(value)}: {self._rule}"
+
+
+def _name(value: bool) -> str:  # noqa: FBT001 - it is all that there is
+    return "true" if value else "false"
 
 
 class Text:
