@@ -789,6 +789,22 @@ def test_leaving_with_open_sections_is_pointed_out(start: Callable[..., Node]) -
     assert "end_all_sections()" in node.log("sections ['step'] are open")
 
 
+def test_a_section_whose_name_is_not_utf8_does_not_save_its_rank(
+    start: Callable[..., Node],
+) -> None:
+    """Writing that name killed the monitor, and each of its successors."""
+    node = start()
+    rank = node.armed("sections={'st\\udcffep': 0.1}")
+    rank.begin("words.__setitem__(page.slot(0), now())")
+
+    assert rank.exit_code() == -SIGKILL
+    node.expect("bye", pid=rank.pid)
+    record, text = node.incident()
+    assert record["name"] == "st\udcffep"
+    assert "Section 'st\\udcffep' has been open" in text
+    assert not [m for m in node.seen if m["op"] == "log" and m["level"] == "error"]
+
+
 def test_nobody_is_kept_alive_by_a_full_disk(start: Callable[..., Node], tmp_path: Path) -> None:
     """The incident cannot be written; that is said, and the kill goes on."""
     (tmp_path / "incidents").write_text("a file, not a folder")

@@ -67,6 +67,44 @@ def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
     assert hang.name == "save"
 
 
+OVERDUE = {
+    "op": "overdue", "rank": 0, "local_rank": 0, "pid": 4711, "clock": "section", "name": "step",
+    "age_s": 6.0, "limit_s": 5.0, "detected_at": 1.0, "learned": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("last_word", ["before the sweep", "after it", "never: it died"])
+def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
+    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, last_word: str
+) -> None:
+    """It learns of its rank's end when the launcher does, and notes it in the incident."""
+    delivered: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        agent._staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
+    )
+    monkeypatch.setattr(agent, "_feed", lambda _: None)
+    monkeypatch.setattr(agent, "_remaining", list)
+    agent._ranks = ranks_of_cycle(agent, plan, 2)
+    agent._machine.cycle = 2
+    agent._on_monitor_message(0, {**OVERDUE, "cycle": 2})
+
+    if last_word == "before the sweep":
+        agent._on_monitor_message(0, {"op": "closed", "cycle": 2})
+    assert delivered == []
+    agent._sweeping = True
+    agent._sweep()
+    if last_word != "before the sweep":
+        assert delivered.pop(0) == (2, False)
+    if last_word == "after it":
+        agent._on_monitor_message(0, {"op": "closed", "cycle": 2})
+    elif last_word == "never: it died":
+        monkeypatch.setattr(child, "reap", lambda: [child.Reaped(4712, -9, 0)])
+        monkeypatch.setattr(agent._monitors, "died", lambda _: 0)
+        agent._reap()
+
+    assert delivered == [(2, True)]
+
+
 def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
     agent: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

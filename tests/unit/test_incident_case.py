@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.core import monitor
+from holdfast.core import incident, monitor
 from holdfast.core.hang import SECTION, Limits, Overdue
 from holdfast.core.learned import TrippedLimits
+from holdfast.fault_tolerance import incident_case
 from holdfast.fault_tolerance.incident_case import Case
 from holdfast.host import clock, proc
 from holdfast.host.staging import reserve
@@ -56,18 +59,26 @@ def cycle(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def case(said: Said, cycle: dict[str, Any]) -> Iterator[Case]:
+@contextmanager
+def verdict(said: Said, cycle: dict[str, Any], overdue: Overdue, **page: Any) -> Iterator[Case]:
     """About ourselves: a process that is there."""
-    reserve(cycle["room"])
-    view = SimpleNamespace(snapshot=lambda: None, dump_signal=0, iteration=7, limits=Limits)
+    shown = {"snapshot": lambda: None, "dump_signal": 0, "iteration": 7, "limits": Limits}
+    view = SimpleNamespace(**{**shown, **page})
     watch = monitor.Watch(9, 15.0, TrippedLimits())
     process = proc.Process(os.getpid())
     with select.epoll() as epoll:
         identity = {"rank": 3, "local_rank": 1, "node": "n0"}
-        arguments: Any = (OVERDUE, process, view, identity, cycle, watch, said, epoll)
+        arguments: Any = (overdue, process, view, identity, cycle, watch, said, epoll)
         yield Case(*arguments, clock.monotonic())
     process.close()
+
+
+@pytest.fixture
+def case(said: Said, cycle: dict[str, Any]) -> Iterator[Case]:
+    """A section that is overdue, and room for the evidence."""
+    reserve(cycle["room"])
+    with verdict(said, cycle, OVERDUE) as case:
+        yield case
 
 
 def test_the_launcher_is_told_that_sigkill_does_not_end_a_rank(case: Case, said: Said) -> None:
@@ -92,3 +103,63 @@ def test_a_verdict_begins_by_making_room_for_its_evidence(
     case.conclude(clock.monotonic())
 
     assert (Path(cycle["incidents"]) / "cycle2_rank3.json").exists()
+
+
+def carry_out(case: Case) -> None:
+    """All of a verdict that ends well."""
+    case.conclude(clock.monotonic())
+    for signum in (monitor.SIGCONT, monitor.SIGKILL):
+        case.note_signal(monitor.Send(signum, monitor.HUNG), was_sent=True)
+    case.close("died", clock.monotonic())
+
+
+def test_a_section_whose_name_is_not_utf8_has_its_evidence(
+    said: Said, cycle: dict[str, Any]
+) -> None:
+    """Bytes on a command line come as lone surrogates; both files show them escaped."""
+    overdue = Overdue(SECTION, "st\udcffep", 5.0, 10.0)
+    with verdict(said, {**cycle, "run_dir": "/runs/\udcfe"}, overdue) as case:
+        carry_out(case)
+
+    assert [text for level, text in said.logged if level == "error"] == []
+    written = Path(cycle["incidents"]) / "cycle2_rank3.json"
+    assert json.loads(written.read_text())["name"] == "st\udcffep"
+    assert "Section 'st\\udcffep' has been open" in written.with_suffix(".txt").read_text()
+    assert said.told[-1] == {"op": "closed", "cycle": 2}
+
+
+def fail(*_: Any) -> Any:
+    raise RuntimeError("not foreseen")
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "name", "part"),
+    [
+        ({"snapshot": fail}, None, "", "cannot read what the rank shows of itself"),
+        ({"limits": fail}, None, "", "cannot read what the rank shows of itself"),
+        ({}, incident_case, "StackDump", "cannot ask the rank for its stacks"),
+        ({}, incident_case, "_replace", "cannot write the incident"),
+        ({}, incident_case, "_fresh_path", "cannot write the incident"),
+        ({}, incident, "report", "cannot write the incident"),
+        ({}, incident, "advice", "cannot report the signal"),
+    ],
+)
+def test_whatever_fails_leaves_the_rest_of_a_verdict_as_it_is(
+    said: Said,
+    cycle: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    page: dict[str, Any],
+    module: Any,
+    name: str,
+    part: str,
+) -> None:
+    """K-2, the other half: a reason is stated, and the monitor lives to send the signals."""
+    if module is not None:
+        monkeypatch.setattr(module, name, fail)
+
+    with verdict(said, cycle, OVERDUE, **page) as case:
+        carry_out(case)
+
+    assert any(part in text for level, text in said.logged if level == "error")
+    assert [m["op"] for m in said.told] == ["overdue", "evidence", "signalled", "closed"]
+    assert said.told[1]["why_not"]

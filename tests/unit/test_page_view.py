@@ -3,6 +3,7 @@
 import math
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,21 @@ def test_warm_up_lasts_until_its_iteration() -> None:
         warm.append(snapshot.warming_up)
 
     assert warm == [False, True, True, False]
+
+
+@pytest.mark.parametrize("table", [b"[[], {}]", b"[1, 2]", b"[" * 20000, b"[null, NaN]"])
+def test_a_table_of_names_without_sense_is_none(table: bytes) -> None:
+    """The rank scribbled over it, too: its other limits are read, and nothing is raised."""
+    page = armed_page()
+    page._map[layout.NAMES_OFFSET : layout.NAMES_OFFSET + len(table)] = table
+    page.words[layout.NAMES_BYTES] = float(len(table))
+    shown = view(page)
+
+    snapshot = shown.snapshot()
+
+    assert snapshot is not None
+    assert snapshot.sections == {}
+    assert shown.limits() == Limits(10.0, 5.0, None, {})
 
 
 WILD = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, 1.0, 2.0, 100.0])

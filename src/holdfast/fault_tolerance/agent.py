@@ -123,6 +123,7 @@ class LocalElasticAgent:
         self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
+        self._swept_cycles: set[int] = set()  # whose folder of evidence is still there
         self._tie: list[str] = []
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
@@ -270,6 +271,8 @@ class LocalElasticAgent:
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
+                for cycle in (self._machine.cycle, *self._past):
+                    self._nothing_more_is_written(cycle, watched)
                 self._feed(machine.MonitorExited(watched))
         if self._sweeping:
             self._sweep()
@@ -304,6 +307,7 @@ class LocalElasticAgent:
             case "overdue":
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
                     ranks.ranks[local_rank].awaits_evidence = True
+                    ranks.ranks[local_rank].is_written_about = True
                     ranks.ranks[local_rank].hang = Hang(
                         clock=message["clock"],
                         name=message["name"],
@@ -325,6 +329,8 @@ class LocalElasticAgent:
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
                     rank = ranks.ranks[local_rank]
                     rank.hang, rank.awaits_evidence, rank.is_condemned = None, False, False
+            case "closed":
+                self._nothing_more_is_written(message["cycle"], local_rank)
             case "event":
                 self._events.append(message["event"])
             case "signalled":
@@ -348,6 +354,23 @@ class LocalElasticAgent:
         for rank in ranks:
             if rank.is_dying:
                 self._feed(machine.RankKilled(rank.place.local_rank))
+
+    def _nothing_more_is_written(self, cycle: int, local_rank: int) -> None:
+        if (ranks := self._ranks_of(cycle)) is not None:
+            ranks.ranks[local_rank].is_written_about = False
+        if cycle in self._swept_cycles:
+            self._hand_over(cycle)
+
+    def _hand_over(self, cycle: int) -> None:
+        """Deliver the evidence of a cycle that is over, and free its space.
+
+        A monitor learns of its rank's end when we do, and may be about to note it in an incident.
+        """
+        ranks = self._ranks_of(cycle)
+        is_open = ranks is not None and any(r.is_written_about for r in ranks.ranks.values())
+        if not is_open:
+            self._swept_cycles.discard(cycle)
+        self._staging.deliver(cycle, over=not is_open)
 
     def _ranks_of(self, cycle: int) -> Ranks | None:
         """A monitor may be late, and speak of the last cycle when the next one has begun."""
@@ -692,7 +715,8 @@ class LocalElasticAgent:
         if not left:
             self._sweeping = False
             self._event("cycle_stopped")
-            self._staging.deliver(self._machine.cycle, over=True)
+            self._swept_cycles.add(self._machine.cycle)
+            self._hand_over(self._machine.cycle)
             self._feed(machine.Swept())
 
     def _end_everything(self) -> None:
@@ -715,6 +739,8 @@ class LocalElasticAgent:
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close(self._pump)
+        for cycle in self._swept_cycles:  # their monitors are gone
+            self._staging.deliver(cycle, over=True)
         if not self._staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()
         for folder in (self._runtime_dir, self._pages.spare):

@@ -4,7 +4,11 @@
        "overdue"                        "evidence", files       "signalled"
 
 The machine (``core.monitor``) decides when each step is due; a case carries it out and writes it
-down, for the launcher, for the events file, and as an incident: one JSON file and one text. Lean.
+down, for the launcher, for the events file, and as an incident: one JSON file and one text.
+
+K-2 has two halves: no kill without evidence or a reason, and no hung rank that lives on because its
+evidence cannot be had. So whatever fails here ends the part that failed, is said, and nothing else:
+the monitor must not die of it, since its successor would do the same. Lean.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from holdfast.host.stack_dump import StackDump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from holdfast.core.hang import Overdue
@@ -68,20 +72,18 @@ class Case:
         epoll: select.epoll,
         now: float,
     ) -> None:
-        snapshot = view.snapshot()
-        sections = snapshot.sections if snapshot is not None else {}
         self._overdue = overdue
         self._process = process
+        self._view = view
+        self._cycle = cycle
         self._folder: str | None = cycle.get("incidents")
         self._delivered = cycle.get("staged"), cycle.get("run_dir")
         self._watch = watch
         self._reports = reports
         self._epoll = epoll
         self._found_at = now
-        _make_room(cycle.get("room"))
-        self._dump = StackDump(process, view.dump_signal, cycle.get("dump"), now)
-        if self._dump.fileno() >= 0:
-            epoll.register(self._dump.fileno(), select.EPOLLIN)
+        self._dump: StackDump | None = None
+        self._failures: list[str] = []
         self._stacks = ""
         self._path: str | None = None
         self._is_concluded = False
@@ -95,17 +97,56 @@ class Case:
             "name": overdue.name,
             "age_s": overdue.age_s(now),
             "limit_s": overdue.limit_s,
-            "learned": (overdue.clock, overdue.name) in view.limits().learned,
+            "learned": False,
             "at": overdue.deadline,
             "detected_at": now,
             "wall": clock.wall(),
-            "time": time.strftime(_TIME_FORMAT, time.localtime(clock.wall())),
-            "open_sections": {name: now - opened_at for name, opened_at in sections.items()},
-            "iteration": view.iteration,
+            "time": "",
+            "open_sections": {},
+            "iteration": None,
+            "process": None,
+            "was_stopped": False,
+            "stacks": None,
+            "why_not": None,
             "actions": [],
         }
+        self._attempt("read what the rank shows of itself", self._read_page)
+        self._attempt("ask the rank for its stacks", self._ask)
+        self._attempt("announce the verdict", self._announce)
+
+    def _attempt(self, what: str, do: Callable[[], Any]) -> Any:
+        """Do a part of a verdict. If it fails, for whatever reason, the others are done."""
+        try:
+            return do()
+        except Exception as error:  # noqa: BLE001 - see above: it protects the kill
+            self._failures.append(f"cannot {what}: {type(error).__name__}: {error}")
+            text = f"{incident.who(self._record)}: {self._failures[-1]}; the verdict goes on"
+            self._reports.log("error", text)
+            return None
+
+    def _read_page(self) -> None:
+        record, view = self._record, self._view
+        snapshot = view.snapshot()
+        sections = snapshot.sections if snapshot is not None else {}
+        record.update(
+            learned=(self._overdue.clock, self._overdue.name) in view.limits().learned,
+            time=time.strftime(_TIME_FORMAT, time.localtime(record["wall"])),
+            open_sections={name: self._found_at - opened for name, opened in sections.items()},
+            iteration=view.iteration,
+        )
+
+    def _ask(self) -> None:
+        _make_room(self._cycle.get("room"))
+        dump_path = self._cycle.get("dump")
+        self._dump = dump = StackDump(
+            self._process, self._view.dump_signal, dump_path, self._found_at
+        )
+        if dump.fileno() >= 0:
+            self._epoll.register(dump.fileno(), select.EPOLLIN)
+
+    def _announce(self) -> None:
         numbers = {key: self._record[key] for key in (*_ANNOUNCED, "at", "detected_at")}
-        reports.tell({"op": "overdue", **numbers})
+        self._reports.tell({"op": "overdue", **numbers})
         self._event("monitor_verdict", **numbers)
 
     # ------------------------------------------------------------ evidence
@@ -113,31 +154,46 @@ class Case:
     @property
     def next_step_at(self) -> float | None:
         """When to call :meth:`step` at the latest; ``None``: no more evidence comes."""
-        return self._dump.next_step_at
+        return None if self._dump is None else self._dump.next_step_at
 
     @property
     def has_all_evidence(self) -> bool:
         """No more evidence comes."""
-        return self._dump.is_done
+        return self._dump is None or self._dump.is_done
 
     def step(self, now: float) -> bool:
         """Look for evidence; whether there is all that will come."""
-        return self._dump.step(now)
+        dump = self._dump
+        if dump is None:
+            return True
+        is_done = self._attempt("look for its stacks", lambda: dump.step(now))
+        if is_done is None:
+            self._end_dump()
+        return self.has_all_evidence
 
     def conclude(self, now: float) -> None:
         """Write down what is known."""
-        dump = self._dump
         self._end_dump()
+        self._record["took_s"] = now - self._found_at
+        self._record["why_not"] = "; ".join(self._failures) or "no attempt was made"
+        self._attempt("read its stacks", self._read_dump)
+        self._is_concluded = True
+        self._write()
+        self._attempt("report the evidence", self._tell_of_evidence)
+
+    def _read_dump(self) -> None:
+        dump = self._dump
+        if dump is None:
+            return
         self._stacks = dump.text()
         self._record.update(
             process=dump.state.to_json() if dump.state is not None else None,
             was_stopped=dump.was_stopped,
             stacks=self._shown(dump.path) if self._stacks else None,
-            why_not=None if self._stacks else dump.why_not,
-            took_s=now - self._found_at,
+            why_not=None if self._stacks else dump.why_not or self._record["why_not"],
         )
-        self._is_concluded = True
-        self._write()
+
+    def _tell_of_evidence(self) -> None:
         self._reports.tell(
             {
                 "op": "evidence",
@@ -152,17 +208,23 @@ class Case:
         )
 
     def _end_dump(self) -> None:
-        fd = self._dump.fileno()
+        dump = self._dump
+        if dump is None:
+            return
+        fd = dump.fileno()
         if fd >= 0:
-            self._epoll.unregister(fd)
-        self._dump.close()
+            self._attempt("forget its dump", lambda: self._epoll.unregister(fd))
+        self._attempt("close its dump", dump.close)
 
     # ------------------------------------------------------------ what is done
 
-    def send(self, effect: monitor.Send) -> None:
-        """Send a signal, and say so."""
+    def note_signal(self, effect: monitor.Send, *, was_sent: bool) -> None:
+        """Say that a signal was sent, or that there was nobody left to send it to."""
+        self._attempt("report the signal", lambda: self._note_signal(effect, was_sent=was_sent))
+
+    def _note_signal(self, effect: monitor.Send, *, was_sent: bool) -> None:
         name = signal_name(effect.signal)
-        if not self._process.send(effect.signal):
+        if not was_sent:
             self._note(f"{name} not sent: the process is gone")
             return
         grace = f", {self._watch.grace_s:g} s after {signal_name(self._watch.signal)}"
@@ -215,6 +277,8 @@ class Case:
         """Nothing more will be done; ``why`` completes "the rank ..."."""
         self._note(f"over {now - self._found_at:.3f} s after the verdict: the rank {why}")
         self._end_dump()
+        # Nothing more is written: the launcher may take the folder away.
+        self._reports.tell({"op": "closed", "cycle": self._record["cycle"]})
 
     def _announcement(self, effect: monitor.Send) -> str:
         record = self._record
@@ -269,8 +333,9 @@ class Case:
             body = json.dumps({**record, "stacks_text": self._stacks}, indent=1)
             _replace(self._path.removesuffix(".json") + ".txt", text)
             _replace(self._path, body + "\n")
-        except OSError as error:  # a full disk does not keep a hung rank alive
-            self._reports.log("error", f"cannot write the incident to {folder}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - a full disk does not keep a hung rank alive
+            why = error.strerror if isinstance(error, OSError) else repr(error)
+            self._reports.log("error", f"cannot write the incident to {folder}: {why}")
 
 
 def _make_room(path: str | None) -> None:
@@ -293,7 +358,10 @@ def _fresh_path(folder: str, record: Mapping[str, Any]) -> str:
 
 
 def _replace(path: str, text: str) -> None:
-    """Write a file that is complete whenever somebody looks."""
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
+    """Write a file that is complete whenever somebody looks.
+
+    Names of sections and folders may hold bytes that are not UTF-8 (as lone surrogates).
+    """
+    with open(f"{path}.new", "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     os.replace(f"{path}.new", path)

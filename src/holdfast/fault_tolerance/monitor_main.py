@@ -150,11 +150,31 @@ class Monitor:
         for effect in self._watch.handle(event, now):
             if isinstance(effect, monitor.LookAgain):
                 again = True
-            elif isinstance(effect, monitor.TakeEvidence):
-                self._open_case(effect.overdue, now)
-            elif self._case is not None:
-                self._go_on(self._case, effect, now)
+                continue
+            try:
+                self._carry_out(effect, now)
+            except Exception as error:  # noqa: BLE001 - K-2: no hung rank lives on because of us
+                self._reports.log(
+                    "error",
+                    f"local rank {self._config.get('local_rank')} is hung, and its monitor failed "
+                    f"to {type(effect).__name__}: {error!r}; the verdict goes on",
+                )
         return again
+
+    def _carry_out(self, effect: monitor.Effect, now: float) -> None:
+        if isinstance(effect, monitor.TakeEvidence):
+            self._open_case(effect.overdue, now)
+        elif isinstance(effect, monitor.Send):
+            self._send(effect)
+        elif self._case is not None:
+            self._go_on(self._case, effect, now)
+
+    def _send(self, effect: monitor.Send) -> None:
+        """The signal first: nothing that is said about it may keep it from being sent."""
+        seat = self._visitors.seat
+        was_sent = seat is not None and seat.process.send(effect.signal)
+        if self._case is not None:
+            self._case.note_signal(effect, was_sent=was_sent)
 
     # ------------------------------------------------------------ a verdict
 
@@ -182,8 +202,6 @@ class Monitor:
     def _go_on(self, case: Case, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.Conclude):
             case.conclude(now)
-        elif isinstance(effect, monitor.Send):
-            case.send(effect)
         elif isinstance(effect, monitor.ReportStuck):
             case.report_stuck()
         elif isinstance(effect, monitor.Abandon):

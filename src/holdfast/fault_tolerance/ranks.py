@@ -54,6 +54,8 @@ class Rank:
     hang: Hang | None = None
     awaits_evidence: bool = False
     """Its monitor has found it hung, and is looking at it."""
+    is_written_about: bool = False
+    """Its monitor has found it hung, and may still write to the incident."""
     is_condemned: bool = False
     """Its monitor has seen enough and signals it: however it ends now, it has failed."""
     is_dying: bool = False

@@ -62,9 +62,11 @@ class Page:
                 return []
             table = self._map[layout.NAMES_OFFSET : layout.NAMES_OFFSET + n_bytes]
             names = json.loads(bytes(table))
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, RecursionError):
             return []
-        return names if isinstance(names, list) and len(names) == n_sections else []
+        if not isinstance(names, list) or len(names) != n_sections:
+            return []
+        return names if all(isinstance(name, str) for name in names) else []
 
     def close(self) -> None:
         """Unmap. ``words`` cannot be used afterwards; nor may anybody be about to.

@@ -1,0 +1,82 @@
+"""The shell of a rank monitor: a hung rank is ended, whatever becomes of its evidence."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core import monitor
+from holdfast.fault_tolerance import incident_case
+from holdfast.fault_tolerance.config import FaultToleranceConfig
+from holdfast.fault_tolerance.monitor_main import Monitor
+from holdfast.fault_tolerance.visitors import Seat
+from holdfast.host import endpoint, page, proc
+from holdfast.wire import page as layout
+
+BOUND_S = 30.0
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Monitor, subprocess.Popen[bytes]]]:
+    """A monitor in this process, and a rank whose first heartbeat is overdue."""
+    with (
+        endpoint.listen(f"{tmp_path}/s") as listener,
+        subprocess.Popen(["/bin/sleep", "1000"]) as rank,
+    ):
+        launcher, control = socket.socketpair()
+        shell = Monitor(listener, control)
+        path = f"{tmp_path}/c0_r0.page"
+        page.create_page(path, 0)
+        shell._configure(
+            {
+                "cfg": FaultToleranceConfig(initial_rank_heartbeat_timeout=1.0).to_wire(),
+                "local_rank": 0, "marker": None, "grace_s": 15.0, "node": "n0",
+            }
+        )  # fmt: skip
+        shell._begin_cycle({"cycle": 0, "page": path, "incidents": None})
+        words = page.map_page(path, writable=True).words
+        words[layout.LIMIT_INITIAL] = 1.0
+        words[layout.LIMIT_HEARTBEAT] = words[layout.LIMIT_OUTSIDE] = float("inf")
+        words[layout.LIMITS_VERSION] = 2.0
+        words[layout.ARMED_AT] = time.monotonic() - 2.0
+        shell._visitors.take(Seat(3, proc.Process(rank.pid), None))
+        shell._arm()
+        yield shell, rank
+        rank.kill()
+        shell._visitors.vacate("died")
+        for end in (launcher, control):
+            end.close()
+
+
+def in_the_end(shell: Monitor) -> None:
+    """All that happens until the bound of the evidence."""
+    now = time.monotonic()
+    for at in (now, now + monitor.EVIDENCE_S, now + monitor.EVIDENCE_S):
+        shell._tick(at)
+
+
+@pytest.mark.parametrize("name", ["__init__", "conclude", "note_signal", "step"])
+def test_a_hung_rank_is_ended_even_if_nothing_can_be_done_about_its_evidence(
+    watched: tuple[Monitor, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A monitor that dies of it is replaced by one that dies of it, until nobody watches."""
+    shell, rank = watched
+    said: list[str] = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
+
+    monkeypatch.setattr(incident_case.Case, name, fail)
+    monkeypatch.setattr(shell._reports, "log", lambda level, text: said.append(f"{level}: {text}"))
+
+    in_the_end(shell)
+
+    assert rank.wait(BOUND_S) == -signal.SIGKILL
+    assert name == "step" or any("surrogates not allowed" in text for text in said)
