@@ -59,6 +59,27 @@ work()
 """
 )
 
+HANGS = (
+    TELLS_ITS_PLACE
+    + """
+from holdfast.fault_tolerance import RankMonitorClient
+def stuck_in_here():
+    import ctypes
+    while True:  # the dump's signal ends one sleep
+        ctypes.PyDLL(None).sleep(1000)  # holds the interpreter lock
+tell()
+client = RankMonitorClient()
+client.init_workload_monitoring()
+client.start_section("step")
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    stuck_in_here()
+client.end_section("step")
+work()
+client.shutdown_workload_monitoring()
+"""
+)
+"""Rank 1 hangs in its first life, the interpreter's lock held; the others work on."""
+
 
 class Nodes:
     """Launchers that meet at one address; the first hosts the store."""

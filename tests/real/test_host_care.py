@@ -59,14 +59,14 @@ def test_the_service_is_asked_before_each_start(ft: Launcher, service: HealthSer
 def test_a_node_whose_service_says_unhealthy_gets_no_ranks(
     ft: Launcher, service: HealthService
 ) -> None:
-    """It leaves as if excluded: nothing was started, and why is said."""
+    """Nothing was started, why is said, and no scheduler calls that completed."""
     service.answer = lambda: {"success": False, "exit_code": 3, "error": "GPU 5: Xid 79"}
     script = ft.script(COUNTS_CYCLES)
     job = ft.start(f"--ft-node-health-check-endpoint={service.path}", "--log-dir=logs", script)
-    assert job.wait() == 0
+    assert job.wait() == 1
     assert job.written("cycles") == []
     assert job.said(r"\[ERROR\].*service .*says unhealthy \(exit code 3\): GPU 5: Xid 79")
-    assert job.said("not healthy after 0 restarts; exit code 0")
+    assert job.said("not healthy after 0 restarts; exit code 1")
     assert job.events("host_checked")[0]["problem"]
 
 
@@ -77,7 +77,7 @@ def test_a_node_that_becomes_unhealthy_is_not_started_again(
     service.answer = lambda: {"success": len(service.asked) == 1, "error": "row remapping failed"}
     script = ft.script(FAILS_AT_FIRST)
     job = ft.start(*("--max-restarts=3", f"--ft-node-health-check-endpoint={service.path}", script))
-    assert job.wait() == 0
+    assert job.wait() == 1
     assert job.written("cycles") == ["0"]
     assert job.said("First cause: rank 0")
     assert job.said("row remapping failed")
@@ -141,10 +141,11 @@ def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
 def test_a_host_of_the_store_that_is_unhealthy_says_why_it_waited_for_nobody(
     nodes: Nodes, service: HealthService
 ) -> None:
+    """With 1: the job was not done."""
     service.answer = lambda: {"success": False, "error": "GPU 0 is lost"}
     asks = f"--ft-node-health-check-endpoint={service.path}"
     host = nodes.add(WORKS, "2:2", asks, conf="is_host=1,join_timeout=0.1")
-    assert host.wait() == 0
+    assert host.wait() == 1
     assert host.said(r"\[ERROR\].*others has ended, failed: 0 of 2 nodes joined within 0.1 s")
 
 
@@ -154,7 +155,7 @@ def test_a_node_without_the_storage_of_its_job_gets_no_ranks(ft: Launcher, tmp_p
     script = ft.script(COUNTS_CYCLES)
     missing = f"--ft-storage-health-check-path={tmp_path},{tmp_path}/checkpoints"
     without = ft.start(missing, script)
-    assert (without.wait(), without.written("cycles")) == (0, [])
+    assert (without.wait(), without.written("cycles")) == (1, [])
     assert without.said(rf"\[ERROR\].*storage path {tmp_path}/checkpoints: cannot be reached")
     (tmp_path / "checkpoints").mkdir()
     both = ft.start(missing, script)
@@ -187,7 +188,7 @@ def gpus(tmp_path: Path) -> Gpus:
 def test_a_node_with_a_lost_gpu_gets_no_ranks(ft: Launcher, gpus: Gpus) -> None:
     gpus.are({}, {"error": 15})
     job = ft.start("--nproc-per-node=2", ft.script(COUNTS_CYCLES), env=gpus.env)
-    assert job.wait() == 0
+    assert job.wait() == 1
     assert job.written("cycles") == []
     assert job.said(r"\[ERROR\].*gpu GPU 1: the driver says: GPU is lost")
 
@@ -220,7 +221,7 @@ def test_a_gpu_that_breaks_under_its_rank_ends_the_cycle_and_the_node_leaves(
 
     gpus.are({}, {"recovery_action": 2})
 
-    assert job.wait() == 0
+    assert job.wait() == 1
     assert job.written("cycles") == ["0", "0"]
     problem = "gpu GPU 1: the driver asks for recovery action 2: reboot this node"
     assert job.said(rf"First cause: rank 1 .*\n.*host is not healthy: {problem}")

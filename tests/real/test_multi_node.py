@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
 from tests.real.harness import Job, kill, until
 from tests.real.nodes import (
     ASKS,
+    HANGS,
     REDUCES,
     WORKS,
     Nodes,
@@ -46,6 +48,28 @@ def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: No
     assert a.said(r"cycle 0 is over for this node: rank . \(local rank 0, pid \d+\): killed by SIG")
     assert a.events("cycle_stopping")
     end_well(nodes, a, b)
+
+
+def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nodes) -> None:
+    """Its monitor finds it, leaves stacks and an incident on its node; all learn who began."""
+    limits = ("--ft-rank-section-timeouts=step:0.5", "--ft-rank-out-of-section-timeout=null")
+    jobs = [nodes.add(HANGS, "2", *limits, monitors=True) for _ in range(2)]
+    before = in_cycle(0, *jobs)
+    hung, other = jobs if before[0]["RANK"] == "1" else reversed(jobs)
+
+    after = in_cycle(1, *jobs)
+
+    assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
+    stacks = (hung.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
+    assert "stuck_in_here" in stacks
+    (incident,) = (hung.run_dir / "incidents").glob("*.json")
+    assert json.loads(incident.read_text())["rank"] == 1
+    (overdue,) = hung.events("rank_overdue")
+    assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
+    assert not other.events("rank_overdue")
+    for job in jobs:  # the one line that an engineer reads on any node
+        assert job.said(r"cycle 0 is over for this node: rank 1 .*hung \(section 'step': .*0.5 s\)")
+    end_well(nodes, *jobs)
 
 
 def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:

@@ -204,8 +204,9 @@ def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> No
     """Otherwise the page would be silent about broken hosts, as if there were none."""
     off = story("host is not healthy", "--ft-host-checks false train.py")
     assert (off.noticed, off.end) == ("nobody: --ft-host-checks is false", None)
-    assert story("host is not healthy", "train.py").end == 0
+    assert story("host is not healthy", "train.py").end == 1
     two = story("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
+    assert two.end == 0
     assert "The host of the store stays" in two.then
 
 

@@ -182,6 +182,118 @@ def test_too_few_in_time_is_the_end() -> None:
     ]
 
 
+# ---------------------------------------------------------------- nodes that cannot have ranks
+def excluded(job: Job, *nodes: str) -> list[Decision | Close]:
+    """The cycle fails, these leave, the others join again; what follows."""
+    job.state(nodes[0], F)
+    found = job.hear(*(Leave(node, LeaveWhy.EXCLUDED, "ECC errors") for node in nodes))
+    job.nodes = [node for node in job.nodes if node not in nodes]
+    return found + job.join(*job.nodes, have=0)
+
+
+def test_exclusion_without_a_spare_ends_a_job_of_fixed_size_at_once() -> None:
+    """Nobody can come any more: 900 s of waiting would end the same way."""
+    job = running("n0", "n1", max_restarts=5)
+
+    assert excluded(job, "n1") == [
+        End(
+            Outcome.FAILED,
+            1,
+            "1 of 2 nodes is left, and no other can take a place (--nnodes 2): n1: excluded "
+            "(ECC errors)",
+        )
+    ]
+
+
+def test_exclusion_waits_for_ranks_that_may_know_more() -> None:
+    """A rank of a survivor may still exit with 93."""
+    job = running("n0", "n1", max_restarts=5)
+    job.state("n1", F)
+    assert job.hear(Leave("n1", LeaveWhy.EXCLUDED)) == []
+    (end,) = job.state("n0", F, may_restart=False)
+    assert isinstance(end, End)
+    assert end.exit_code == 93
+
+
+def test_a_job_with_a_spare_goes_on_without_the_excluded() -> None:
+    """Although MAX was two, three launchers were started."""
+    job = running("n0", "n1", most=2, least=2, max_restarts=5)
+    job.join("n2")
+    job.state("n1", F)
+    job.hear(Leave("n1", LeaveWhy.EXCLUDED))
+    (formed,) = job.join("n0", have=0)
+    assert names(formed) == ("n0", "n2")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "launchers", "out", "ends"),
+    [
+        (2, 4, None, 2, False),  # as many as MIN are left
+        (2, 4, None, 3, True),  # more than MAX - MIN are out
+        (2, 2, 3, 1, False),  # the scheduler started one more, which may still come
+        (2, 2, 3, 2, True),
+        (3, 6, None, 2, False),  # two of the six have never come
+    ],
+)
+def test_what_may_still_come_is_waited_for(
+    least: int, most: int, launchers: int | None, out: int, ends: bool
+) -> None:
+    """Places that were never filled may be; those of the excluded may not."""
+    there = [f"n{number}" for number in range(min(4, most))]
+    options = {"least": least, "most": most, "launchers": launchers, "max_restarts": 5}
+    job = running(*there, **options)
+    gone = there[-out:]
+
+    found = excluded(job, *gone)
+
+    ended = any(isinstance(decision, End) for decision in found)
+    assert ended is ends
+    if not ends and len(there) - out < least:
+        assert job.wait(800) == []
+
+
+def test_a_lost_node_may_come_back_and_an_excluded_one_not() -> None:
+    """A scheduler replaces what died, and not what left with 0."""
+    job = running("n0", "n1", "n2", least=2, max_restarts=5)
+    job.mute = {"n2"}
+    assert job.wait(20) != []  # silent; the others are told to stop
+    job.nodes.remove("n2")
+    job.hear(Leave("n1", LeaveWhy.UNHEALTHY, "GPU 3 is lost"))
+    job.nodes.remove("n1")
+    assert job.join("n0", have=0) == []
+    assert job.wait(300) == []
+    assert names(job.join("n3")[0]) == ("n0", "n3")
+
+
+def test_a_node_that_was_never_fit_counts_before_the_first_cycle_too() -> None:
+    """After the last call: spares that nobody counted may be on their way."""
+    job = Job(2, 2, options={"first_last_call_s": 30.0})
+    job.hear(Leave("n0", LeaveWhy.UNHEALTHY, "GPU 0 is lost"))
+    job.join("n1")
+    assert job.wait(29) == []
+
+    (end,) = job.wait(1)
+
+    assert isinstance(end, End)
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 1)
+    assert end.cause.endswith("n0: unhealthy (GPU 0 is lost)")
+
+
+def test_a_scheduler_s_count_makes_waiting_for_a_last_call_needless() -> None:
+    job = Job(2, 2, options={"first_last_call_s": 30.0, "launchers": 2})
+    job.join("n1")
+    (end,) = job.hear(Leave("n0", LeaveWhy.UNHEALTHY, "GPU 0 is lost"))
+    assert isinstance(end, End)
+
+
+def test_spares_that_come_before_the_last_call_make_up_for_the_unfit() -> None:
+    job = Job(2, 2, options={"first_last_call_s": 30.0})
+    job.hear(Leave("n0", LeaveWhy.UNHEALTHY, "GPU 0 is lost"))
+    job.join("n1")
+    assert job.wait(20) == []
+    assert names(job.join("n2")[0]) == ("n1", "n2")
+
+
 def test_a_surplus_node_waits_and_closes_nothing() -> None:
     """P1: one node too many is a spare, before the round closes and after."""
     job = Job(2, 2)
@@ -342,7 +454,7 @@ def test_without_a_spare_the_job_goes_on_smaller() -> None:
 def test_below_min_the_job_waits_for_a_node_that_returns() -> None:
     """As long as a round may take; then it ends."""
     job = running("n0", "n1", max_restarts=1)
-    job.hear(Leave("n1", LeaveWhy.EXCLUDED))
+    job.hear(Leave("n1", LeaveWhy.SIGNALLED))
     assert job.join("n0", have=0) == []
     job.nodes.remove("n1")
     assert job.wait(300) == []
@@ -562,9 +674,29 @@ def test_a_shutdown_request_ends_the_job_for_all() -> None:
     job.state("n0", F)
     end = End(Outcome.SHUT_DOWN, 1, "rank 3 on n0 asked to shut the workload down: bad data")
     assert job.hear(Control("n0", "Continue", 1, "")) == []
-    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == [end]
+    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
+    assert job.join("n1", have=0) == [end]
     assert job.join("n5") == [end]
     assert job.join("n5") == []
+
+
+def test_a_shutdown_waits_for_ranks_that_may_know_more() -> None:
+    """As on one node: 93 says that another attempt is no use, whoever says it first."""
+    job = running("n0", "n1", max_restarts=5)
+    job.state("n0", F)
+    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
+
+    (end,) = job.state("n1", F, may_restart=False)
+
+    assert isinstance(end, End)
+    assert end.exit_code == 93
+
+
+def test_a_launcher_that_closes_a_job_that_runs_is_not_waited_for() -> None:
+    """As by ``set_closed`` of torchrun: nothing else stops the ranks."""
+    job = running("n0", "n1")
+    (end,) = job.hear(Control("n0", SHUTDOWN, -1, "closed"))
+    assert end == End(Outcome.SHUT_DOWN, 1, "n0 asked to shut the workload down: closed")
 
 
 def test_the_end_does_not_wait_for_the_silent_for_ever() -> None:

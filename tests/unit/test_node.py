@@ -595,11 +595,11 @@ def checked(max_restarts: int = 1, **rules: float) -> Node:
 
 
 def test_an_unfit_host_has_no_ranks() -> None:
-    """It leaves as if excluded, before anything was started."""
+    """The only node of its job: with 1, or a scheduler would call the job completed."""
     node = Node(nproc=2, checks_host=True)
     node.handle(Begin(), now=0.0)
 
-    assert node.handle(HostChecked("GPU 0 is lost"), now=1.0) == [Finish(End.UNHEALTHY, 0)]
+    assert node.handle(HostChecked("GPU 0 is lost"), now=1.0) == [Finish(End.UNHEALTHY, 1)]
 
 
 def test_a_restart_waits_for_the_host_to_be_checked() -> None:
@@ -613,7 +613,7 @@ def test_a_restart_waits_for_the_host_to_be_checked() -> None:
     fail(broken, 1.0)
     assert broken.handle(HostChecked("GPU 0 is lost"), now=1.5) == [
         Explain(0, will_restart=False),
-        Finish(End.UNHEALTHY, 0),
+        Finish(End.UNHEALTHY, 1),
     ]
 
 
@@ -642,7 +642,7 @@ def test_a_host_that_breaks_while_a_restart_is_put_off_is_checked_again() -> Non
     node.handle(HostChecked(), now=2.0)
     assert node.handle(HostBroke(LOST), now=3.0) == [CheckHost(after_ranks=True)]
     assert node.handle(HostBroke(LOST), now=3.1) == []
-    assert node.handle(HostChecked(LOST), now=3.2) == [Finish(End.UNHEALTHY, 0)]
+    assert node.handle(HostChecked(LOST), now=3.2) == [Finish(End.UNHEALTHY, 1)]
 
 
 @pytest.mark.parametrize(("device", "ended"), [(1, 1), (None, 0)])

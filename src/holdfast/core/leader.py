@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
 from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.exit_codes import NO_RESTART, Ending, why_over
 from holdfast.core.membership import (
     Beat,
     Control,
@@ -102,6 +103,8 @@ class Rules:
             the checkpoint by ``min_progress_iterations``; 0: never. Needs :class:`IterationRead`.
         no_restart_exit_code: Tells whatever restarts the launcher that it should not.
         linger_s: At the end, how long to wait for acknowledgements: long enough to stop ranks.
+        launchers: How many the scheduler has started; None: MAX, as far as anybody knows. A node
+            that was excluded or is not healthy is one less that can come.
     """
 
     nodes: NodePolicy
@@ -116,8 +119,9 @@ class Rules:
     backoff_max_s: float = 300.0
     max_no_progress_cycles: int = 2
     min_progress_iterations: int = 1
-    no_restart_exit_code: int = 93
+    no_restart_exit_code: int = NO_RESTART
     linger_s: float = 60.0
+    launchers: int | None = None
 
 
 # ---------------------------------------------------------------- events
@@ -219,6 +223,8 @@ class Leader:
     _ports: dict[str, int] = field(default_factory=dict, init=False)
     _joined: int = field(default=0, init=False)
     _joined_at: dict[str, float] = field(default_factory=dict, init=False)
+    _unfit: dict[str, str] = field(default_factory=dict, init=False)
+    """Nodes that were excluded or are not healthy: whoever started them starts no others."""
     _ranks: dict[str, int] = field(default_factory=dict, init=False)
     # the cycle that forms
     _awaited: set[str] = field(default_factory=set, init=False)
@@ -228,6 +234,8 @@ class Leader:
     _form_at: float | None = field(default=None, init=False)
     _why_not: str = field(default="", init=False)
     _hopeless: bool = field(default=False, init=False)
+    _shut_down: str | None = field(default=None, init=False)
+    """A rank asked for that: why; survivors of the cycle may still say more."""
     _unheard: dict[str, float] = field(default_factory=dict, init=False)
     _said: set[str] = field(default_factory=set, init=False)
     # what those who wait are told
@@ -296,7 +304,8 @@ class Leader:
             case IterationRead(iteration):
                 self._restarts.reached(iteration)
             case Abdicate(why):
-                self._end(Outcome.FAILED, 1, f"the launcher that led the job left: {why}", now)
+                cause = f"the launcher that led the job left: {why}"
+                self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
             case TimePassed():
                 pass
             case _:
@@ -312,7 +321,7 @@ class Leader:
         silent_s = now - (self._beat_at - self.pace.beat_s)
         if self.phase in (Phase.FORMING, Phase.RUNNING) and silent_s > self.pace.fence_s:
             cause = f"the launcher that led the job was asleep for {silent_s:.1f} s"
-            self._end(Outcome.FAILED, 1, cause, now)
+            self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
 
     # ------------------------------------------------------------ who is there
     def _on_message(self, message: Message, now: float) -> None:
@@ -324,8 +333,10 @@ class Leader:
             self._heard[node] = now
             self._heard.move_to_end(node)
         elif isinstance(message, Leave):
-            self._gone[node] = message.why.value  # overtook its join, which must not count then
+            # It was never fit to join, or overtook its join, which must not count then.
+            self._gone[node] = message.why.value
             self._told_gone.add(node)
+            self._note_unfit(message)
             return
         elif not isinstance(message, Join):
             return  # overtook its sender's join, or its sender is nobody
@@ -335,16 +346,24 @@ class Leader:
             case State():
                 self._on_state(message, now)
             case Leave(why=why, text=text):
+                self._note_unfit(message)
                 self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
             case Control(action=action, rank=rank, text=text):
                 if action == SHUTDOWN:
                     who = f"rank {rank} on {node}" if rank >= 0 else node
-                    cause = f"{who} asked to shut the workload down: {text}"
-                    self._end(Outcome.SHUT_DOWN, 1, cause, now)
+                    self._shut_down = f"{who} asked to shut the workload down: {text}"
+                    self._awaited.discard(node)  # it does not join again
+                    if self.phase is not Phase.FORMING:
+                        self._end_shut_down(now)
             case Beat():
                 pass
             case _:
                 assert_never(message)
+
+    def _note_unfit(self, message: Leave) -> None:
+        if message.why in (LeaveWhy.EXCLUDED, LeaveWhy.UNHEALTHY):
+            text = f" ({message.text})" if message.text else ""
+            self._unfit[message.node] = f"{message.node}: {message.why.value}{text}"
 
     def _on_word_from_the_gone(self, message: Message) -> None:
         """It lives after all, but its place may be another's by now: tell it, once."""
@@ -417,6 +436,14 @@ class Leader:
                 self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
         if self._awaited:
             return
+        if self._shut_down is not None:
+            self._end_shut_down(now)
+            return
+        if self._is_too_small_for_good() and not late:
+            self._form_at = self._nobody_else_at
+            if now >= self._form_at:
+                self._end_without_nodes(now)
+            return
         if len(self._ready) < self.rules.nodes.min_nodes:
             self._last_call_until = None
         else:
@@ -437,9 +464,38 @@ class Leader:
                 f"{len(self._ready)} of {self.rules.nodes.min_nodes} nodes joined within "
                 f"{self.pace.join_timeout_s:g} s ({self._who_is_here()})"
             )
-            self._end(
-                Outcome.FAILED, 1, f"{cause}: {self._why_not}" if self._why_not else cause, now
-            )
+            if self._unfit:
+                cause = f"{cause}; not fit: {'; '.join(self._unfit.values())}"
+            cause = f"{cause}: {self._why_not}" if self._why_not else cause
+            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), cause, now)
+
+    def _is_too_small_for_good(self) -> bool:
+        """Whether MIN can't be reached any more, as nodes of the job's were found not to be fit.
+
+        Places of nodes that were lost may be filled again; so may those that were never filled.
+        """
+        nodes, unfit = self.rules.nodes, len(self._unfit)
+        may_come = (self.rules.launchers or nodes.max_nodes) - unfit
+        return bool(unfit) and max(len(self._alive), may_come) < nodes.min_nodes
+
+    @property
+    def _nobody_else_at(self) -> float:
+        """When nobody is expected who is not in the scheduler's count: a spare started by hand."""
+        is_counted = self.cycle >= 0 or self.rules.launchers is not None
+        return self._earliest_at + (0.0 if is_counted else self.rules.first_last_call_s)
+
+    def _end_without_nodes(self, now: float) -> None:
+        here, least = len(self._alive), self.rules.nodes.min_nodes
+        unfit = "; ".join(self._unfit.values())
+        cause = (
+            f"{here} of {least} nodes {'is' if here == 1 else 'are'} left, and no other can take a "
+            f"place (--nnodes {self.rules.nodes.nnodes}): {unfit}"
+        )
+        self._end(Outcome.FAILED, Ending.NO_NODE_LEFT.code(), cause, now)
+
+    def _end_shut_down(self, now: float) -> None:
+        assert self._shut_down is not None
+        self._end(Outcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._shut_down, now)
 
     def _form(self, now: float) -> None:
         assignment = self._assign(now)
@@ -559,7 +615,8 @@ class Leader:
                 return text
             grows_s = max(0.0, self._grow_at - now)
             return f"{text}; it will be stopped in {grows_s:.0f} s, and go on with more nodes"
-        limit = f"up to {self._join_by - now:.0f} s"
+        until = self._nobody_else_at if self._is_too_small_for_good() else self._join_by
+        limit = f"up to {max(0.0, until - now):.0f} s"
         option = f"--rdzv-conf join_timeout={self.pace.join_timeout_s:g}"
         if self._awaited:
             late = name_some([self._alive[node] for node in self._awaited])
@@ -611,11 +668,13 @@ class Leader:
             return  # the whole job was told to end: let those who still save their work finish
         if self.rules.restart is RestartPolicy.ANY_FAILED:
             if succeeded == len(self._states):
-                self._end(Outcome.SUCCEEDED, 0, "all ranks succeeded", now)
+                self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
                 self._restart(cause, node, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
-            self._end(Outcome.SUCCEEDED, 0, f"{succeeded} nodes succeeded", now)
+            self._end(
+                Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), f"{succeeded} nodes succeeded", now
+            )
         elif running + succeeded < self.rules.nodes.min_nodes:
             cause = (
                 f"{running + succeeded} nodes healthy or succeeded, at least "
@@ -626,24 +685,30 @@ class Leader:
     def _restart(self, cause: str, node: str, now: float) -> None:
         rules = self.rules
         futile = self._restarts.why_futile()
-        if not self._may_restart:
+        wait_s = self._restarts.take(now) if self._may_restart and not futile else None
+        over = why_over(
+            no_use=not self._may_restart, no_progress=futile is not None, spent=wait_s is None
+        )
+        if over is Ending.NO_USE:
             self._end_for_good(cause, now)
-        elif futile:
-            self._end(Outcome.FAILED, rules.no_restart_exit_code, f"{cause}; {futile}", now)
-        elif (wait_s := self._restarts.take(now)) is None:
+        elif over is Ending.NO_PROGRESS:
+            code = over.code(rules.no_restart_exit_code)
+            self._end(Outcome.FAILED, code, f"{cause}; {futile}", now)
+        elif wait_s is None:
             own = rules.restart is RestartPolicy.MIN_HEALTHY
             why = (
                 f"{cause}; all {rules.max_restarts} restarts are used"
                 if rules.max_restarts
                 else cause
             )
-            self._end(Outcome.FAILED, None if own else 1, why, now)
+            self._end(Outcome.FAILED, None if own else Ending.FAILED.code(), why, now)
         else:
             self._stop(cause, node, earliest_at=now + wait_s)
 
     def _end_for_good(self, cause: str, now: float) -> None:
         why = f"{cause}; a rank asked for no restart"
-        self._end(Outcome.FAILED, self.rules.no_restart_exit_code, why, now)
+        code = Ending.NO_USE.code(self.rules.no_restart_exit_code)
+        self._end(Outcome.FAILED, code, why, now)
 
     def _stop(self, cause: str, node: str, earliest_at: float) -> None:
         self.phase = Phase.FORMING

@@ -40,6 +40,7 @@ import enum
 from dataclasses import dataclass, field
 
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.exit_codes import Ending
 from holdfast.core.membership import (
     Beat,
     Control,
@@ -325,7 +326,7 @@ class Member:
             case RanksStuck(cycle, text):
                 if cycle == self.cycle and self.ranks_alive:
                     self.ranks_alive = False  # as dead as it gets
-                    self._leave(Finish(1, LeaveWhy.STUCK, text))
+                    self._leave(Finish(Ending.STUCK.code(), LeaveWhy.STUCK, text))
             case ControlRequested():
                 self._requests.append(event)
                 self._note(
@@ -336,10 +337,11 @@ class Member:
             case SignalArrived(name):
                 self._on_signal(name)
             case Unhealthy(text):
-                self._leave(Finish(0, LeaveWhy.UNHEALTHY, text))
+                self._leave(Finish(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
             case LeaderLost(text):
                 if self.phase is Phase.NEW:
-                    self._leave(Finish(1, LeaveWhy.FENCED, text))  # there never was a way
+                    # there never was a way
+                    self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
             case TimePassed():
@@ -360,7 +362,7 @@ class Member:
             case End(outcome=outcome, exit_code=exit_code, cause=cause):
                 if exit_code is None:
                     failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
-                    exit_code = int(failed)
+                    exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
                 self._leave(Finish(exit_code, LeaveWhy.FINISHED, cause, outcome))
             case Refused(node=node, why=why):
                 if node == self.node:
@@ -449,7 +451,7 @@ class Member:
             self._send(Control(self.node, SHUTDOWN, request.rank, request.text[:MAX_CAUSE]))
         elif (request := asked.get(EXCLUDE)) is not None:
             text = f"rank {request.rank}: {request.text[:MAX_CAUSE]}"
-            self._leave(Finish(0, LeaveWhy.EXCLUDED, text))
+            self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
         else:
             self._join()
 
@@ -461,8 +463,9 @@ class Member:
     def _on_signal(self, name: str) -> None:
         if self.phase is Phase.LEAVING:
             return
-        exit_code = 0 if self._all_ended_well and self.phase is Phase.ACTIVE else 1
-        self._last_words = Finish(exit_code, LeaveWhy.SIGNALLED, name)
+        ends_well = self._all_ended_well and self.phase is Phase.ACTIVE
+        ending = Ending.SIGNALLED_WELL if ends_well else Ending.SIGNALLED
+        self._last_words = Finish(ending.code(), LeaveWhy.SIGNALLED, name)
         if not self.ranks_alive:
             self._leave(self._last_words)
             return
@@ -477,7 +480,7 @@ class Member:
         if self.phase is Phase.LEAVING:
             return
         self._note("error", f"{why}; ending the ranks of this node")
-        self._leave(Finish(1, LeaveWhy.FENCED, why), How.AT_ONCE)
+        self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE)
 
     def _leave(self, last_words: Finish, how: How = How.POLITE) -> None:
         """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
@@ -491,7 +494,8 @@ class Member:
             self.phase = Phase.LEAVING
             return
         if last_words.why is LeaveWhy.SIGNALLED and self._all_ended_well:
-            last_words = Finish(0, LeaveWhy.SIGNALLED, last_words.text)
+            code = Ending.SIGNALLED_WELL.code()
+            last_words = Finish(code, LeaveWhy.SIGNALLED, last_words.text)
         text = "" if last_words.why is LeaveWhy.FINISHED else last_words.text[:MAX_CAUSE]
         self._send(Leave(self.node, last_words.why, text))
         self.phase = Phase.DONE

@@ -43,6 +43,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.budget import Budget
+from holdfast.core.exit_codes import NO_RESTART, Ending, why_over
 from holdfast.core.failure import signal_name
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
@@ -396,7 +397,7 @@ class Node:
     nproc: int
     restarts: Restarts = field(default_factory=Restarts)
     reads_iterations: bool = False
-    no_restart_exit_code: int = 93
+    no_restart_exit_code: int = NO_RESTART
     stop_grace_s: float = 15.0
     signal_grace_s: float = 1800.0
     report_in_s: float | None = None
@@ -534,7 +535,7 @@ class Node:
             return
         if self.alone and problem is not None:
             self._explain(effects, will_restart=False)
-            self._finish(End.UNHEALTHY, 0, effects)
+            self._finish(End.UNHEALTHY, Ending.NO_NODE_LEFT.code(), effects)
         elif not self.alone and self.cycle >= 0:
             effects.append(CycleOver(self.cycle, succeeded=False, problem=problem))
         else:
@@ -633,14 +634,13 @@ class Node:
 
     def _judge(self, now: float, effects: list[Effect]) -> None:
         """The cycle failed: a restart if there is one left, unless it turns out to be futile."""
-        if not self._may_restart or SHUTDOWN in self._asked():
+        if not self._may_restart:
             return
-        wait_s = self.restarts.take(now)
-        self._will_restart = wait_s is not None
-        if wait_s is None:
-            return
-        self._start_at = now + wait_s
-        if self.reads_iterations:
+        if SHUTDOWN not in self._asked():
+            wait_s = self.restarts.take(now)
+            self._will_restart = wait_s is not None
+            self._start_at = None if wait_s is None else now + wait_s
+        if self.reads_iterations:  # whatever else ends the job: it may be of no use to try again
             self._read_by = now + READ_LIMIT_S
             effects.append(ReadIteration(first=False))
 
@@ -690,7 +690,7 @@ class Node:
                 self._decide(now, effects)
             elif self.alone:
                 self._explain(effects, will_restart=False)
-                self._finish(End.SIGNALLED, 1, effects)
+                self._finish(End.SIGNALLED, Ending.SIGNALLED.code(), effects)
             elif self.cycle >= 0:
                 self._on_host_checked(None, now, effects)
             return
@@ -762,7 +762,7 @@ class Node:
                 )
             )
             effects.append(Explain(self.cycle, will_restart=False))
-            self._finish(End.STUCK, 1, effects)
+            self._finish(End.STUCK, Ending.STUCK.code(), effects)
         if self._sweep_until is not None and now >= self._sweep_until:
             effects.append(
                 Note(
@@ -800,7 +800,8 @@ class Node:
             else:
                 self._check_host(effects)
             return
-        if self._will_restart and self._read_by is not None:
+        may_matter = self._failed and self._may_restart and not self._signalled
+        if may_matter and self._read_by is not None:
             self._is_undecided = True
         else:
             self._decide(now, effects)
@@ -812,26 +813,22 @@ class Node:
         self._requests.clear()
         succeeded = self._has_succeeded
         self._unexplained = self.cycle if self._failed else None
-        exit_code = 1
-        end: End | None = None
+        ending: Ending | None
         if succeeded:
-            end, exit_code = End.SUCCEEDED, 0
+            ending = Ending.SUCCEEDED
         elif self._signalled:
-            end = End.SIGNALLED
-        elif SHUTDOWN in actions:
-            end = End.SHUT_DOWN
-        elif not self._may_restart:
-            end, exit_code = End.FAILED, self.no_restart_exit_code
-            text = f"not started again: a rank exited with {exit_code}, which asks for no restart"
-            effects.append(Note("error", text))
-        elif not self._will_restart:
-            end = End.FAILED
-        elif EXCLUDE in actions:  # means something to a job that goes on
-            end, exit_code = End.EXCLUDED, 0
-        elif futile := self.restarts.why_futile():
-            end, exit_code = End.FAILED, self.no_restart_exit_code
-            effects.append(Note("error", f"not started again: {futile}"))
+            ending = Ending.SIGNALLED
         else:
+            futile = self.restarts.why_futile()
+            ending = why_over(
+                no_use=not self._may_restart,
+                no_progress=futile is not None,
+                shut_down=SHUTDOWN in actions,
+                spent=not self._will_restart,
+                excluded=EXCLUDE in actions,
+            )
+            self._say_why_not(ending, futile, effects)
+        if ending is None:
             if self.checks_host:
                 self._check_host(effects)
             if self._start_at is not None and now < self._start_at:
@@ -841,9 +838,21 @@ class Node:
                 # The ranks first: nothing on the way to their start waits for words.
                 self._start_cycle(self.cycle + 1, now, effects)
         if not self._is_checking:
-            self._explain(effects, will_restart=end is None)
-        if end is not None:
-            self._finish(end, exit_code, effects)
+            self._explain(effects, will_restart=ending is None)
+        if ending is not None:
+            end = _END_OF.get(ending, End.FAILED)
+            self._finish(end, ending.code(self.no_restart_exit_code), effects)
+
+    def _say_why_not(
+        self, ending: Ending | None, futile: str | None, effects: list[Effect]
+    ) -> None:
+        """Why restarts that are left are not used."""
+        if ending is Ending.NO_USE:
+            code = self.no_restart_exit_code
+            text = f"not started again: a rank exited with {code}, which asks for no restart"
+            effects.append(Note("error", text))
+        elif ending is Ending.NO_PROGRESS:
+            effects.append(Note("error", f"not started again: {futile}"))
 
     def _finish(self, end: End, exit_code: int, effects: list[Effect]) -> None:
         self.phase = Phase.DONE
@@ -851,3 +860,12 @@ class Node:
         self._read_by = self._start_at = None
         self._is_checking = False
         effects.append(Finish(end, exit_code))
+
+
+_END_OF = {
+    Ending.SUCCEEDED: End.SUCCEEDED,
+    Ending.SIGNALLED: End.SIGNALLED,
+    Ending.SHUT_DOWN: End.SHUT_DOWN,
+    Ending.EXCLUDED: End.EXCLUDED,
+}
+"""How the part of a node alone ended; else it failed."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.core import monitor, node
+from holdfast.core.exit_codes import Ending
 from holdfast.core.restarts import Restarts
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
@@ -114,8 +115,14 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
             "this host is not healthy before a start",
             f"its health process, at once or after {plan.care.limit_s:g} s at most",
             "this node has no ranks and leaves"
-            + ("; a spare takes its place. The host of the store stays, for it" if many else ""),
-            0,
+            + (
+                "; a spare takes its place, or the job ends with exit code "
+                f"{Ending.NO_NODE_LEFT.code()} if too few nodes are left. The host of the store "
+                "stays, for it"
+                if many
+                else ""
+            ),
+            (Ending.UNHEALTHY if many else Ending.NO_NODE_LEFT).code(),
         )
         yield Story(
             "a GPU breaks under its rank",
@@ -141,36 +148,46 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Story]:
         "a node is cut off, or its launcher is stopped",
         f"itself or its monitors, after {pace.fence_s:g} s",
         "it ends its ranks before the others go on without it",
-        1,
+        Ending.LEADER_LOST.code(),
     )
     yield Story(
         "the launcher that hosts the store is lost",
         f"all others, {_AT_ONCE}, or after {pace.fence_s:g} s of silence",
         "they end their ranks; the job has to be started again",
-        1,
+        Ending.LEADER_LOST.code(),
     )
     yield Story(
         "too few nodes come",
         f"everybody, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
         "they leave; nothing was started",
-        1,
+        Ending.TOO_FEW.code(),
     )
 
 
 def _asked(plan: LaunchPlan) -> Iterator[Story]:
-    others = "; a spare takes its place" if plan.meeting is not None else ""
+    others = (
+        "; a spare takes its place, or the job ends if too few nodes are left"
+        if plan.meeting is not None
+        else ""
+    )
     yield Story(
         "a rank asks for ExcludeThisNode",
         "its launcher",
         f"when the cycle is over, this node leaves{others}",
-        0,
+        Ending.EXCLUDED.code(),
     )
-    yield Story("a rank asks for ShutdownWorkload", "its launcher", "the job ends for all", 1)
+    yield Story(
+        "a rank asks for ShutdownWorkload",
+        "its launcher",
+        "the job ends for all",
+        Ending.SHUT_DOWN.code(),
+    )
     yield Story(
         "the scheduler sends SIGTERM",
         f"the launcher, {_AT_ONCE}",
         f"passed on to the ranks, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); exit "
-        "code 0 if all of them end with 0, otherwise 1; no restart",
+        f"code {Ending.SIGNALLED_WELL.code()} if all of them end with 0, otherwise "
+        f"{Ending.SIGNALLED.code()}; no restart",
     )
 
 
@@ -180,7 +197,7 @@ def _ends(plan: LaunchPlan) -> Iterator[Story]:
         f"one failure more than {plan.max_restarts} restarts{window} (--max-restarts)",
         "the launcher" if plan.meeting is None else "the leader",
         "the job ends; the summary names the first cause",
-        1,
+        Ending.FAILED.code(),
     )
     cycles = plan.ft.max_no_progress_cycles
     if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
@@ -188,21 +205,22 @@ def _ends(plan: LaunchPlan) -> Iterator[Story]:
             f"{cycles} failed cycles in a row without progress",
             f"by {plan.ft.checkpoint_iteration_file}",
             "the job ends: another attempt is no use",
-            plan.no_restart_exit_code,
+            Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
         )
     if plan.no_restart_exit_code != 1:
         yield Story(
             f"a rank exits with {plan.no_restart_exit_code}",
             f"its launcher, {_AT_ONCE}",
-            "the job ends without a restart (--ft-no-restart-exit-code)",
-            plan.no_restart_exit_code,
+            "the job ends without a restart (--ft-no-restart-exit-code), whatever else ranks ask "
+            "for",
+            Ending.NO_USE.code(plan.no_restart_exit_code),
         )
 
 
 def _restart(plan: LaunchPlan) -> str:
     """In short; :func:`what_a_restart_is` has the rest."""
     if plan.max_restarts == 0:
-        return "no restart (--max-restarts 0): the job ends with exit code 1"
+        return f"no restart (--max-restarts 0): the job ends with exit code {Ending.FAILED.code()}"
     if plan.restart_policy != ANY_FAILED:
         return f"nothing else while {plan.min_nodes} nodes or more are healthy, else a restart"
     return "a restart"

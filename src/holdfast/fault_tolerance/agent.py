@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core import node as machine
+from holdfast.core.exit_codes import Ending
 from holdfast.core.failure import Hang, first_cause
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
@@ -155,7 +156,13 @@ class LocalElasticAgent:
                 self._clean_up()
                 LOGGER.removeHandler(handler)
                 self._pump.close(_OUTPUT_DRAIN_S)
-        return self._finish.exit_code if self._finish else 1
+        return self._exit_code()
+
+    def _exit_code(self) -> int:
+        if self._finish is None:
+            return Ending.CANNOT_START.code()
+        own = self._finish.exit_code
+        return self._others.exit_code(own) if self._others else own
 
     def _prepare(self) -> None:
         plan = self._plan

@@ -1,14 +1,7 @@
 """``ft_launcher``: start the ranks of a node, watch them, and start them again when they fail.
 
-The command line is torchrun's, and more (``ft_launcher --help``). Exit codes:
-
-    0    all ranks ended well, or this node was excluded on a rank's request
-    1    ranks failed and no restart is left, the job was shut down by a rank or by a signal, or the
-         configuration file cannot be used
-    2    the command line cannot be used; nothing was started
-    93   another attempt is no use: the job makes no progress, or a rank says so (by the same code);
-         docs/exit-codes.md has all cases
-    130  interrupted (Ctrl-C) before anything was started
+The command line is torchrun's, and more (``ft_launcher --help``). Its exit codes are those of
+:class:`holdfast.core.exit_codes.Ending`; docs/exit-codes.md is for people.
 """
 
 from __future__ import annotations
@@ -18,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from holdfast.core.exit_codes import Ending
 from holdfast.errors import UnhealthyNodeException
 
 TYPE_CHECKING = False
@@ -47,9 +41,9 @@ _HOME = {
 """Public names, and where they live. Loaded when used: who presses Ctrl-C meanwhile is answered by
 :func:`main`, which could not be there before the imports of this module are."""
 
-_FAILED = 1
-_USAGE = 2
-_INTERRUPTED = 128 + signal.SIGINT
+_FAILED = Ending.CANNOT_START.code()
+_USAGE = Ending.USAGE.code()
+_INTERRUPTED = Ending.INTERRUPTED.code()
 _PROGRAM = "ft_launcher"
 
 

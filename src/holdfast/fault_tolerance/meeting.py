@@ -113,6 +113,8 @@ class Meeting:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._on_effect: OnEffect = lambda _: None
         self._on_closed: Callable[[], None] = lambda: None
+        self.end_of_others: End | None = None
+        """How the job ended that this launcher had left, and stayed for as its host."""
 
     @property
     def leads(self) -> bool:
@@ -244,6 +246,7 @@ class Meeting:
     def _tell_the_end(self, end: End) -> None:
         """Who has left the job, and stayed as its host, hears of its end from nobody else."""
         if self.member.phase is belonging.Phase.DONE:
+            self.end_of_others = end
             level = 20 if end.outcome is Outcome.SUCCEEDED else 40
             text = f"{end.outcome.value}: {end.cause}" if end.cause else end.outcome.value
             LOGGER.log(level, "the job of the others has ended, %s", text)

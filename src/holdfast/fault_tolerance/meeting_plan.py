@@ -125,6 +125,7 @@ def make_meeting_plan(
                 first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
                 grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
                 no_restart_exit_code=args.ft_no_restart_exit_code,
+                launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             ),
             iteration_file=config.checkpoint_iteration_file,
             pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),

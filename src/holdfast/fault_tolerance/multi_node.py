@@ -15,6 +15,7 @@ from collections.abc import Callable
 from holdfast.core import member as belonging
 from holdfast.core import node as machine
 from holdfast.core.domain import BY_HAND
+from holdfast.core.exit_codes import of_a_host
 from holdfast.core.membership import LeaveWhy, Outcome
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.console import LOGGER
@@ -145,6 +146,11 @@ class NodeOfMany:
     def may_close(self) -> bool:
         """Nobody needs the leader that may be here."""
         return self._meeting.may_close
+
+    def exit_code(self, own: int) -> int:
+        """Of this launcher; ``own``: when its part was over. Ask when :attr:`may_close`."""
+        end = self._meeting.end_of_others
+        return own if end is None else of_a_host(own, end.exit_code)
 
     def close(self) -> None:
         """Say the last words."""

@@ -738,7 +738,7 @@ class Simulation:
             if rules.restart is RestartPolicy.MIN_HEALTHY:
                 needed = rules.nodes.min_nodes
             self._check(done >= needed, f"{done} nodes succeeded, the job needs {needed}")
-        elif "joined within" in end.cause:
+        elif "joined within" in end.cause or "no other can take a place" in end.cause:
             there = sum(
                 launcher.is_member
                 and launcher.lawful

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from holdfast.core.exit_codes import IN_SHORT
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.arguments import Arguments
 from holdfast.fault_tolerance.command_line.option import GROUPS, Option
@@ -25,13 +26,13 @@ Takes every option of torchrun; each can also be set in the environment as PET_<
 and with underscores. Dashes and underscores in names are the same. The first word that is no option
 is the script; what follows it belongs to the script.
 """
-EPILOG = """\
+_CODES = "\n".join(
+    textwrap.indent(f"{code:<3} {text}", "  ").replace("\n  ", "\n      ")
+    for code, text in IN_SHORT.items()
+)
+EPILOG = f"""\
 exit codes:
-  0   all ranks ended well; or this node leaves, on a rank's request or because it is not healthy
-  1   ranks failed and no restart is left, a signal ended the job, or the configuration file is bad
-  2   the command line cannot be used; nothing was started
-  93  another attempt is no use: no progress, or a rank said so by ending with 93
-  130 interrupted before anything was started
+{_CODES}
 
 example:
   ft_launcher --nproc-per-node 2 --max-restarts 3 --ft-rank-heartbeat-timeout 300 train.py --lr 1e-4

@@ -1,0 +1,176 @@
+"""The exit codes of ``ft_launcher``: every way a launcher ends, its code, and what comes first.
+
+Pure. The only place that names a code: the machines, ``--help``, the doctor and docs/exit-codes.md
+(a test compares its table with :class:`Ending`) all use this module.
+
+A job of one node and a job of several end the same way for the same reasons: :func:`why_over` puts
+the reasons of a cycle that failed into one order.
+"""
+
+from __future__ import annotations
+
+import enum
+
+NO_RESTART = 93
+"""Says that another attempt is no use, unless ``--ft-no-restart-exit-code`` names another code."""
+
+
+class Ending(enum.Enum):
+    """How a launcher ends: (exit code, what happened, whether to start it again)."""
+
+    SUCCEEDED = (0, "all ranks ended well", "no")
+    EXCLUDED = (
+        0,
+        (
+            "a rank asked to exclude this node (WorkloadAction.ExcludeThisNode), and its job "
+            "could be restarted"
+        ),
+        "not on this node",
+    )
+    UNHEALTHY = (
+        0,
+        (
+            "this node of several is not healthy (care of the host) and leaves the job to the"
+            " others; the error names what is broken"
+        ),
+        "on another node",
+    )
+    OTHERS_FAILED = (0, "min-healthy: the job failed, but no rank of this node did", "no")
+    SIGNALLED_WELL = (
+        0,
+        (
+            "signalled (SIGTERM ...), and all ranks of this node ended with 0: a rank that "
+            "stops early to be continued later should end with another code"
+        ),
+        "no",
+    )
+    FAILED = (1, "ranks failed and --max-restarts are used up", "yes")
+    SIGNALLED = (1, "signalled, and a rank did not end with 0", "yes")
+    SHUT_DOWN = (
+        1,
+        "shut down on a rank's request (WorkloadAction.ShutdownWorkload)",
+        "as the rank's message says",
+    )
+    NO_NODE_LEFT = (
+        1,
+        (
+            "the only node is not healthy, or so many nodes were excluded or unhealthy that "
+            "the others cannot continue the job"
+        ),
+        "on other nodes",
+    )
+    HOSTED_A_FAILED_JOB = (
+        1,
+        (
+            "this node was excluded or not healthy, its launcher stayed to host the store, "
+            "and the job of the others failed (with the job's code, if that is not 1)"
+        ),
+        "yes",
+    )
+    TOO_FEW = (1, "too few nodes joined in time", "yes")
+    REFUSED = (
+        1,
+        "the node was refused (its number is taken, its number of ranks does not fit)",
+        "yes",
+    )
+    LEADER_LOST = (1, "the launcher that hosts the store left or was lost", "yes")
+    STUCK = (1, "a rank cannot be killed; this node needs a look", "on another node")
+    CANNOT_START = (
+        1,
+        "the configuration file cannot be used, a folder cannot be made",
+        "no, but as torchrun",
+    )
+    USAGE = (
+        2,
+        "the command line, or the scheduler's environment, cannot be used; nothing was started",
+        "no",
+    )
+    NO_PROGRESS = (
+        NO_RESTART,
+        (
+            "another attempt is no use: no progress in --ft-max-no-progress-cycles failed "
+            "cycles in a row"
+        ),
+        "no",
+    )
+    NO_USE = (
+        NO_RESTART,
+        (
+            "a rank exited with 93: it knows that another attempt is no use, however many "
+            "restarts are left and whatever else was asked for (all nodes)"
+        ),
+        "no",
+    )
+    INTERRUPTED = (130, "interrupted (Ctrl-C) before anything was started", "no")
+
+    @property
+    def happened(self) -> str:
+        """In words, as in the table of docs/exit-codes.md."""
+        return self.value[1]
+
+    @property
+    def again(self) -> str:
+        """Whether whatever started the launcher should start it again."""
+        return self.value[2]
+
+    def code(self, no_restart: int = NO_RESTART) -> int:
+        """The exit code.
+
+        Args:
+            no_restart: What ``--ft-no-restart-exit-code`` says.
+        """
+        is_final = self in (Ending.NO_PROGRESS, Ending.NO_USE)
+        return no_restart if is_final else self.value[0]
+
+
+IN_SHORT = {
+    0: "all ranks ended well; or this node leaves, on a rank's request or because it is not\n"
+    "healthy and others go on",
+    1: "ranks failed and no restart is left, the job was shut down by a rank or a signal, no\n"
+    "healthy node is left, or the configuration file is bad",
+    2: "the command line cannot be used; nothing was started",
+    NO_RESTART: "another attempt is no use: no progress, or a rank said so by ending with 93",
+    130: "interrupted before anything was started",
+}
+"""For ``--help``."""
+
+
+def why_over(
+    *,
+    no_use: bool = False,
+    no_progress: bool = False,
+    shut_down: bool = False,
+    spent: bool = False,
+    excluded: bool = False,
+) -> Ending | None:
+    """What becomes of a job, or of a node alone, whose cycle has failed; None: it starts again.
+
+    What says more about another attempt comes first: a scheduler that is told 93 does not try it.
+
+    Args:
+        no_use: A rank exited with the code that says so.
+        no_progress: Too many cycles in a row have added nothing.
+        shut_down: A rank asked for ShutdownWorkload.
+        spent: No restart is left.
+        excluded: A rank asked for ExcludeThisNode.
+    """
+    reasons = {
+        Ending.NO_USE: no_use,
+        Ending.NO_PROGRESS: no_progress,
+        Ending.SHUT_DOWN: shut_down,
+        Ending.FAILED: spent,
+        Ending.EXCLUDED: excluded,
+    }
+    return next((ending for ending, holds in reasons.items() if holds), None)
+
+
+def of_a_host(own: int, job: int | None) -> int:
+    """Code of a launcher that had left its job and stayed to host the store for the others.
+
+    A scheduler must not call a job completed that is not: somebody has to say so.
+
+    Args:
+        own: Its own code, when its part was over.
+        job: Of the job, when that was over; None: each launcher says its own.
+    """
+    return own or job or 0
