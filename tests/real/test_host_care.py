@@ -250,7 +250,9 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         assert job.written("cycles") == ["0"]
         holder.kill()
     assert (job.wait(), job.written("cycles")) == (0, ["0", "1"])
-    assert job.said(r"\[INFO\].*GPU memory is free after .* before that 9\d{3} MiB at 0.00 s")
+    assert job.said(
+        r"\[INFO\].*GPU memory is free after .*GPU 0: .* \(before that 9\d{3} MiB at 0.00 s"
+    )
 
 
 def test_memory_that_is_not_freed_is_an_error_and_the_start_goes_on(

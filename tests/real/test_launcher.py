@@ -771,3 +771,14 @@ def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, ask
     )
     assert bool(said) == (asked == "true")
     assert not job.leftovers()
+
+
+def test_variables_of_the_log_have_their_effect_or_are_named(ft: Launcher) -> None:
+    """The launcher's lines are on stdout, one of them with what is set in vain."""
+    env = {"NVRX_LOG_TO_STDOUT": "1", "NVRX_LOG_DEBUG": "1", "NVRX_TELEMETRY_FILE": "/tmp/x"}
+    job = ft.start("--monitor-interval=2", ft.script("pass"), env=env)
+
+    assert job.wait() == 0
+    assert "[INFO]" not in job.stderr
+    assert "without effect here: --monitor-interval (" in job.stdout
+    assert job.stdout.count("NVRX_TELEMETRY_FILE: without effect here; events are") == 1

@@ -16,7 +16,7 @@ def test_free_memory_is_not_waited_for() -> None:
     over = Reclaim(50.0, 512.0, 2.0).look({"GPU 0": 4.0, "GPU 1": 512.0}, 7.0)
     assert isinstance(over, Over)
     assert over.is_free
-    assert over.text == "GPU memory is free after 0.00 s (at most 512 MiB in use on 2 GPUs)"
+    assert over.text == "GPU memory is free after 0.00 s: GPU 0: 4 MiB; GPU 1: 512 MiB"
 
 
 def test_where_there_is_no_driver_nothing_is_waited_for() -> None:
@@ -37,7 +37,23 @@ def test_looks_begin_close_together_and_are_never_further_apart_than_asked() -> 
     over = reclaim.look({"GPU 0": 3.0}, now)
     assert isinstance(over, Over)
     assert over.is_free
-    assert "; before that 80000 MiB at 0.00 s" in over.text
+    assert ": GPU 0: 3 MiB (before that 80000 MiB at 0.00 s, " in over.text
+
+
+def test_each_gpu_has_its_own_figures() -> None:
+    """What is in use now, at the first look, and at the last three looks before it was free."""
+    reclaim = Reclaim(50.0, 512.0, 2.0)
+    for at, first, second in [(0, 9000, 8000), (1, 7000, 6000), (2, 5000, 40), (3, 900, 30)]:
+        reclaim.look({"GPU 0": first, "GPU 1": second, "GPU 2": 7}, 100.0 + at)
+    reclaim.look({"GPU 0": 800, "GPU 1": 20, "GPU 2": 7}, 104.0)
+
+    assert reclaim.look({"GPU 0": 10, "GPU 1": 20, "GPU 2": 7}, 105.0) == Over(
+        is_free=True,
+        n_gpus=3,
+        text="GPU memory is free after 5.00 s: GPU 0: 10 MiB (before that 9000 MiB at 0.00 s, "
+        "5000 MiB at 2.00 s, 900 MiB at 3.00 s, 800 MiB at 4.00 s); GPU 1: 20 MiB (before that "
+        "8000 MiB at 0.00 s, 6000 MiB at 1.00 s); GPU 2: 7 MiB",
+    )
 
 
 def test_after_its_time_the_start_goes_on_and_says_what_is_in_use() -> None:
@@ -49,8 +65,10 @@ def test_after_its_time_the_start_goes_on_and_says_what_is_in_use() -> None:
     over = reclaim.look({"GPU 0": 650.0, "GPU 1": 3.0}, 11.0)
     assert isinstance(over, Over)
     assert not over.is_free
-    assert "still in use 1.0 s after the ranks have ended: GPU 0: 650 MiB (tolerance" in over.text
-    assert "GPU 1" not in over.text
+    assert "still in use 1.0 s after the ranks have ended: GPU 0: 650 MiB (before" in over.text
+    assert over.text.endswith(
+        "700 MiB at 0.99 s) (tolerance 512 MiB); free: GPU 1: 3 MiB; starting all the same"
+    )
 
 
 def test_who_waits_for_long_is_told_once_what_for() -> None:

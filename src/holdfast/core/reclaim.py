@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 _FIRST_LOOK_S = 0.01
 _TOLD_AFTER_S = 1.0
 _SHOWN = 8
+_SAMPLES_LAST = 3
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Over:
-    """Nothing more is waited for; ``is_free``: because all of ``n_gpus`` GPUs are free."""
+    """Nothing more is waited for; ``is_free``: because all of ``n_gpus`` GPUs are free.
+
+    ``text``: for each GPU the memory in use now, and at the looks before.
+    """
 
     is_free: bool
     n_gpus: int
@@ -53,8 +57,8 @@ class Reclaim:
     _began_at: float | None = field(default=None, init=False)
     _next_s: float = field(default=_FIRST_LOOK_S, init=False)
     _is_told: bool = field(default=False, init=False)
-    _looks: list[tuple[float, float]] = field(default_factory=list, init=False)
-    """Seconds since the beginning, and most MiB in use on a GPU that was not free."""
+    _samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict, init=False)
+    """By GPU, for looks at which it was not free: seconds since the beginning, MiB in use."""
 
     def look(self, used_mib: Mapping[str, float], now: float) -> Wait | Over:
         """What to do when each GPU has so much memory in use."""
@@ -63,20 +67,21 @@ class Reclaim:
         waited_s = now - self._began_at
         taken = {gpu: used for gpu, used in used_mib.items() if used > self._free_at(gpu)}
         if not taken:
-            most = max(used_mib.values(), default=0.0)
-            text = f"GPU memory is free after {waited_s:.2f} s (at most {most:.0f} MiB in use"
-            text += f" on {len(used_mib)} GPUs{self._history()})"
+            text = f"GPU memory is free after {waited_s:.2f} s: {self._each(used_mib)}"
             return Over(is_free=True, n_gpus=len(used_mib), text=text)
-        self._looks.append((waited_s, max(taken.values())))
         some = list(taken.items())[:_SHOWN]
         shown = ", ".join(f"{gpu}: {used:.0f} MiB" for gpu, used in some)
         since = f"{waited_s:.1f} s after the ranks have ended"
         if waited_s >= self.timeout_s:
+            free = {gpu: used for gpu, used in used_mib.items() if gpu not in taken}
             text = (
-                f"GPU memory is still in use {since}: {shown} (tolerance "
-                f"{self.tolerance_mib:g} MiB{self._history()}); starting all the same"
+                f"GPU memory is still in use {since}: {self._each(taken)} (tolerance "
+                f"{self.tolerance_mib:g} MiB)"
+                f"{'; free: ' + self._each(free) if free else ''}; starting all the same"
             )
             return Over(is_free=False, n_gpus=len(used_mib), text=text)
+        for gpu, used in taken.items():
+            self._samples.setdefault(gpu, []).append((waited_s, used))
         seconds = min(self._next_s, self.poll_s, self.timeout_s - waited_s)
         self._next_s *= 2
         if self._is_told or waited_s < _TOLD_AFTER_S:
@@ -92,8 +97,15 @@ class Reclaim:
         before = self.before_mib.get(gpu, 0.0)
         return self.tolerance_mib + (before if before > self.tolerance_mib else 0.0)
 
-    def _history(self) -> str:
-        if not self._looks:
+    def _each(self, used_mib: Mapping[str, float]) -> str:
+        return "; ".join(
+            f"{gpu}: {used:.0f} MiB{self._before(gpu)}" for gpu, used in used_mib.items()
+        )
+
+    def _before(self, gpu: str) -> str:
+        """The first look at a GPU that was not free, and the last ones."""
+        samples = self._samples.get(gpu, [])
+        shown = [*samples[:1], *samples[1:][-_SAMPLES_LAST:]]
+        if not shown:
             return ""
-        steps = [self._looks[0], *self._looks[1:][-3:]]
-        return "; before that " + ", ".join(f"{used:.0f} MiB at {at:.2f} s" for at, used in steps)
+        return f" (before that {', '.join(f'{used:.0f} MiB at {at:.2f} s' for at, used in shown)})"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.host.lease import Lease
     from holdfast.wire.frames import Message
 
-_STDERR = 2
+_STDOUT, _STDERR = 1, 2
 _LOADING_S = 0.005
 """When to look again at a process whose program is being loaded."""
 _LOADING_S_MAX = 1.0
@@ -142,7 +142,8 @@ class LocalElasticAgent:
         Signals are taken from the first to the last moment: while nothing runs yet they wait for
         their turn, and clean-up is not interrupted.
         """
-        handler = PumpHandler(self._pump, _STDERR, self._node_name)
+        descriptor = _STDOUT if self._plan.log_to_stdout else _STDERR
+        handler = PumpHandler(self._pump, descriptor, self._node_name)
         with self._loop as loop:
             loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
             loop.on_signals(self._plan.signals_to_handle, self._on_signal)
@@ -180,6 +181,8 @@ class LocalElasticAgent:
             )
         for warning in plan.warnings:
             LOGGER.warning("%s", warning)
+        for note in plan.notes:
+            LOGGER.info("%s", note)
         if ended := run_dirs.end_orphaned_processes():
             LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
         run_dirs.remove_orphaned_runtime_dirs()

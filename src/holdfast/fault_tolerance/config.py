@@ -48,6 +48,7 @@ class Setting(NamedTuple):
         why: The reason for the default.
         option: Its command-line option, where that is not ``--ft-`` and the field's name.
         later: Accepted and kept, but nothing acts on it yet.
+        idle: Why there is nothing for it to do here; empty: it has an effect.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Setting(NamedTuple):
     why: str
     option: str | None = None
     later: bool = False
+    idle: str = ""
 
 
 def _setting(
@@ -65,8 +67,9 @@ def _setting(
     *,
     option: str | None = None,
     later: bool = False,
+    idle: str = "",
 ) -> Any:
-    metadata = {"setting": Setting(kind, help_, why, option, later)}
+    metadata = {"setting": Setting(kind, help_, why, option, later, idle)}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -99,9 +102,9 @@ class FaultToleranceConfig:
     workload_check_interval: float = _setting(
         5.0,
         _INTERVAL,
-        "Period of nvidia-resiliency-ext's checks of a rank; here a monitor sleeps until the "
-        "instant at which a limit can run out, so it has no effect",
+        "Period of nvidia-resiliency-ext's checks of a rank",
         "theirs",
+        idle="a monitor sleeps until the instant at which a limit can run out",
     )
     initial_rank_heartbeat_timeout: float | None = _setting(
         3600.0,
@@ -161,9 +164,9 @@ class FaultToleranceConfig:
     restart_check_interval: float = _setting(
         60.0,
         _INTERVAL,
-        "Period of nvidia-resiliency-ext's status lines of layered restarts; here a line is "
-        "written when something changes, so it has no effect",
+        "Period of nvidia-resiliency-ext's status lines of layered restarts",
         "theirs",
+        idle="a line is written when something changes",
     )
     enable_nic_monitor: bool = _setting(
         False,
@@ -211,9 +214,9 @@ class FaultToleranceConfig:
     skip_section_response: bool = _setting(
         True,
         WordFlag(otherwise=False),
-        "False makes nvidia-resiliency-ext wait for the monitor at every section; here misuse of "
-        "sections is found at once either way, so it has no effect",
+        "False makes nvidia-resiliency-ext wait for the monitor at every section",
         "theirs",
+        idle="misuse of sections is found at once either way",
     )
     use_infra_group_rank: bool = _setting(
         True,
@@ -231,9 +234,9 @@ class FaultToleranceConfig:
     numa_bind_strict: bool = _setting(
         False,
         Flag(),
-        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding; here it always is, "
-        "so this has no effect",
+        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
         "theirs",
+        idle="memory always is bound strictly",
     )
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,

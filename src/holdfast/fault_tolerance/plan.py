@@ -29,7 +29,14 @@ from holdfast.fault_tolerance.command_line.forms import (
 )
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
-from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
+from holdfast.fault_tolerance.config import (
+    SETTINGS,
+    FaultToleranceConfig,
+    Resolved,
+    option_of,
+    resolve,
+)
+from holdfast.fault_tolerance.environment import without_effect
 from holdfast.fault_tolerance.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
@@ -144,6 +151,7 @@ class LaunchPlan:
         applog: In files named after this path, one for each cycle, all output is kept, too.
         log_dir: Where this run's folder goes; ``None``: to a temporary folder.
         log_level: How much the launcher says; a level of the logging package.
+        log_to_stdout: It says it on stdout, and not on stderr.
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
@@ -159,6 +167,7 @@ class LaunchPlan:
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
+        notes: The same, where nothing is wrong.
     """
 
     command: tuple[str, ...] = ()
@@ -186,6 +195,7 @@ class LaunchPlan:
     applog: str | None = None
     log_dir: str | None = None
     log_level: int = 20
+    log_to_stdout: bool = False
     redirects: Mapping[int, int] = field(default_factory=dict)
     tee: Mapping[int, int] = field(default_factory=dict)
     local_ranks_filter: frozenset[int] | None = None
@@ -201,6 +211,7 @@ class LaunchPlan:
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def command_for(self, local_rank: int) -> list[str]:
         """What one rank is started with."""
@@ -234,6 +245,8 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     meeting = _meeting(args, environ, config, nodes)
     warnings += meeting.warnings if meeting else ()
     warnings += _idle(args, config)
+    warnings += _unmeasured(resolved)
+    warnings += without_effect(environ)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -266,6 +279,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         applog=args.ft_per_cycle_applog_prefix,
         log_dir=args.log_dir or None,
         log_level=config.log_level,
+        log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
         redirects=_streams("redirects", args.redirects, nproc),
         tee=_streams("tee", args.tee, nproc),
         local_ranks_filter=_read("local_ranks_filter", args.local_ranks_filter, read_ranks),
@@ -283,6 +297,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
         warnings=tuple(warnings),
+        notes=tuple(_without_effect(args, resolved)),
     )
 
 
@@ -477,6 +492,32 @@ def _later(args: Any, config: FaultToleranceConfig) -> list[str]:
         if setting.later and getattr(config, name) != getattr(usual, name)
     ]
     return [*options, *fields]
+
+
+def _without_effect(args: Any, resolved: Resolved) -> list[str]:
+    """One line for options that were given and that there is nothing to do for here."""
+    given = {
+        dest for dest in getattr(args, "origins", ()) if getattr(args, dest, None) is not None
+    } | {f"ft_{name}" for name, origin in resolved.origins.items() if origin != "default"}
+    idle = [f"{each.name} ({each.idle})" for each in OPTIONS if each.idle and each.dest in given]
+    return [f"without effect here: {', '.join(idle)}"] if idle else []
+
+
+def _unmeasured(resolved: Resolved) -> list[str]:
+    """One line where progress was to be measured, and nothing says how far the job is."""
+    config, origins = resolved.config, resolved.origins
+    if config.checkpoint_iteration_file or not config.is_progress_tracking_enabled:
+        return []
+    names = [
+        option_of(name)
+        for name in ("max_no_progress_cycles", "min_progress_iterations")
+        if origins.get(name, "default") != "default"
+    ]
+    if not names:
+        return []
+    what = ", ".join(names)
+    remedy = f"{option_of('checkpoint_iteration_file')} with the latest checkpoint's iteration"
+    return [f"without effect: {what}: no file says how far the job is; give {remedy}"]
 
 
 def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:

@@ -15,7 +15,6 @@ a hung rank must not be kept alive by its children.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -45,6 +44,7 @@ from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.exception_hook import install_exception_hook
 from holdfast.host.page import Page, PageError, map_page, private_page
 from holdfast.host.proc import start_ticks
+from holdfast.host.rank_log import rank_logger
 from holdfast.wire import page as layout
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RankMonitorClient(RankProgress):
 
     def __init__(self) -> None:
         """Make a client. It connects to nothing before ``init_workload_monitoring``."""
-        super().__init__(logging.getLogger(__name__))
+        super().__init__(rank_logger(__name__))
         self.is_initialized = False
         self.hb_timeouts: HeartbeatTimeouts | None = None
         self.section_timeouts: SectionTimeouts | None = None

@@ -11,7 +11,6 @@ The shell around ``core.inprocess.rank``; decides nothing.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -27,11 +26,12 @@ from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.interrupt import MainThreadInterrupt, never_inside
 from holdfast.host.progress_page import ProgressPage
+from holdfast.host.rank_log import rank_logger
 from holdfast.host.stamps import Stamps
 from holdfast.wire import progress as layout
 from holdfast.wire.frames import Decoder, FrameError, encode
 
-log = logging.getLogger(__name__)
+log = rank_logger(__name__)
 
 _CHUNK_BYTES = 1 << 16
 _AGAIN_S = 0.002

@@ -23,7 +23,6 @@ import contextlib
 import datetime as dt
 import functools
 import gc
-import logging
 import os
 import threading
 import traceback
@@ -37,6 +36,7 @@ from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
 from holdfast.host.progress_page import make_progress_page
+from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess import abort as abort_plugins
 from holdfast.inprocess.arguments import WrapperArguments
 from holdfast.inprocess.bootstrap import Meeting, meet
@@ -68,7 +68,7 @@ from holdfast.wire import progress as layout
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-log = logging.getLogger("holdfast")
+log = rank_logger("holdfast")
 
 _Result = TypeVar("_Result")
 

@@ -37,6 +37,7 @@ def _fields(group: str, *names: str) -> list[Option]:
                 setting.why,
                 field=name,
                 later=setting.later,
+                idle=setting.idle,
                 twins=() if twin == option else (twin,),
             )
         )
@@ -62,6 +63,8 @@ FT_OPTIONS = [
         Choice(["barrier", "legacy"]),
         "barrier",
         "Which of nvidia-resiliency-ext's ways to meet",
+        idle="there is one way",
+        later=False,
     ),
     _ours(
         "Restarting",

@@ -140,6 +140,8 @@ def _text(option: Option) -> str:
         text += f" Default: {show(default, option.kind)}{f' ({option.why})' if option.why else ''}."
     if option.later:
         text += " Accepted, has no effect yet."
+    if option.idle:
+        text += f" No effect here: {option.idle}."
     return text.replace("%", "%%")
 
 

@@ -275,14 +275,16 @@ LAUNCH_OPTIONS = [
         "--start-method",
         Choice(["spawn", "fork", "forkserver"]),
         "spawn",
-        "How torchrun starts functions; ranks are always programs here",
+        "How torchrun starts functions",
+        idle="ranks are always programs here",
     ),
     _torch(
         "Compatibility",
         "--monitor-interval",
         Number("seconds", least=0),
         0.3,
-        "Period of torchrun's checks of its ranks; here the end of a rank wakes the launcher",
+        "Period of torchrun's checks of its ranks",
+        idle="the end of a rank wakes the launcher",
     ),
     Option(
         "--print-config",

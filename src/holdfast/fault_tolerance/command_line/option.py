@@ -23,6 +23,7 @@ class Option(NamedTuple):
         field: The field of the configuration that it sets. Its value stays text until then.
         later: Accepted, but nothing acts on it yet.
         twins: Further spellings, as good as its name.
+        idle: Why there is nothing for it to do here; empty: it has an effect.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Option(NamedTuple):
     field: str | None = None
     later: bool = False
     twins: tuple[str, ...] = ()
+    idle: str = ""
 
     def read(self, text: str) -> Any:
         """The value that text stands for.

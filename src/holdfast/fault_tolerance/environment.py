@@ -1,0 +1,165 @@
+"""Every variable of the environment that holdfast reads or knows, with its effect. Pure.
+
+A variable that means something to torchrun or nvidia-resiliency-ext and nothing here is in the
+table, too: whoever sets it is told. ``docs/environment.md`` shows the table, and a test holds that
+no module reads a variable that is not in it. ``PET_<OPTION>`` variables are in the table of options
+(:mod:`.command_line.options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_FILES = "the launcher writes its log to stderr, or to stdout with NVRX_LOG_TO_STDOUT"
+_TELEMETRY = "events are written to events-launcher.jsonl in the run's folder"
+_TIMER = "no timer server is started; sections of RankMonitorClient limit the time of a step"
+
+
+class Variable(NamedTuple):
+    """One variable.
+
+    Attributes:
+        reader: Who reads it: launcher, rank, doctor, or Wrapper.
+        effect: What it does. Where it does nothing: what is there instead.
+        is_idle: It has no effect here.
+    """
+
+    reader: str
+    effect: str
+    is_idle: bool = False
+
+
+VARIABLES: Mapping[str, Variable] = {
+    # ---- log and output
+    "NVRX_LOG_DEBUG": Variable(
+        "launcher, rank", "1: log at level debug; --ft-log-level goes before it"
+    ),
+    "NVRX_LOG_TO_STDOUT": Variable("launcher, rank", "1: the log goes to stdout, not to stderr"),
+    "FT_LAUNCHER_LOGLEVEL": Variable("launcher", "old name of --ft-log-level, with a warning"),
+    "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": Variable(
+        "launcher", "start of each teed line; knows ${role_name}, ${rank}, ${local_rank}"
+    ),
+    "NVRX_NODE_LOCAL_TMPDIR": Variable("launcher", _FILES, is_idle=True),
+    "NVRX_LOG_MAX_FILE_SIZE_KB": Variable("launcher", _FILES, is_idle=True),
+    "NVRX_LOG_MAX_LOG_FILES": Variable("launcher", _FILES, is_idle=True),
+    "NVRX_TELEMETRY_EXPORTER": Variable("launcher", _TELEMETRY, is_idle=True),
+    "NVRX_TELEMETRY_FILE": Variable("launcher", _TELEMETRY, is_idle=True),
+    # ---- the launcher's work
+    "FAULT_TOL_CFG_PATH": Variable("launcher", "old name of --ft-cfg-path, with a warning"),
+    "NVRX_DISABLE_RANK_MONITORS": Variable("launcher", "1: ranks are not watched for hangs"),
+    "NVRX_GPUS_PER_NUMA": Variable(
+        "launcher", "G: local rank r runs on NUMA node r // G, with the memory of that node"
+    ),
+    "PYTHON_EXEC": Variable("launcher", "interpreter of the ranks"),
+    "PATH": Variable("launcher", "where programs are looked for"),
+    "PYTHONPATH": Variable("launcher, rank", "Python's own; parked interpreters keep the job's"),
+    "OMP_NUM_THREADS": Variable(
+        "launcher", "passed on to ranks; 1 where it is not set and there are several ranks"
+    ),
+    "CUDA_VISIBLE_DEVICES": Variable(
+        "launcher", "GPUs that --nproc-per-node gpu counts and that are checked"
+    ),
+    "CUDA_DEVICE_ORDER": Variable(
+        "launcher", "passed on to ranks; PCI_BUS_ID where GPUs of a host are of several kinds"
+    ),
+    "TMPDIR": Variable("launcher", "where folders of runs go without --log-dir"),
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": Variable("launcher", "--shutdown-timeout"),
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": Variable("launcher", "--signals-to-handle"),
+    "TORCHELASTIC_ERROR_FILE": Variable(
+        "launcher", "file for the first cause of a failed job; each rank gets one of its own"
+    ),
+    "TORCHELASTIC_ENABLE_FILE_TIMER": Variable("launcher", _TIMER, is_idle=True),
+    "TORCHELASTIC_TIMER_FILE": Variable("launcher", _TIMER, is_idle=True),
+    "TORCHELASTIC_HEALTH_CHECK_PORT": Variable(
+        "launcher", "no health server is started; the launcher's own end says all", is_idle=True
+    ),
+    # ---- where this node stands
+    "NVRX_INFRA_RANK_FROM_NODENAME": Variable(
+        "launcher", "1: nodes are ordered by the digits of SLURMD_NODENAME"
+    ),
+    "SLURMD_NODENAME": Variable("launcher", "name of this node"),
+    "CROSS_SLURM_PROCID": Variable("launcher", "number of this node over several Slurm jobs"),
+    "SLURM_TOPOLOGY_ADDR": Variable("launcher", "block and node, which order nodes"),
+    "SLURM_TOPOLOGY_ADDR_PATTERN": Variable(
+        "launcher", "block.node: what SLURM_TOPOLOGY_ADDR holds; others are passed over"
+    ),
+    "SLURM_TOPOLOGY_NODES_PER_BLOCK": Variable(
+        "launcher", "distance between the numbers of two blocks; without it 10000000000"
+    ),
+    "SLURM_ARRAY_TASK_ID": Variable("launcher", "counts nodes through the tasks of a job array"),
+    "SLURM_PROCID": Variable("launcher", "number of this node"),
+    "GROUP_RANK": Variable("launcher", "number of this node, where Slurm gives none"),
+    "SLURM_JOB_ID": Variable("launcher", "this is a Slurm job"),
+    "SLURM_JOBID": Variable("launcher", "old name of SLURM_JOB_ID"),
+    "SLURM_NNODES": Variable("launcher", "number of nodes, where --nnodes is not given"),
+    "SLURM_JOB_NUM_NODES": Variable("launcher", "number of nodes of the whole Slurm job"),
+    "SLURM_STEP_NUM_NODES": Variable("launcher", "number of nodes of this srun"),
+    "SLURM_NODEID": Variable("launcher", "number of this node in its srun"),
+    "SLURM_STEP_NODELIST": Variable("launcher", "its first node hosts the store"),
+    "SLURM_JOB_NODELIST": Variable("launcher", "its first node hosts the store, without a step"),
+    "SLURM_NODELIST": Variable("launcher", "old name of SLURM_JOB_NODELIST"),
+    "SLURM_NTASKS_PER_NODE": Variable("launcher", "more than 1 is refused: one launcher per node"),
+    "SLURM_STEP_TASKS_PER_NODE": Variable("launcher", "the same of this srun"),
+    "JOB_COMPLETION_INDEX": Variable("launcher", "Kubernetes: number of this pod in its job"),
+    "JOB_COMPLETIONS": Variable("launcher", "Kubernetes: number of pods of the job"),
+    "JOB_SERVICE_NAME": Variable("launcher", "Kubernetes: headless service of the job"),
+    "JOBSET_NAME": Variable("launcher", "Kubernetes: this job belongs to a JobSet"),
+    "JOB_INDEX": Variable("launcher", "Kubernetes: number of the job in its JobSet"),
+    "REPLICATED_JOB_NAME": Variable("launcher", "Kubernetes: name of the job in its JobSet"),
+    "REPLICATED_JOB_REPLICAS": Variable("launcher", "Kubernetes: jobs of the JobSet"),
+    "HOSTNAME": Variable("launcher", "Kubernetes: name of this pod"),
+    "HOLDFAST_NODE_DOMAIN": Variable("launcher", "NVLink domain of this node, for --ft-segment"),
+    # ---- given to ranks, and read there
+    "FT_LAUNCHER_IPC_SOCKET": Variable("rank", "socket of the launcher, for control requests"),
+    "FT_RANK_MONITOR_IPC_SOCKET": Variable("rank", "socket of the rank's monitor"),
+    "HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT": Variable(
+        "rank", "set for ranks: socket of the node's health service"
+    ),
+    "HOLDFAST_MARKER": Variable(
+        "launcher", "set for ranks: the job that a process belongs to, by which leftovers are found"
+    ),
+    "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: what they wait for"),
+    "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),
+    "RANK": Variable("rank", "global rank"),
+    "LOCAL_RANK": Variable("rank", "rank within its node"),
+    "WORLD_SIZE": Variable("rank", "number of ranks"),
+    "LOCAL_WORLD_SIZE": Variable("rank", "set for ranks: number of ranks on this node"),
+    "GROUP_WORLD_SIZE": Variable("rank", "set for ranks: number of nodes"),
+    "ROLE_NAME": Variable("rank", "set for ranks: --role"),
+    "ROLE_RANK": Variable("rank", "set for ranks: same as RANK"),
+    "ROLE_WORLD_SIZE": Variable("rank", "set for ranks: same as WORLD_SIZE"),
+    "MASTER_ADDR": Variable("rank", "where rank 0 listens"),
+    "MASTER_PORT": Variable("rank", "where rank 0 listens"),
+    "TORCHELASTIC_RESTART_COUNT": Variable("rank", "the cycle, from 0"),
+    "TORCHELASTIC_MAX_RESTARTS": Variable("rank", "set for ranks: --max-restarts"),
+    "TORCHELASTIC_RUN_ID": Variable("rank", "name of the job"),
+    "TORCHELASTIC_USE_AGENT_STORE": Variable(
+        "rank", "set for ranks: False, rank 0 hosts a fresh store in every cycle"
+    ),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable(
+        "rank, doctor", "set for ranks: 1 where it is not set"
+    ),
+    "NVRX_FR_TRACE_PATH": Variable("Wrapper", "folder for torch's flight recorder at an abort"),
+    # ---- torch's and CUDA's own, which we look at
+    "TORCH_FR_BUFFER_SIZE": Variable("rank, doctor", "above 0: torch's flight recorder is on"),
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": Variable("rank, doctor", "older name of the same"),
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": Variable("doctor", "whether torch writes its flight recorder"),
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": Variable("doctor", "compared with the configured limits"),
+    "TORCH_DISTRIBUTED_DEBUG": Variable("rank", "passed on to ranks, not to our own trials"),
+    "TORCH_CPP_LOG_LEVEL": Variable("launcher", "ERROR where it is not set"),
+    **dict.fromkeys(
+        ("CUDA_MODULE_LOADING", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
+        Variable("launcher", "a script may set it: no hindrance for warm standby"),
+    ),
+    "GRPC_VERBOSITY": Variable("launcher", "NONE where it is not set, in the health process"),
+}
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """One sentence for variables that are set and that nothing here reads; usually none."""
+    idle: dict[str, list[str]] = {}
+    for name, variable in VARIABLES.items():
+        if variable.is_idle and environ.get(name, "").strip() not in ("", "0"):
+            idle.setdefault(variable.effect, []).append(name)
+    return [f"{', '.join(names)}: without effect here; {why}" for why, names in idle.items()]
