@@ -168,6 +168,23 @@ def test_ranks_come_and_go(start: Callable[..., RankMonitorProcess], socket_path
     assert process.is_alive()
 
 
+def test_a_section_ends_an_initial_limit_that_nobody_chose(
+    start: Callable[..., RankMonitorProcess], socket_path: str
+) -> None:
+    """Said of a short one here, which the default is not; the limits of sections hold."""
+    start(
+        initial_rank_heartbeat_timeout=1.0,
+        section_ends_initial_timeout=True,
+        rank_section_timeouts={"step": 1.0},
+    )
+    used = "with client.section('step'): pass\ntime.sleep(1.3)\n"
+
+    lives = run_rank(socket_path, used)
+    hangs = run_rank(socket_path, used + "client.start_section('step')\ntime.sleep(1000)")
+
+    assert (lives.returncode, hangs.returncode) == (0, -signal.SIGKILL)
+
+
 def test_layered_restarts_are_told(
     start: Callable[..., RankMonitorProcess],
     socket_path: str,

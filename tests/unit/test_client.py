@@ -251,6 +251,38 @@ def test_init_after_shutdown_starts_from_scratch(monitor, client) -> None:
 # ---------------------------------------------------------------------- heartbeats and sections
 
 
+@pytest.mark.parametrize("section", ["step", "no such section"])
+def test_the_page_says_that_sections_are_used(monitor, client, section) -> None:
+    """Of a section that is not timed, too: its rank is no less alive. Anew after each init."""
+    assert monitor.word(layout.SECTION_ENDS_INITIAL) == 1.0
+    assert monitor.word(layout.USED_SECTIONS) == 0.0
+    client.start_section(section)
+    assert monitor.word(layout.USED_SECTIONS) == 1.0
+    client.shutdown_workload_monitoring()
+
+    client.init_workload_monitoring()
+    assert monitor.word(layout.USED_SECTIONS) == 0.0
+
+
+@pytest.mark.parametrize("origin", ["configured", "loaded", "learned"])
+def test_an_initial_limit_that_was_chosen_is_not_ended_by_a_section(
+    make_monitor, one_rank, origin
+) -> None:
+    """By configuration, by a saved state, or by asking for it to be learned."""
+    chosen = {"initial_rank_heartbeat_timeout": 3600.0} if origin == "configured" else {}
+    monitor = make_monitor(**chosen)
+    client = RankMonitorClient()
+    if origin == "loaded":
+        client.load_state_dict(STATE)
+    client.init_workload_monitoring()
+    if origin == "learned":
+        client.send_heartbeat()
+        client.send_heartbeat()
+        client.calculate_and_set_hb_timeouts()
+    assert monitor.word(layout.SECTION_ENDS_INITIAL) == 0.0
+    client.shutdown_workload_monitoring()
+
+
 def test_a_heartbeat_is_stored_and_its_gaps_are_measured(monitor, client) -> None:
     """The first interval and the others apart."""
     client.send_heartbeat()

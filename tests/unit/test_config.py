@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import logging
+import pickle
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -295,6 +298,64 @@ def test_a_file_gives_back_what_was_written(tmp_path_factory, config):
 def test_a_message_gives_back_what_was_sent(config):
     """Through JSON, which has no signals."""
     assert FaultToleranceConfig.from_wire(json.loads(json.dumps(config.to_wire()))) == config
+
+
+def through_yaml(config: FaultToleranceConfig, path: Path) -> FaultToleranceConfig:
+    config.to_yaml_file(str(path))
+    return FaultToleranceConfig.from_yaml_file(str(path))
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda config, _: copy.copy(config),
+        lambda config, _: copy.deepcopy(config),
+        lambda config, _: pickle.loads(pickle.dumps(config)),
+        lambda config, _: dataclasses.replace(config, safety_factor=3.0),
+        lambda config, _: FaultToleranceConfig(**dataclasses.asdict(config)),
+        lambda config, _: FaultToleranceConfig.from_kwargs(**vars(config)),
+        lambda config, _: FaultToleranceConfig.from_wire(json.loads(json.dumps(config.to_wire()))),
+        lambda config, folder: through_yaml(config, folder / "out.yaml"),
+    ],
+    ids=["copy", "deepcopy", "pickle", "replace", "asdict", "vars", "wire", "yaml"],
+)
+@pytest.mark.parametrize(
+    ("fields", "ends"),
+    [
+        ({}, True),
+        ({"initial_rank_heartbeat_timeout": 3600.0}, False),
+        ({"initial_rank_heartbeat_timeout": 3600}, False),
+        ({"initial_rank_heartbeat_timeout": 60.0}, False),
+        ({"initial_rank_heartbeat_timeout": 60.0, "section_ends_initial_timeout": True}, True),
+        ({"section_ends_initial_timeout": False}, False),
+    ],
+)
+def test_whether_the_initial_limit_was_chosen_survives_every_copy(tmp_path, copied, fields, ends):
+    """Also where it was chosen to be what the default is; and copies are equal."""
+    config = FaultToleranceConfig(**fields)
+    twice = copied(copied(config, tmp_path), tmp_path)
+
+    assert config.is_initial_ended_by_section is ends
+    assert twice.is_initial_ended_by_section is ends
+    assert dataclasses.replace(twice, safety_factor=5.0) == config
+
+
+def test_an_initial_limit_that_is_set_later_was_chosen(tmp_path):
+    """As an attribute, in a file, or on the command line over a file that was written out."""
+    config = FaultToleranceConfig()
+    config.initial_rank_heartbeat_timeout = 60.0
+    assert not config.is_initial_ended_by_section
+    assert not FaultToleranceConfig.from_wire(config.to_wire()).is_initial_ended_by_section
+
+    by_hand = write(tmp_path, "fault_tolerance: {initial_rank_heartbeat_timeout: 3600}")
+    assert not FaultToleranceConfig.from_yaml_file(by_hand).is_initial_ended_by_section
+
+    path = tmp_path / "out.yaml"
+    FaultToleranceConfig().to_yaml_file(str(path))
+    args = SimpleNamespace(ft_cfg_path=str(path))
+    assert FaultToleranceConfig.from_args(args).is_initial_ended_by_section
+    args.ft_initial_rank_heartbeat_timeout = "3600"
+    assert not FaultToleranceConfig.from_args(args).is_initial_ended_by_section
 
 
 def test_a_file_holds_all_fields_with_signal_and_level_in_their_own_form(tmp_path):

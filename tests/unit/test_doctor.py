@@ -145,6 +145,29 @@ def test_a_hang_that_nobody_would_notice_is_told() -> None:
     )
 
 
+def test_a_limit_that_kills_healthy_ranks_is_told() -> None:
+    """One that asks for heartbeats where there are sections, and the reverse."""
+    sections = {"step": 60.0}
+    explicit = FaultToleranceConfig(
+        rank_section_timeouts=sections, initial_rank_heartbeat_timeout=3600.0
+    )
+    words = "sends no heartbeat is killed 3600 s after its init"
+    assert [t for t in wrong(limits.judge(explicit, {}, monitored=True)) if words in t]
+    for fine in (
+        FaultToleranceConfig(rank_section_timeouts=sections),
+        FaultToleranceConfig(
+            rank_section_timeouts=sections,
+            initial_rank_heartbeat_timeout=60.0,
+            section_ends_initial_timeout=True,
+        ),
+        FaultToleranceConfig(initial_rank_heartbeat_timeout=60.0),
+    ):
+        assert not [t for t in wrong(limits.judge(fine, {}, monitored=True)) if "is killed" in t]
+    outside = FaultToleranceConfig(rank_out_of_section_timeout=90.0)
+    words = "every rank is killed 90 s after its init"
+    assert [t for t in wrong(limits.judge(outside, {}, monitored=True)) if words in t]
+
+
 def test_a_limit_that_torch_gets_ahead_of_is_told() -> None:
     long = FaultToleranceConfig(rank_section_timeouts={"step": 601.0}, rank_heartbeat_timeout=60.0)
     findings = limits.judge(long, {}, monitored=True)

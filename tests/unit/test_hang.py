@@ -35,6 +35,21 @@ def test_initial_heartbeat_runs_from_arming_until_the_first_beat() -> None:
     assert overdue(beating, limits, now=111.5) == Overdue(HEARTBEAT, None, 109.0, 2.0)
 
 
+def test_a_default_initial_limit_ends_with_the_first_section() -> None:
+    """A rank that only opens sections sends no heartbeat; one that was chosen asks for it."""
+    before = Snapshot(0.0, outside_since=0.0)
+    after = Snapshot(0.0, outside_since=9.0, has_used_sections=True)
+    default = Limits(initial=10.0, subsequent=5.0, section_ends_initial=True)
+    chosen = Limits(initial=10.0, subsequent=5.0)
+
+    assert overdue(before, default, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
+    assert next_deadline(after, default) is None
+    assert overdue(after, default, now=1e6) is None
+    assert overdue(after, chosen, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
+    beating = Snapshot(0.0, heartbeat_at=20.0, outside_since=9.0, has_used_sections=True)
+    assert overdue(beating, default, now=25.5) == Overdue(HEARTBEAT, None, 20.0, 5.0)
+
+
 def test_an_outer_section_trips_although_a_younger_one_is_open_inside_it() -> None:
     """H-2: the verdict does not depend on what was opened last."""
     limits = Limits(sections={"step": 10.0, "checkpoint": 60.0})

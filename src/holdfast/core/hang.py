@@ -5,7 +5,8 @@ limits are seconds; ``None`` as a limit means "never", ``None`` as an instant me
 
 Up to four kinds of clock run at once, each on its own::
 
-    initial heartbeat   since armed, until the first heartbeat
+    initial heartbeat   since armed, until the first heartbeat; a default one also ends with the
+                        first section, for a rank that opens sections need not send heartbeats
     heartbeat           since the last heartbeat
     section             since it was opened; one clock per open section that has a limit
     outside sections    since the last section was closed (or armed); only while none is open
@@ -65,9 +66,17 @@ class Limits(Value):
         out_of_section: With no section open.
         sections: Per section name. A section that is not named here is not timed.
         learned: ``(clock, name)`` of the limits that were calculated from measured intervals.
+        section_ends_initial: The first section ends the initial clock, as the first heartbeat does.
     """
 
-    __slots__ = ("initial", "learned", "out_of_section", "sections", "subsequent")
+    __slots__ = (
+        "initial",
+        "learned",
+        "out_of_section",
+        "section_ends_initial",
+        "sections",
+        "subsequent",
+    )
 
     def __init__(
         self,
@@ -76,12 +85,15 @@ class Limits(Value):
         out_of_section: float | None = None,
         sections: Mapping[str, float | None] | None = None,
         learned: Iterable[ClockKey] = (),
+        *,
+        section_ends_initial: bool = False,
     ) -> None:
         self.initial = initial
         self.subsequent = subsequent
         self.out_of_section = out_of_section
         self.sections = dict(sections or {})
         self.learned = frozenset(learned)
+        self.section_ends_initial = section_ends_initial
 
 
 class Snapshot(Value):
@@ -93,9 +105,17 @@ class Snapshot(Value):
         outside_since: Since when no section is open; ``None`` while one is.
         sections: Name to opening time of the open sections.
         warming_up: The time outside sections is not judged yet.
+        has_used_sections: It has opened one since it was armed, watched or not.
     """
 
-    __slots__ = ("armed_at", "heartbeat_at", "outside_since", "sections", "warming_up")
+    __slots__ = (
+        "armed_at",
+        "has_used_sections",
+        "heartbeat_at",
+        "outside_since",
+        "sections",
+        "warming_up",
+    )
 
     def __init__(
         self,
@@ -105,12 +125,14 @@ class Snapshot(Value):
         sections: Mapping[str, float] | None = None,
         *,
         warming_up: bool = False,
+        has_used_sections: bool = False,
     ) -> None:
         self.armed_at = armed_at
         self.heartbeat_at = heartbeat_at
         self.outside_since = outside_since
         self.sections = dict(sections or {})
         self.warming_up = warming_up
+        self.has_used_sections = has_used_sections
 
 
 class Overdue(Value):
@@ -160,7 +182,8 @@ def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
     """All running clocks that have a limit, in no particular order."""
     clocks = []
     if snapshot.heartbeat_at is None:
-        if limits.initial is not None:
+        is_over = limits.section_ends_initial and snapshot.has_used_sections
+        if limits.initial is not None and not is_over:
             clocks.append(Overdue(INITIAL_HEARTBEAT, None, snapshot.armed_at, limits.initial))
     elif limits.subsequent is not None:
         clocks.append(Overdue(HEARTBEAT, None, snapshot.heartbeat_at, limits.subsequent))

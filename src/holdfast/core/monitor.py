@@ -153,6 +153,7 @@ def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
         raised(hang.OUTSIDE_SECTIONS, None, limits.out_of_section),
         {name: raised(hang.SECTION, name, s) for name, s in limits.sections.items()},
         limits.learned,
+        section_ends_initial=limits.section_ends_initial,
     )
 
 

@@ -42,8 +42,9 @@ def judge(
 
 def in_force(config: FaultToleranceConfig) -> dict[str, float]:
     """The limits that a hang can run into, by what they are about; seconds."""
+    sign = "heartbeat or section" if config.is_initial_ended_by_section else "heartbeat"
     limits = {
-        "no heartbeat since the start": config.initial_rank_heartbeat_timeout,
+        f"no {sign} since the start": config.initial_rank_heartbeat_timeout,
         "between two heartbeats": config.rank_heartbeat_timeout,
         "outside all sections": config.rank_out_of_section_timeout,
         **{f"section {name!r}": limit for name, limit in config.rank_section_timeouts.items()},
@@ -60,6 +61,23 @@ def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
         text = (
             "a hang outside of all sections is not noticed: give --ft-rank-out-of-section-timeout, "
             "or send heartbeats as well"
+        )
+        yield Finding(PROBE, "out of sections", Verdict.SUSPECT, text)
+    initial_s = config.initial_rank_heartbeat_timeout
+    asks_for_heartbeats = initial_s is not None and not config.is_initial_ended_by_section
+    if config.rank_section_timeouts and asks_for_heartbeats:
+        text = (
+            f"a rank that opens sections and sends no heartbeat is killed {initial_s:g} s after "
+            "its init: you gave --ft-initial-rank-heartbeat-timeout. Leave it out, or give "
+            "--ft-section-ends-initial-timeout true"
+        )
+        yield Finding(PROBE, "first heartbeat", Verdict.SUSPECT, text)
+    outside_s = config.rank_out_of_section_timeout
+    if outside_s is not None and not config.rank_section_timeouts:
+        text = (
+            f"no section is configured, so every rank is killed {outside_s:g} s after its init, "
+            "whatever it does: give --ft-rank-section-timeouts, or leave "
+            "--ft-rank-out-of-section-timeout out"
         )
         yield Finding(PROBE, "out of sections", Verdict.SUSPECT, text)
     if not in_force(config):

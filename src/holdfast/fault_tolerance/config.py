@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.values import (
     AbsolutePaths,
     Flag,
+    FlagOrNull,
     Kind,
     LogLevel,
     Number,
@@ -30,6 +31,14 @@ from holdfast.fault_tolerance.values import (
     WordFlag,
 )
 
+_INITIAL_S = float("3600")  # an object of its own, unlike a literal; see below
+"""The default of ``initial_rank_heartbeat_timeout``.
+
+That nobody chose a value is known by the object itself: a number that somebody gives is another
+object, even if it is equal. So the mark survives copies, ``dataclasses.replace`` and ``asdict``, is
+gone when the attribute is set, and no type changes. Where only the number travels (YAML, JSON,
+pickle), ``section_ends_initial_timeout`` is written out, and turned back when it is read.
+"""
 SECTION = "fault_tolerance"
 """The key of a YAML file under which the fields are looked for, at any depth."""
 _INFO = 20
@@ -107,9 +116,10 @@ class FaultToleranceConfig:
         idle="a monitor sleeps until the instant at which a limit can run out",
     )
     initial_rank_heartbeat_timeout: float | None = _setting(
-        3600.0,
+        _INITIAL_S,
         _LIMIT,
-        "Longest healthy time from a rank's init to its first heartbeat",
+        "Longest healthy time from a rank's init to its first heartbeat; the default also ends "
+        "with the first section that the rank opens, a value of yours does not",
         "loading a large model and compiling it may take most of an hour",
     )
     rank_heartbeat_timeout: float | None = _setting(
@@ -129,6 +139,13 @@ class FaultToleranceConfig:
         _LIMIT,
         "Longest healthy time outside all sections, from init on",
         "ranks that use heartbeats only are always outside",
+    )
+    section_ends_initial_timeout: bool | None = _setting(
+        None,
+        FlagOrNull("true for the default of that limit, false for one of yours"),
+        "Whether the first section of a rank ends initial_rank_heartbeat_timeout, as its first "
+        "heartbeat does",
+        "ranks that only open sections send no heartbeats; a limit that you gave is kept as it is",
     )
     learned_timeout_floor: float = _setting(
         30.0,
@@ -310,6 +327,34 @@ class FaultToleranceConfig:
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
             setattr(self, name, check(name, getattr(self, name), setting.kind))
+        self._mark_default()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With what the value itself does not say once it is pickled."""
+        return {**vars(self), "section_ends_initial_timeout": self._said_of_initial()}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """From ``__getstate__``."""
+        vars(self).update(state)
+        self._mark_default()
+
+    @property
+    def is_initial_ended_by_section(self) -> bool:
+        """A rank's first section ends ``initial_rank_heartbeat_timeout``, too."""
+        if self.section_ends_initial_timeout is not None:
+            return self.section_ends_initial_timeout
+        return self.initial_rank_heartbeat_timeout is _INITIAL_S
+
+    def _said_of_initial(self) -> bool | None:
+        """For where only the number travels: true also for the default of a default."""
+        return self.is_initial_ended_by_section or self.section_ends_initial_timeout
+
+    def _mark_default(self) -> None:
+        """The reverse: a default that was written down is a default again."""
+        is_default = self.initial_rank_heartbeat_timeout == _INITIAL_S
+        if is_default and self.section_ends_initial_timeout:
+            self.initial_rank_heartbeat_timeout = _INITIAL_S
+            self.section_ends_initial_timeout = None
 
     @property
     def is_progress_tracking_enabled(self) -> bool:
@@ -388,6 +433,7 @@ class FaultToleranceConfig:
             **vars(self),
             "rank_termination_signal": int(self.rank_termination_signal),
             "rank_section_timeouts": dict(self.rank_section_timeouts),
+            "section_ends_initial_timeout": self._said_of_initial(),
         }
 
     @staticmethod

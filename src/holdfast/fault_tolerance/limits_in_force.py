@@ -44,6 +44,7 @@ class LimitsInForce:
             cfg["rank_heartbeat_timeout"],
             cfg["rank_out_of_section_timeout"],
             cfg["rank_section_timeouts"],
+            section_ends_initial=bool(cfg.get("section_ends_initial_timeout")),
         )
 
     def update(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +78,9 @@ class LimitsInForce:
         learned = set(old.learned)
         initial, subsequent = old.initial, old.subsequent
         outside, sections = old.out_of_section, old.sections
+        section_ends_initial = old.section_ends_initial
         if heartbeat is not None:
+            section_ends_initial = False  # somebody has chosen them
             initial = _limit(heartbeat["initial"])
             subsequent = _limit(heartbeat["subsequent"])
             learned = {key for key in learned if key not in _HEARTBEATS}
@@ -88,7 +91,14 @@ class LimitsInForce:
             learned = {key for key in learned if key in _HEARTBEATS}
             learned.update((hang.SECTION, str(name)) for name in section.get("learned", ()))
             learned.update(_OUTSIDE if section.get("out_of_section_learned") else ())
-        return Limits(initial, subsequent, outside, sections, learned)
+        return Limits(
+            initial,
+            subsequent,
+            outside,
+            sections,
+            learned,
+            section_ends_initial=section_ends_initial,
+        )
 
     def welcome(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
         """What a welcome says of limits: the configuration with those in force, and their origin.
@@ -104,6 +114,7 @@ class LimitsInForce:
                 "rank_heartbeat_timeout": limits.subsequent,
                 "rank_section_timeouts": limits.sections,
                 "rank_out_of_section_timeout": limits.out_of_section,
+                "section_ends_initial_timeout": limits.section_ends_initial or None,
             },
             "learned": {
                 "heartbeat": limits.learned >= _HEARTBEATS,

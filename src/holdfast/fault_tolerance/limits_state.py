@@ -20,25 +20,35 @@ Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
 
 @dataclass
 class LearnedBefore:
-    """Limits that came with the configuration but had been learned, in an earlier cycle.
+    """Where the limits are from that came with the configuration.
 
-    To the caller they are configured values (``were_calculated`` is false); the monitor still has
-    to know, for it raises learned limits that tripped and never configured ones.
+    Some had been learned, in an earlier cycle. To the caller they are configured values
+    (``were_calculated`` is false); the monitor still has to know, for it raises learned limits that
+    tripped and never configured ones. ``section_ends_initial``: the initial heartbeat limit is one
+    that a section ends, too; false for one that was learned or loaded.
     """
 
+    section_ends_initial: bool = False
     heartbeat: bool = False
     out_of_section: bool = False
     sections: set[str] = field(default_factory=set)
 
     @classmethod
-    def from_wire(cls, learned: Mapping[str, Any] | None) -> LearnedBefore:
-        """From the monitor's welcome."""
+    def from_wire(
+        cls, learned: Mapping[str, Any] | None, *, section_ends_initial: bool
+    ) -> LearnedBefore:
+        """From the monitor's welcome and its configuration."""
         learned = learned or {}
         return cls(
+            section_ends_initial,
             bool(learned.get("heartbeat")),
             bool(learned.get("out_of_section")),
             set(learned.get("sections") or ()),
         )
+
+    def does_section_end_initial(self, heartbeats: HeartbeatTimeouts) -> bool:
+        """The first section ends the initial clock: that limit is as it was configured."""
+        return self.section_ends_initial and not heartbeats.were_calculated
 
     def is_heartbeat_learned(self, heartbeats: HeartbeatTimeouts) -> bool:
         """The heartbeat limits were learned, now or before."""
@@ -222,6 +232,7 @@ def store(
     words[layout.LIMIT_INITIAL] = _word(heartbeats.initial)
     words[layout.LIMIT_HEARTBEAT] = _word(heartbeats.subsequent)
     words[layout.LIMIT_OUTSIDE] = _word(sections.out_of_section)
+    words[layout.SECTION_ENDS_INITIAL] = float(before.does_section_end_initial(heartbeats))
     words[layout.LEARNED_HEARTBEAT] = float(before.is_heartbeat_learned(heartbeats))
     words[layout.LEARNED_OUTSIDE] = float(before.is_outside_learned(sections))
     learned = before.learned_sections(sections)

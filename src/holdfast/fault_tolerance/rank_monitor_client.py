@@ -152,7 +152,9 @@ class RankMonitorClient(RankProgress):
             ),
             SectionTimeouts(dict(cfg.rank_section_timeouts), cfg.rank_out_of_section_timeout),
         )
-        self._learned_before = LearnedBefore.from_wire(welcome.get("learned"))
+        self._learned_before = LearnedBefore.from_wire(
+            welcome.get("learned"), section_ends_initial=cfg.is_initial_ended_by_section
+        )
         heartbeats, sections = self._with_loaded(*configured)
         if cfg.install_exception_hook:
             install_exception_hook()
@@ -400,7 +402,7 @@ class RankMonitorClient(RankProgress):
         floor_s = self.cfg.learned_timeout_floor if self.cfg else 0.0
         if loaded_heartbeats is not None:
             heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s)
-            before.heartbeat = False
+            before.heartbeat = before.section_ends_initial = False
         if loaded_sections is not None:
             strangers = sorted(set(loaded_sections.section) - set(sections.section))
             if strangers:

@@ -27,6 +27,7 @@ from holdfast.wire.page import (
     LONGEST_GAP,
     LONGEST_OUTSIDE,
     OUTSIDE_SINCE,
+    USED_SECTIONS,
 )
 
 
@@ -101,7 +102,7 @@ class RankProgress:
             words[slot + LONGEST] = NEVER
         for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE):
             words[word] = NEVER
-        words[HEARTBEAT_AT] = 0.0
+        words[HEARTBEAT_AT] = words[USED_SECTIONS] = 0.0
         self._last_heartbeat = 0.0
         self._longest_gap = self._longest_outside = NEVER
         self._n_open = 0
@@ -165,8 +166,9 @@ class RankProgress:
                 if not self._n_open:
                     words[OUTSIDE_SINCE] = 0.0
                     outside_s = now - self._outside_since
-                    if outside_s > self._longest_outside:
+                    if outside_s > self._longest_outside:  # always so the first time
                         words[LONGEST_OUTSIDE] = self._longest_outside = outside_s
+                        words[USED_SECTIONS] = 1.0
                 self._n_open += 1
         except BaseException:
             self._let_go()
@@ -241,6 +243,7 @@ class RankProgress:
         if self._words is None:
             self._refuse_uninitialised("start_section")
         elif section not in self._clocks:
+            self._words[USED_SECTIONS] = 1.0  # not timed, but no heartbeats need come from us
             self._warn_unknown(section)
         else:
             age_s = monotonic() - self._clocks[section].opened_at

@@ -149,6 +149,24 @@ class Flag:
         raise Unacceptable
 
 
+class FlagOrNull:
+    """True, false, or null for what follows from something else."""
+
+    unit = Flag.unit
+
+    def __init__(self, null: str) -> None:
+        """``null``: what null means."""
+        self.accepts = f"{Flag.accepts}, or null: {null}"
+
+    def check(self, value: object) -> bool | None:
+        """A boolean or null."""
+        return None if value is None else Flag().check(value)
+
+    def parse(self, text: str) -> bool | None:
+        """As a flag; null, none and the empty text for null."""
+        return None if text.strip().lower() in _NULL_WORDS else Flag().parse(text)
+
+
 class WordFlag(Flag):
     """True or false, where one answer has a few words and every other word is the opposite.
 

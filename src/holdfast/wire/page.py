@@ -53,6 +53,8 @@ NAMES_BYTES = 19
 LONGEST_INITIAL = 20  # longest intervals seen, seconds, -1: never; for live views
 LONGEST_GAP = 21
 LONGEST_OUTSIDE = 22
+SECTION_ENDS_INITIAL = 23  # 1: nobody chose LIMIT_INITIAL, so the first section ends it, too
+USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
 
 SLOTS = 32  # first word of the section slots
 SLOT_WORDS = 4

@@ -92,6 +92,7 @@ class PageView:
             outside_since,
             self.open_sections(),
             warming_up=0.0 <= iteration < words[page.WARM_UNTIL],
+            has_used_sections=words[page.USED_SECTIONS] == 1.0,
         )
 
     def open_sections(self) -> dict[str, float]:
@@ -140,4 +141,5 @@ class PageView:
             _limit(words[page.LIMIT_OUTSIDE]),
             sections,
             learned,
+            section_ends_initial=words[page.SECTION_ENDS_INITIAL] == 1.0,
         )

@@ -177,6 +177,7 @@ FT_OPTIONS = [
     *_fields(
         "Detecting hangs",
         "initial_rank_heartbeat_timeout",
+        "section_ends_initial_timeout",
         "rank_heartbeat_timeout",
         "rank_section_timeouts",
         "rank_out_of_section_timeout",
