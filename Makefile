@@ -39,7 +39,8 @@ bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON 
 soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 
-soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n)
+soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 100,000 interrupts
+	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)
 	@$(PY) -m tests.inprocess_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
 
 sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import ctypes
 import mmap
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +88,45 @@ def test_a_stopped_process_looks_held_and_recovers(tmp_path: Path) -> None:
         process.comes_to(Verdict.HELD)
         process.process.send_signal(signal.SIGCONT)
         process.comes_to(Verdict.HEALTHY)
+
+
+def test_what_is_raised_while_the_main_thread_stamps_arrives_as_what_it_is() -> None:
+    """Python code in that place would lose it, and end as a SystemError in the user's code."""
+
+    class Restart(BaseException):
+        pass
+
+    words = memoryview(bytearray(16)).cast("d")
+    stamps = Stamps(words, 0, 1)
+    stamps.begin()
+    raised = []
+    for _ in range(20):
+        try:
+            stamps.beat()
+            # Pending calls come before it, as soon as this returns.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Restart)
+            )
+            for _ in range(100):
+                pass
+        except BaseException as error:  # noqa: BLE001 - which one is the point
+            raised.append(type(error))
+    stamps.end()
+    assert raised == [Restart] * 20
+
+
+def test_the_main_thread_is_stamped_when_it_ran_since_the_beat_before() -> None:
+    """And stamps go on after whatever was raised in between."""
+    words = memoryview(bytearray(16)).cast("d")
+    stamps = Stamps(words, 0, 1)
+    stamps.begin()
+    for _ in range(3):
+        before = words[0]
+        give_up_at = time.monotonic() + BOUND_S
+        while words[0] == before:
+            assert time.monotonic() < give_up_at
+            stamps.beat()
+    stamps.end()
 
 
 def test_only_the_one_that_began_last_stamps() -> None:

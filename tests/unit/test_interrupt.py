@@ -7,14 +7,17 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt, never_inside
+from tests.interrupt_stress import interrupt_often
 
 BOUND_S = 30.0
 
@@ -267,7 +270,7 @@ def test_the_callers_own_clean_up_does_not_count(interrupt: MainThreadInterrupt)
 
 
 def test_a_handler_of_the_users_does_not_save_him(interrupt: MainThreadInterrupt) -> None:
-    """The asynchronous exception comes instead; his handler stays."""
+    """Ours runs under its second number; his handler stays, and is not called."""
     calls: list[int] = []
 
     def work() -> None:
@@ -294,6 +297,71 @@ def test_a_blocked_signal_does_not_save_him(interrupt: MainThreadInterrupt) -> N
     finally:
         interrupt.acknowledge()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {interrupt.signal})
+
+
+def test_where_both_handlers_were_replaced_that_is_said_once(
+    interrupt: MainThreadInterrupt, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is raised by another way, which would not see what it breaks into."""
+
+    def work() -> None:
+        numbers = [number for number in interrupt.numbers if number]
+        assert len(numbers) == 2
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        interrupt.request()
+        for _ in range(10):
+            interrupt.deliver_again()
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+    interrupt.run(work, Restart)
+    assert interrupt.delivered.attempts == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the main thread cannot be interrupted" in caplog.text
+
+
+def test_callbacks_of_weak_references_are_not_broken_into(interrupt: MainThreadInterrupt) -> None:
+    """The interpreter calls them when an object dies, and loses what they raise."""
+    kept = weakref.WeakSet[threading.Event]()
+    inside: list[str] = []
+
+    def work() -> None:
+        event = threading.Event()
+        kept.add(event)
+        code = type(kept).__init__.__code__.co_filename
+
+        # Ask while the interpreter is in the callback that takes it out of the set.
+        def ask(frame: FrameType, _kind: str, _argument: object) -> None:
+            if frame.f_code.co_filename == code and not inside:
+                inside.append(frame.f_code.co_name)
+                interrupt.request()
+
+        sys.setprofile(ask)
+        try:
+            del event
+        finally:
+            sys.setprofile(None)
+        inside.append("done")
+        spin()
+
+    lost: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lost.append
+    try:
+        interrupted(interrupt, work, ready=lambda: until(lambda: "done" in inside))
+    finally:
+        sys.unraisablehook = hook
+    assert inside == ["_remove", "done"]
+    assert lost == []
+    assert len(kept) == 0
+
+
+def test_many_interrupts_of_a_thread_that_stamps_and_starts_others_all_arrive() -> None:
+    """The short form of ``make soak-inprocess``; nothing is raised anywhere else."""
+    outcome = interrupt_often(500, BOUND_S)
+    assert outcome.strays == {}
+    assert outcome.arrived == 500
+    assert outcome.stamped > 0
 
 
 def test_what_was_asked_for_early_comes_when_armed(interrupt: MainThreadInterrupt) -> None:

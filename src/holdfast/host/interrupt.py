@@ -7,7 +7,7 @@ of what it interrupts, so it can refuse. It waits while the main thread is
 
 * in an :class:`~holdfast.host.atomic.Atomic` section,
 * in a body of ``finally`` or ``except`` (``clean_up_lines``), in ``__exit__``, ``__aexit__`` or
-  ``__del__``, where the exception would even vanish,
+  ``__del__``, or a callback of ``weakref``, where the exception would even vanish,
 * importing a module, which would stay half-made in C,
 * in a function that was named by :func:`never_inside`.
 
@@ -16,7 +16,14 @@ long (``max_defer_s``) is interrupted all the same, except in the last case.
 
 It does not get through to C code that neither returns nor lets itself be interrupted (gloo's waits:
 ``torch_edge/gloo_abort.py``). Where the user's code blocks the signal or has put its own handler in
-place of ours, the asynchronous exception is the second way.
+place of ours, the interpreter is told that a signal had come (``_thread.interrupt_main``; a second
+number with our handler is kept for that): no blocked call ends then, but the same handler runs, in
+the main thread, before its next steps.
+
+``PyThreadState_SetAsyncExc`` is not used. It raises wherever the main thread is, in clean-up or
+below C code that loses exceptions; nobody can take it back once the main thread has acknowledged;
+and CPython 3.11 gives it to a thread that is just being started, which is under the main thread's
+number until it runs (seen in 2 of 3,000 interrupts of a thread that starts others).
 
 The owner repeats (:meth:`MainThreadInterrupt.deliver_again`, each few milliseconds) until the main
 thread has acknowledged, because the exception may be refused, or swallowed by the code it hits.
@@ -25,12 +32,13 @@ There is no thread and no timer in here.
 
 from __future__ import annotations
 
-import ctypes
+import _thread
 import logging
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -48,6 +56,10 @@ _PREFERRED = 8
 """Above SIGRTMIN; the one before is that of stack dumps (``dump_signal``)."""
 _LEAVES = frozenset({"__exit__", "__aexit__", "__del__"})
 _IMPORT = "<frozen importlib"
+_CALLED_BY_C = frozenset(
+    kind.__init__.__code__.co_filename for kind in (weakref.WeakSet, weakref.WeakValueDictionary)
+)
+"""Files whose functions the interpreter calls when an object dies."""
 _KEPT = 8
 """How many places that swallow are remembered; code in a loop does it each few milliseconds."""
 
@@ -134,12 +146,16 @@ class MainThreadInterrupt:
         self._refusals = 0
         self._runs = 0
         self._runs_before = -1
-        self._async_kind: type[BaseException] | None = None
+        self._has_warned = False
         self._forced_at = ""
         self._hit: list[tuple[int, CodeType, int]] = []
         self._swallowed: list[str] = []
         self._handler = self._handle
-        self._before = signal.signal(self.signal, self._handler)
+        self._before = {self.signal: signal.signal(self.signal, self._handler)}
+        # None is left for the second way where a process uses nearly all: it does without, then.
+        self._second = free_signal(_PREFERRED)
+        if self._second:
+            self._before[self._second] = signal.signal(self._second, self._handler)
 
     # ------------------------------------------------------------------ the main thread
     def run(self, function: Callable[[], _T], factory: ExceptionFactory) -> _T:
@@ -165,8 +181,7 @@ class MainThreadInterrupt:
         the caller's frame and in what it calls.
 
         Args:
-            factory: Makes the exception to raise, in the main thread. Its class must also do
-                without arguments, for the second way.
+            factory: Makes the exception to raise, in the main thread.
         """
         self._outermost = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
         self._factory = factory
@@ -175,19 +190,9 @@ class MainThreadInterrupt:
 
     def acknowledge(self) -> Delivered:
         """The exception has arrived, or is not wanted any more: nothing is raised from now on."""
-        while True:
-            try:
-                self._factory = None
-                self._outermost = None
-                self.atomic.unwatch()
-                if self._async_kind is not None:
-                    self._raise_async(None)
-                break
-            except BaseException as error:
-                # An asynchronous exception that was on its way. Anything else is the user's.
-                if type(error) is not self._async_kind:
-                    raise
-                log.debug("arrived while it was acknowledged: %r", error)
+        self._factory = None
+        self._outermost = None
+        self.atomic.unwatch()
         delivered = Delivered(
             self._requested_at is not None,
             self._attempts,
@@ -196,7 +201,6 @@ class MainThreadInterrupt:
             tuple(self._swallowed),
         )
         self._requested_at = None
-        self._async_kind = None
         self._attempts = self._refusals = 0
         self._forced_at = ""
         self._hit = []
@@ -210,14 +214,19 @@ class MainThreadInterrupt:
             if self._is_closed:
                 return
             self._is_closed = True
-            if signal.getsignal(self.signal) is not self._handler:
-                return  # somebody else's by now
-            # What is still on its way must meet neither no handler (it would end the process) nor
-            # somebody else's: ignoring a signal discards it.
-            signal.signal(self.signal, signal.SIG_IGN)
-            signal.signal(self.signal, self._before)
+            for number, before in self._before.items():
+                if signal.getsignal(number) is self._handler:  # else somebody else's by now
+                    # What is still on its way must meet neither no handler (it would end the
+                    # process) nor somebody else's: ignoring a signal discards it.
+                    signal.signal(number, signal.SIG_IGN)
+                    signal.signal(number, before)
 
     # ------------------------------------------------------------------ any thread
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The signals that have our handler: the one that is sent; the second way's, 0: none."""
+        return self.signal, self._second
+
     @property
     def is_requested(self) -> bool:
         """Asked for, and not yet acknowledged."""
@@ -240,37 +249,40 @@ class MainThreadInterrupt:
 
     def deliver_again(self) -> None:
         """Repeat it: the exception may have been refused, swallowed, or not got through."""
-        factory = self._factory
-        if self._requested_at is None or factory is None:
+        if self._requested_at is None or self._factory is None:
             return
-        if self._can_send() and not self._is_blocked():
-            self._send()
-        elif self._obstacle_from_outside() is None:
-            self._async_kind = type(factory())
-            self._attempts += 1
-            self._raise_async(self._async_kind)
+        if self._runs == self._runs_before:  # nothing got through since we last looked
+            self._tell_interpreter()
+            state = process_state(os.getpid())
+            if state is not None and state.blocks(self.signal):
+                return  # blocked, perhaps for a moment only; one that was sent is still waiting
+        self._runs_before = self._runs
+        self._send()
 
     # ------------------------------------------------------------------ sending
-    def _can_send(self) -> bool:
-        return signal.getsignal(self.signal) is self._handler
-
-    def _is_blocked(self) -> bool:
-        if self._runs != self._runs_before:  # it got through since we last looked
-            self._runs_before = self._runs
-            return False
-        state = process_state(os.getpid())
-        return state is not None and state.blocks(self.signal)
-
     def _send(self) -> None:
         with self._lock:
             # Without our handler the signal would end the process.
-            if not self._is_closed and self._can_send():
+            if not self._is_closed and signal.getsignal(self.signal) is self._handler:
                 signal.pthread_kill(self._main, self.signal)
 
-    def _raise_async(self, kind: type[BaseException] | None) -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(self._main), ctypes.py_object(kind) if kind is not None else None
-        )
+    def _tell_interpreter(self) -> None:
+        """Have the handler run without a signal: the second way."""
+        with self._lock:
+            if self._is_closed:
+                return
+            for number in (self._second, self.signal):
+                if number and signal.getsignal(number) is self._handler:
+                    _thread.interrupt_main(number)  # type: ignore[arg-type]  # any number will do
+                    return
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "the main thread cannot be interrupted: the handlers of signals %d and %d were "
+                "replaced, which holdfast uses to restart in place; leave these to it",
+                self.signal,
+                self._second,
+            )
 
     # ------------------------------------------------------------------ the handler
     def _handle(self, _signum: int, frame: FrameType | None) -> None:
@@ -309,18 +321,6 @@ class MainThreadInterrupt:
         self._hit = [(id(f), f.f_code, f.f_lineno) for f in self._stack(frame)]
         return factory()
 
-    def _obstacle_from_outside(self) -> str | None:
-        frame = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
-        obstacle, can_be_forced = self._obstacle(frame)
-        requested_at = self._requested_at
-        if not obstacle or requested_at is None:
-            return None
-        if can_be_forced and monotonic() - requested_at >= self.max_defer_s:
-            self._forced_at = obstacle
-            return None
-        self._refusals += 1
-        return obstacle
-
     def _obstacle(self, frame: FrameType | None) -> tuple[str, bool]:
         """Why not now, "" for no reason; and whether that may be overruled in the end."""
         obstacle = "an atomic section" if self.atomic.is_main_inside else ""
@@ -330,6 +330,7 @@ class MainThreadInterrupt:
                 return _place(f), False
             if not obstacle and (
                 code.co_name in _LEAVES
+                or code.co_filename in _CALLED_BY_C
                 or code.co_filename.startswith(_IMPORT)
                 or f.f_lineno in clean_up_of(code, f.f_globals).lines
             ):
