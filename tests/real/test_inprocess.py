@@ -361,10 +361,13 @@ def test_nothing_is_left_behind_by_a_call(ranks: RankStarter) -> None:
     source = """
     import gc, logging, threading
 
+    def threads():
+        return sorted(thread.name for thread in threading.enumerate())
+
     def world():
         gc.collect()
         return {
-            "threads": sorted(t.name for t in threading.enumerate()),
+            "threads": threads(),
             "fds": len(os.listdir("/proc/self/fd")),
             "handlers": [str(signal.getsignal(n)) for n in sorted(signal.valid_signals())],
             "excepthook": str(sys.excepthook),
@@ -383,16 +386,29 @@ def test_nothing_is_left_behind_by_a_call(ranks: RankStarter) -> None:
         dist.destroy_process_group()
         return call.iteration
 
-    train()  # what is made once for the life of a process: the dump's signal, a reaper
+    @wrapper(**QUICK)
+    def end_at_once(call: CallWrapper):
+        if call.iteration == 0:
+            dist.init_process_group("gloo")
+            all_reduce()
+            if RANK == 0:
+                raise ValueError("boom")
+            all_reduce()
+
+    train()  # what is made once for the life of a process: the dump's signal
     before = world()
     train()
     note(before=before, after=world())
+    alone = threads()
+    end_at_once()
+    note(alone=alone, at_once=threads())
     """
     job = ranks(2, source)
     assert job.wait() == [0, 0]
     for rank in range(2):
-        (note,) = job.notes(rank)
+        note, at_the_end = job.notes(rank)
         assert note["after"] == note["before"]
+        assert at_the_end["at_once"] == at_the_end["alone"], "of the moment of the return"
 
 
 def test_a_function_called_off_the_main_thread_is_refused_in_words(ranks: RankStarter) -> None:

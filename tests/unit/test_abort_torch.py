@@ -189,10 +189,34 @@ def test_a_failed_test_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And then nothing private is called."""
-    monkeypatch.setattr(work_abort, "self_test", lambda: "it crashed")
+    monkeypatch.setattr(work_abort, "_TEST", "raise SystemExit('it crashed')")
     aborter = work_abort.WorkAborter()
     aborter.prepare()
     aborter.prepare()
     assert not aborter.wait_prepared(30.0)
+    aborter.prepare()
+    assert not aborter.wait_prepared(30.0)
     assert caplog.text.count("it crashed") == 1
     assert not aborter.abort(threading.get_ident())
+
+
+def test_a_test_that_is_not_over_ends_with_its_last_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its process nor a thread that waits for it is left; the next user starts it anew."""
+    monkeypatch.setattr(work_abort, "_TEST", "import time; time.sleep(60)")
+    threads = threading.active_count()
+    aborter = work_abort.WorkAborter()
+    with aborter, aborter:
+        aborter.prepare()
+        assert not aborter.wait_prepared(0.0)
+        assert threading.active_count() == threads
+        (child,) = own_children()
+    assert not Path(f"/proc/{child}").exists()
+    monkeypatch.setattr(work_abort, "_TEST", "raise SystemExit('it crashed')")
+    with aborter:
+        aborter.prepare()
+        assert not aborter.wait_prepared(30.0)
+
+
+def own_children() -> list[int]:
+    tid = threading.get_native_id()
+    return [int(pid) for pid in Path(f"/proc/self/task/{tid}/children").read_text().split()]

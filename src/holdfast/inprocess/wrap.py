@@ -74,6 +74,9 @@ _Result = TypeVar("_Result")
 
 _LAST_WORDS_S = 10.0
 """How long a rank that leaves waits for its collectives to be aborted, at most."""
+_REAP_S = 10.0
+"""How long the end of a call waits for process groups of before the last restart to be destroyed:
+mostly they are; gloo takes 10 ms."""
 _DEFAULT_LAST_CALL_WAIT = dt.timedelta(seconds=1)
 
 
@@ -274,6 +277,7 @@ class CallWrapper:
         page = make_progress_page()
         exits.callback(page.close)
         self._words = page.words
+        exits.callback(process_groups.group_reaper().join, _REAP_S)
         exits.callback(process_groups.unwrap_excepthook)
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))

@@ -17,6 +17,8 @@ from typing import Any
 from torch._C._distributed_c10d import _unregister_all_process_groups
 from torch.distributed import distributed_c10d as c10d
 
+from holdfast.host.clock import monotonic
+
 log = logging.getLogger(__name__)
 
 _WITHOUT_ABORT = frozenset({"gloo", "fake", "mpi", "undefined"})
@@ -66,16 +68,9 @@ def _abort(group: Any, name: str, problems: list[str]) -> None:
 
 def _join(threads: list[threading.Thread], timeout_s: float) -> None:
     # One bound for all: those that are done cost nothing.
-    done = threading.Event()
-
-    def wait() -> None:
-        for thread in threads:
-            thread.join()
-        done.set()
-
-    if threads:
-        threading.Thread(target=wait, name="abort-join", daemon=True).start()
-        done.wait(timeout_s)
+    until = monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until - monotonic()))
 
 
 def forget_process_groups() -> list[Any]:
@@ -129,8 +124,9 @@ def unwrap_excepthook() -> None:
 class GroupReaper:
     """Destroys process groups in threads of its own.
 
-    They are joined before the interpreter exits: a thread that ends inside a destructor of gloo
-    ends the process (``terminate called without an active exception``).
+    A call joins them before it returns, so that a restart does not wait for them and the caller
+    finds none. They are joined before the interpreter exits, too: a thread that ends inside a
+    destructor of gloo ends the process (``terminate called without an active exception``).
     """
 
     def __init__(self) -> None:

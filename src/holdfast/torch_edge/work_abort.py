@@ -21,7 +21,6 @@ import ctypes
 import datetime as dt
 import logging
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -32,12 +31,15 @@ import torch
 from torch._C._distributed_c10d import HashStore, Work
 from torch.distributed import ProcessGroupGloo
 
+from holdfast.host.trial import Trial
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 
 _TEST_S = 120.0
+_TEST = f"from {__name__} import main; main()"
 _TABLE = "_ZTVN4c10d16ProcessGroupGloo8{}E"
 _ABORT = "_ZN4c10d16ProcessGroupGloo8{}5abortEv"
 _CLASSES = ("RecvWork", "SendWork")
@@ -86,8 +88,8 @@ class WorkAborter:
         self._users = 0
         self._original: Any = None
         self._waiting: dict[int, Work] = {}
-        self._test: threading.Thread | None = None
-        self._is_safe = False
+        self._test: Trial | None = None
+        self._is_decided = False
         self._native: _Native | None = None
 
     def __enter__(self) -> Self:
@@ -105,11 +107,14 @@ class WorkAborter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Undo it."""
+        """Undo it, and give up a test that is not over: the next user starts it again."""
         with self._lock:
             self._users -= 1
             if self._users == 0:
                 Work.wait = self._original  # type: ignore[method-assign]
+                if self._test is not None:
+                    self._test.cancel()
+                    self._test = None
 
     def _noting(self, wait: Any) -> Any:
         waiting = self._waiting
@@ -132,18 +137,21 @@ class WorkAborter:
     def prepare(self) -> None:
         """Start the test in a child process, if it was not started yet; returns at once."""
         with self._lock:
-            if self._test is None:
-                self._test = threading.Thread(
-                    target=self._run_test, name="holdfast-work-abort-test", daemon=True
-                )
-                self._test.start()
+            if self._test is None and not self._is_decided:
+                self._test = _start_test()
 
     def wait_prepared(self, timeout_s: float) -> bool:
         """The test is over and was passed."""
-        test = self._test
-        if test is not None:
-            test.join(timeout_s)
-        return self._is_safe
+        with self._lock:
+            if self._test is not None:
+                try:
+                    why_not = self._test.why_not(timeout_s)
+                except TimeoutError:
+                    return False
+                self._test = None
+                self._is_decided = True
+                self._decide(why_not)
+        return self._native is not None
 
     def abort(self, thread: int) -> bool:
         """End the send or receive that ``thread`` waits for, if it waits for one.
@@ -160,15 +168,13 @@ class WorkAborter:
         if work is None or work._get_op_type() not in _SEND_OR_RECEIVE:  # noqa: SLF001
             return False
         self.prepare()
-        if not self._is_safe or self._native is None:
+        if not self.wait_prepared(0.0) or self._native is None:
             return False
         return self._native.abort(work)
 
-    def _run_test(self) -> None:
-        why_not = self_test()
+    def _decide(self, why_not: str | None) -> None:
         if why_not is None:
             self._native = _Native()
-            self._is_safe = True
             return
         log.warning(
             "a receive from any source and a half-sent send of gloo cannot be ended at once with "
@@ -187,26 +193,11 @@ def work_aborter() -> WorkAborter:
     return _aborter
 
 
-def self_test() -> str | None:
-    """Try in a child process; ``None``: it works here, else why not."""
+def _start_test() -> Trial:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     for name in ("TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD"):
         env.pop(name, None)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import main; main()"],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TEST_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"its test: {error}"
-    if done.returncode == 0:
-        return None
-    return f"its test ended with {done.returncode}, {done.stderr.strip()[-300:] or 'silently'}"
+    return Trial(_TEST, env, _TEST_S)
 
 
 def main() -> None:
