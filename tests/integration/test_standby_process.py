@@ -171,14 +171,18 @@ class Ranks:
         self.write(f"lib/site-packages/{name}.py", source)
         return name
 
-    def park(self, *arguments: str | Path, preload: tuple[str, ...] = ()) -> StandbyProcess:
+    def park(
+        self, *arguments: str | Path, preload: tuple[str, ...] = (), follow: bool = False
+    ) -> StandbyProcess:
         command = [sys.executable, "-u", *map(str, arguments)]
         process = park(
             [],
             command,
             {**self.env, "HOLDFAST_MARKER": f"{self.job}.parked.3"},
             preload=preload,
+            follow=follow,
             per_cycle=sorted(self.cycle),
+            likely={"RANK": self.cycle["RANK"]},
             harmless=standbys._HARMLESS,
             note=str(self.note),
         )
@@ -203,8 +207,14 @@ class Ranks:
             self._pids.add(pid)
             return self._end(pid)
 
-    def warm(self, *arguments: str | Path, preload: tuple[str, ...] = (), **cycle: str) -> Ended:
-        process = self.park(*arguments, preload=preload)
+    def warm(
+        self,
+        *arguments: str | Path,
+        preload: tuple[str, ...] = (),
+        follow: bool = False,
+        **cycle: str,
+    ) -> Ended:
+        process = self.park(*arguments, preload=preload, follow=follow)
         assert self.said(process)["op"] == "ready"
         return self.go_on(process, **cycle)
 
@@ -384,6 +394,7 @@ def test_a_library_is_imported_once_and_at_its_turn(ranks: Ranks) -> None:
         "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'other'))",
         "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_: None}))",
         "import logging; logging.setLoggerClass(type('L', (logging.Logger,), {}))",
+        "os.nice(1)",
     ],
 )
 def test_a_script_that_prepares_for_its_imports_starts_over(ranks: Ranks, before: str) -> None:
@@ -489,7 +500,14 @@ def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks, name: st
     ("source", "reason"),
     [
         ("import threading\nthreading.Thread(target=input, daemon=True).start()", "threads"),
-        ("import os\nrank = os.environ.get('RANK')", "reads RANK"),
+        ("import os\nport = os.environ.get('MASTER_PORT')", "reads MASTER_PORT"),
+        ("import os\nport = os.environ.copy()['MASTER_PORT']", "keeps variables"),
+        ("import os\nenviron = dict(os.environ)", "keeps variables"),
+        ("import os\nvalues = [str(v) + '!' for v in os.environ.values()]", "keeps variables"),
+        ("import os\nnumbers = {int(v) for v in os.environ.values() if v.isdigit()}", "keeps"),
+        ("import os\nnccl = [k for k in os.environ if k.startswith('NCCL_')]", "keeps variables"),
+        ("import os\nos.environ['RANK'] = '7'", "sets those of a rank"),
+        ("import sys; sys.meta_path.pop()", "sys.meta_path"),
         ("print('hello')", "stdout or stderr"),
         ("file = open(__file__)", "open files"),
         ("import signal; signal.signal(signal.SIGUSR1, print)", "signal handlers"),
@@ -513,6 +531,132 @@ def test_a_library_that_does_more_than_define_things_is_not_imported_ahead(
     assert reason in said["reason"]
     assert has_ended(process.pid)
     proc.sweep(ranks.job)
+
+
+def test_a_library_may_go_through_the_environment(ranks: Ranks) -> None:
+    """As tqdm does, and all of Hugging Face imports it: it looks for names and keeps nothing."""
+    library = ranks.library(
+        "lib1",
+        """
+        import os
+        found = {key[5:].lower(): value for key, value in os.environ.items() if key[:5] == "LIB1_"}
+        seen = len({**os.environ}) > 0
+        """,
+    )
+    ranks.env["LIB1_COLOUR"] = "green"
+    script = ranks.write("script.py", "import lib1\nprint(lib1.found, lib1.seen)\n")
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert "green" in warm.stdout
+    assert not ranks.note.exists(), "it was warm"
+
+
+def test_a_library_may_read_what_a_cycle_seldom_changes(ranks: Ranks) -> None:
+    """Lightning keeps RANK from its import on; who hands the process over must know."""
+    library = ranks.library("lib1", "import os\nrank = int(os.environ['RANK'])\n")
+    script = ranks.write("script.py", "import lib1\nprint(lib1.rank)\n")
+    process = ranks.park(script, preload=(library,))
+
+    said = ranks.said(process)
+
+    assert (said["op"], said["assumed"]) == ("ready", {"RANK": "3"})
+    assert ranks.go_on(process) == ranks.plain(script)
+
+
+def test_a_library_may_find_modules_of_its_own(ranks: Ranks) -> None:
+    """As six and transformers do in sys.meta_path: not before the script imports them."""
+    library = ranks.library(
+        "lib1",
+        """
+        import sys
+        class Finder:
+            def find_spec(name, path=None, target=None):
+                return None
+        sys.meta_path.append(Finder)
+        """,
+    )
+    script = ranks.write(
+        "script.py",
+        """
+        import sys
+        before = sum(each.__module__ == "lib1" for each in sys.meta_path)
+        import lib1
+        print(before, [getattr(each, "__name__", "") for each in sys.meta_path])
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout.startswith("0 [")
+    assert "'Finder'" in warm.stdout
+    assert not ranks.note.exists(), "it was warm"
+
+
+NATIVE_THREAD = """
+import ctypes
+libc = ctypes.CDLL(None)
+thread = ctypes.c_ulong()
+libc.pthread_create(ctypes.byref(thread), None, libc.pause, None)
+"""
+
+
+def test_a_library_may_start_threads_of_its_own(ranks: Ranks) -> None:
+    """Not Python's: of pyarrow's allocator, say, or of OpenBLAS."""
+    library = ranks.library("lib1", NATIVE_THREAD)
+    script = ranks.write(
+        "script.py",
+        "import os, lib1\nprint(len(os.listdir('/proc/self/task')))\nos._exit(0)\n",
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout == "2\n"
+    assert not ranks.note.exists(), "it was warm"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["os.fork() or os._exit(0)", "os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])"],
+)
+def test_threads_of_libraries_are_not_there_too_early(ranks: Ranks, before: str) -> None:
+    """A script that forks, or moves, before its imports has threads only after them."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor: there is nowhere to move")
+    library = ranks.library("lib1", NATIVE_THREAD)
+    script = ranks.write(
+        "script.py",
+        f"""
+        import os
+        {before}
+        import lib1
+        print([sorted(os.sched_getaffinity(int(each))) for each in os.listdir("/proc/self/task")])
+        os._exit(0)
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert ranks.note.read_text()
+
+
+def test_libraries_that_the_script_names_are_imported_ahead(ranks: Ranks) -> None:
+    """Pure Python too, and parts that only load when they are asked for."""
+    ranks.library("lib1", LIBRARY)
+    ranks.library("lib2", "import sys\ndef __getattr__(name):\n    import lib1\n    return lib1\n")
+    ranks.write("mine.py", "import lib2\n")
+    script = ranks.write("script.py", "import mine\nfrom lib2 import part\nprint(part.__name__)\n")
+    process = ranks.park(script, follow=True)
+
+    assert ranks.said(process)["modules"] >= 2
+    warm = ranks.go_on(process)
+
+    assert warm == ranks.plain(script)
+    assert not ranks.note.exists(), "it was warm"
 
 
 def test_the_users_own_modules_are_not_imported_ahead(ranks: Ranks) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.core.libraries import imported_libraries
 from holdfast.core.standby import (
     FAILURES_MAX,
+    LEFT_OUT_MAX,
     PATIENCE_S,
     PREPARE_LIMIT_S,
     CycleEnding,
@@ -222,6 +223,44 @@ def test_where_a_library_is_unfit_torch_alone_is_tried() -> None:
 
     assert said == ["no more warm standby, ranks start plainly: torch starts threads"]
     assert machine.next_deadline() is None
+
+
+def test_packages_that_make_a_difference_are_left_out_one_by_one() -> None:
+    """The others are imported all the same; only torch, when too many are; nothing, if torch is."""
+    machine = standby(nproc=1)
+    assert steady(machine) == [Prepare(0)]
+    left_out: tuple[str, ...] = ()
+    for number in range(LEFT_OUT_MAX):
+        machine.handle(Started(0, SHAPE), 11.0)
+        machine.handle(Unfit(0, "it prints", f"lib{number}"), 12.0)
+        left_out += (f"lib{number}",)
+        assert machine.handle(TimePassed(), 12.0) == [Prepare(0, without=left_out)]
+
+    machine.handle(Started(0, SHAPE), 13.0)
+    machine.handle(Unfit(0, "it prints", "one more"), 13.0)
+    assert machine.handle(TimePassed(), 13.0) == [Prepare(0, least=True, without=left_out)]
+    machine.handle(Started(0, SHAPE), 14.0)
+    assert "it prints" in notes(machine.handle(Unfit(0, "it prints", "torch"), 14.0))[0]
+    assert machine.given_up
+
+
+@pytest.mark.parametrize(("rank", "goes_on"), [("3", True), ("4", False), (None, False)])
+def test_a_process_that_was_told_its_rank_is_used_for_that_rank(
+    rank: str | None, goes_on: bool
+) -> None:
+    """A library that reads RANK while it is imported may keep it."""
+    machine = standby(nproc=1)
+    steady(machine)
+    machine.handle(Started(0, SHAPE), 10.0)
+    machine.handle(Ready(0, MIB, {"RANK": "3"}), 11.0)
+    cycle = {"MASTER_PORT": "1"} | ({} if rank is None else {"RANK": rank})
+
+    effects = machine.handle(Wanted(0, replace(SHAPE, cycle=cycle)), 12.0)
+
+    assert (GoOn(0) in effects) == goes_on
+    assert (Discard(0) in effects) != goes_on
+    if not goes_on:
+        assert f"RANK is {rank}, and was 3" in notes(effects)[0]
 
 
 def test_a_script_that_started_over_is_not_started_warm_again() -> None:

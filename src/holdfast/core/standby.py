@@ -19,6 +19,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.core.libraries import TORCH
 from holdfast.core.never import assert_never
 
 PREPARE_LIMIT_S = 300.0
@@ -29,6 +30,8 @@ ROOM = 4
 """One is parked only where so many times its memory is free: training comes first."""
 PATIENCE_S = 2.0
 """A rank that had imported nothing yet is looked at again after so long, then twice as long ..."""
+LEFT_OUT_MAX = 3
+"""So many packages are left out, one after the other, before only torch is tried."""
 FAILURES_MAX = 3
 """Processes that die or hang while parked, until no more are prepared."""
 
@@ -41,15 +44,27 @@ class Shape:
         command: Program and arguments.
         env: Environment, without the variables that each cycle sets anew.
         inherited: What it has from the launcher: limits, umask, working directory ... By name.
+        cycle: The other part of the environment: what its cycle sets.
     """
 
     command: Sequence[str]
     env: Mapping[str, str]
     inherited: Mapping[str, object]
+    cycle: Mapping[str, str] = field(default_factory=dict)
 
 
-def why_cold(prepared: Shape, wanted: Shape) -> str | None:
-    """What tells a prepared process from the rank that is wanted; None: nothing does."""
+def why_cold(prepared: Shape, wanted: Shape, assumed: Mapping[str, str] = {}) -> str | None:
+    """What tells a prepared process from the rank that is wanted; None: nothing does.
+
+    Args:
+        prepared: As it was started.
+        wanted: As it is to be.
+        assumed: What its libraries were told of the cycle while they were imported.
+    """
+    for name in sorted(assumed):
+        now = wanted.cycle.get(name)
+        if now != assumed[name]:
+            return f"{name} is {now}, and was {assumed[name]} when a library was imported"
     if list(prepared.command) != list(wanted.command):
         return "the command changed"
     for name in sorted({*prepared.env, *wanted.env}):
@@ -111,6 +126,8 @@ class Ready:
 
     local_rank: int
     memory_kib: int
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the cycle that libraries have read, and the values that they were given."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +136,8 @@ class Unfit:
 
     local_rank: int
     reason: str
+    library: str | None = None
+    """The installed package that makes the difference, where it is one."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +192,12 @@ class Prepare:
 
     Attributes:
         least: Import no more than torch: with more, a process turned out unfit.
+        without: Do not import these packages, for the same reason.
     """
 
     local_rank: int
     least: bool = False
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,6 +261,8 @@ class Standby:
     _patience_s: float = PATIENCE_S
     _failures: int = 0
     _least: bool = False
+    _left_out: tuple[str, ...] = ()
+    _assumed: dict[int, Mapping[str, str]] = field(default_factory=dict)
 
     def next_deadline(self) -> float | None:
         """When to send :class:`TimePassed`; None: not before the next event."""
@@ -280,11 +303,12 @@ class Standby:
             case NoRoom(local_rank, available_kib):
                 self._tell_of_room(available_kib, effects)
                 self._skip(local_rank, now, effects)
-            case Ready(local_rank, memory_kib):
+            case Ready(local_rank, memory_kib, assumed):
+                self._assumed[local_rank] = assumed
                 self._on_ready(local_rank, memory_kib, effects)
                 self._on_time(now, effects)
-            case Unfit(local_rank, reason):
-                self._on_unfit(local_rank, reason, effects)
+            case Unfit(local_rank, reason, library):
+                self._on_unfit(local_rank, reason, library, effects)
             case Died(local_rank):
                 self._on_failure(local_rank, "ended unexpectedly", effects)
             case Wanted(local_rank, shape):
@@ -374,12 +398,18 @@ class Standby:
             )
             effects.append(Note("info", text))
 
-    def _on_unfit(self, local_rank: int, reason: str, effects: list[Effect]) -> None:
+    def _on_unfit(
+        self, local_rank: int, reason: str, library: str | None, effects: list[Effect]
+    ) -> None:
         if self._state(local_rank) is not State.PREPARING:
             return
         self._settle(local_rank, State.NONE)
+        may_try = len(self._left_out) < LEFT_OUT_MAX
         if self._least:
             self._give_up(reason, effects)
+        elif library and library not in (TORCH, *self._left_out) and may_try:
+            self._left_out = (*self._left_out, library)
+            effects.append(Note("info", f"warm standby leaves out {library}: {reason}"))
         else:
             self._least = True
             effects.append(Note("info", f"warm standby imports no more than torch: {reason}"))
@@ -401,7 +431,8 @@ class Standby:
             self._drop(local_rank, effects)
         if state is not State.READY:
             return
-        reason = why_cold(self._shapes[local_rank], shape)
+        assumed = self._assumed.get(local_rank, {})
+        reason = why_cold(self._shapes[local_rank], shape, assumed)
         if reason is None:
             self._settle(local_rank, State.NONE)
             effects.append(GoOn(local_rank))
@@ -424,4 +455,4 @@ class Standby:
         if following is not None:
             self._states[following] = State.PREPARING
             self._ready_by = now + PREPARE_LIMIT_S
-            effects.append(Prepare(following, self._least))
+            effects.append(Prepare(following, self._least, self._left_out))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import standby as machine
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
-from holdfast.fault_tolerance.worker_env import PER_CYCLE
+from holdfast.fault_tolerance.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, memory, proc
 from holdfast.host.channel import Channel
 from holdfast.host.inherited import inherited
@@ -155,8 +155,8 @@ class Standbys:
 
     def _do(self, effect: machine.Effect) -> None:
         match effect:
-            case machine.Prepare(local_rank, least):
-                self._prepare(local_rank, least=least)
+            case machine.Prepare(local_rank, least, without):
+                self._prepare(local_rank, without, least=least)
             case machine.Discard(local_rank):
                 self._discard(local_rank)
             case machine.Note(level, text):
@@ -166,7 +166,7 @@ class Standbys:
             case _:
                 assert_never(effect)
 
-    def _prepare(self, local_rank: int, *, least: bool) -> None:
+    def _prepare(self, local_rank: int, without: Sequence[str], *, least: bool) -> None:
         command, env, pid = self._like(local_rank)
         found = [TORCH] if pid is None else imported_libraries(proc.mapped_files(pid))
         names = [TORCH] if least and TORCH in found else found
@@ -186,7 +186,10 @@ class Standbys:
                 command,
                 {**shape.env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
                 preload=names,
+                follow=not least,
+                without=without,
                 per_cycle=sorted(PER_CYCLE),
+                likely={name: env[name] for name in LASTING if name in env},
                 harmless=_HARMLESS,
                 note=self._note(local_rank),
             )
@@ -203,10 +206,15 @@ class Standbys:
         for message in peer.receive():
             match message.get("op"):
                 case "ready":
-                    self._feed(machine.Ready(local_rank, int(message["memory_kib"])))
+                    ready = machine.Ready(
+                        local_rank, int(message["memory_kib"]), message["assumed"]
+                    )
+                    self._feed(ready)
                 case "unfit":
                     self._discard(local_rank)
-                    self._feed(machine.Unfit(local_rank, str(message["reason"])))
+                    module = message["module"]
+                    library = None if module is None else str(module).partition(".")[0]
+                    self._feed(machine.Unfit(local_rank, str(message["reason"]), library))
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
 
@@ -234,7 +242,8 @@ class Standbys:
 
 def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
     lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
-    return machine.Shape(list(command), lasting, inherited())
+    cycle = {name: value for name, value in env.items() if name in PER_CYCLE}
+    return machine.Shape(list(command), lasting, inherited(), cycle)
 
 
 def _taken(path: str) -> str:

@@ -31,6 +31,18 @@ PER_CYCLE = frozenset(
     }
 )
 """Variables that may differ between two cycles of one local rank; all others are the job's."""
+LASTING = frozenset(
+    {
+        "RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "GROUP_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+    }
+)
+"""Those of them that seldom do."""
 
 
 @dataclass(frozen=True)

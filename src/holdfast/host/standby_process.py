@@ -25,7 +25,8 @@ _FIRST_FREE_FD = 10
 class StandbyProcess(ControlledProcess):
     """A parked interpreter.
 
-    It says ``{"op": "ready", "memory_kib": N}`` or ``{"op": "unfit", "reason": ...}``.
+    It says ``{"op": "ready", "memory_kib": N, "assumed": {...}}`` or ``{"op": "unfit", "reason":
+    ..., "module": ...}``.
     """
 
     __slots__ = ()
@@ -57,7 +58,10 @@ def park(
     env: Mapping[str, str],
     *,
     preload: Sequence[str],
+    follow: bool = False,
+    without: Sequence[str] = (),
     per_cycle: Sequence[str],
+    likely: Mapping[str, str],
     harmless: Sequence[str],
     note: str,
 ) -> StandbyProcess:
@@ -68,7 +72,11 @@ def park(
         command: As for :func:`.child.spawn_rank`; its interpreter runs unbuffered (``-u``).
         env: Environment of the rank, without the variables that only its cycle can tell.
         preload: Modules to import.
+        follow: Import the installed libraries that the script names in its first lines, too.
+        without: Packages of which nothing is to be imported.
         per_cycle: Names of those variables.
+        likely: Values that some of them will probably have; a library may read these while it is
+            imported, and the message ``ready`` says which it did (``assumed``).
         harmless: Prefixes of variables that none of the modules reads while it is imported,
             unless through Python, which is noticed.
         note: Path of a file in which it says why it had to start over as a plain start, after it
@@ -80,7 +88,10 @@ def park(
     pythonpath = env.get("PYTHONPATH")
     orders = {
         "preload": list(preload),
+        "follow": follow,
+        "without": list(without),
         "per_cycle": list(per_cycle),
+        "likely": dict(likely),
         "harmless": list(harmless),
         "pythonpath": pythonpath,
         "note": note,

@@ -26,63 +26,110 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, NoReturn
 
+    from holdfast.host.parked.script_imports import Import
+    from holdfast.host.parked.watched_environ import Watch
+
 ORDERS = "HOLDFAST_PARKED"
 """Environment variable with our orders, a JSON object; see ``standby_process.py``."""
 CONTROL_FD = 3
 _STREAMS = (1, 2)
+_HOLDFAST = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+"""Our own package, which torch imports as a rendezvous backend; installed or in development."""
 _PARKED_NAME = "holdfast-parked"  # 15 characters, as many as the kernel keeps
 _FIRST_VICTIM = 300
 """Added to the OOM score of a parked process: it is the cheapest to lose."""
 _LOSES_NOTHING_AT = 0
+_SIGNALS_OF_THE_C_LIBRARY = 0b11 << 31
+"""Signals 32 and 33, which glibc takes for itself with the first thread of a library."""
 
 
 class Unfit(Exception):  # noqa: N818 - never leaves this module
-    """This process might differ from a plain start; the text says how."""
+    """This process might differ from a plain start.
+
+    Args:
+        reason: How.
+        module: The import that makes the difference, where it is one.
+    """
+
+    def __init__(self, reason: str, module: str | None = None) -> None:
+        super().__init__(reason)
+        self.module = module
 
 
 # ------------------------------------------------------------------ prepare
-class _Watched(os._Environ[str]):  # noqa: SLF001 - nothing else is what os.environ is
-    """``os.environ`` that knows who was asked for."""
+def _beside(name: str) -> Any:
+    """Run another file of this folder as a module that nothing else can see."""
+    from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
 
-    read: set[str]
-
-    def __getitem__(self, key: Any) -> Any:
-        _Watched.read.add(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key: object) -> bool:
-        _Watched.read.add(str(key))
-        return super().__contains__(key)
+    path = os.path.join(os.path.dirname(__file__), f"{name}.py")
+    spec: Any = spec_from_file_location(f"_holdfast_{name}", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def _preload(names: Sequence[str], per_cycle: Sequence[str]) -> tuple[set[str], dict[str, str]]:
-    """Import ``names``; the variables that were read on the way, and those that were set."""
-    from importlib import import_module  # noqa: PLC0415 - nothing is imported without orders
+class _Preloaded:
+    """What importing ahead of time has come to.
 
-    environ = dict(os.environ)
-    plain = type(os.environ)
-    read: set[str] = set()
-    _Watched.read = read
-    os.environ.__class__ = _Watched
+    Attributes:
+        read: Variables that were asked for by name, those of the cycle left out.
+        assumed: Variables of the cycle that were, and what they were taken to be.
+        written: Variables that were set.
+        finders: Of ``sys.meta_path``, with those that libraries have put there.
+    """
+
+    def __init__(self, watch: Watch, written: dict[str, str], finders: list[Any]) -> None:
+        self.read = watch.read
+        self.assumed = watch.assumed
+        self.written = written
+        self.finders = finders
+
+
+def _preload(imports: Sequence[Import], watch: Watch) -> _Preloaded:
+    """Import, and see that nothing else happens."""
+    finders = list(sys.meta_path)
+    lister = ""
+    watch.begin()
     try:
-        for name in names:
+        for name, parts in imports:
             before = _interpreter()
             try:
-                import_module(name)
+                _import(name, parts)
             except Exception as error:  # noqa: BLE001 - a library may raise anything
-                raise Unfit(f"{name} cannot be imported: {error}") from None
+                if not watch.unknown:
+                    raise Unfit(f"{name} cannot be imported: {error}", name) from None
+            if watch.unknown:
+                raise Unfit(f"{name} reads {watch.unknown[0]} while it is imported", name)
             after = _interpreter()
             for what, was in before.items():
                 if after[what] != was:
-                    raise Unfit(f"importing {name} changes {what}")
-            if both := sorted(read & set(per_cycle)):
-                raise Unfit(f"{name} reads {both[0]} while it is imported")
+                    raise Unfit(f"importing {name} changes {what}", name)
+            if watch.is_listed and not lister:
+                lister = name
     finally:
-        os.environ.__class__ = plain
-    now = dict(os.environ)
-    if set(environ) - set(now):
-        raise Unfit("an import removes variables from the environment")
-    return read, {key: value for key, value in now.items() if environ.get(key) != value}
+        changed = watch.end()
+    if lister and watch.is_kept():
+        raise Unfit(f"{lister} keeps variables of the environment", lister)
+    written = {key: value for key, value in changed.items() if value is not None}
+    if len(written) < len(changed):
+        raise Unfit("an import removes variables from the environment, or sets those of a rank")
+    now, sys.meta_path[:] = list(sys.meta_path), finders
+    if [finder for finder in now if finder in finders] != finders:
+        raise Unfit("an import removes something from sys.meta_path")
+    return _Preloaded(watch, written, now)
+
+
+def _import(name: str, parts: Sequence[str]) -> None:
+    """``import name``, or ``from name import parts``."""
+    from importlib import import_module  # noqa: PLC0415 - nothing is imported without orders
+
+    module = import_module(name)
+    for part in parts:
+        if getattr(module, part, None) is None:
+            try:
+                import_module(f"{name}.{part}")
+            except ImportError:  # it is called None, or a plain start says what is wrong
+                continue
 
 
 def _interpreter() -> dict[str, object]:
@@ -93,13 +140,15 @@ def _interpreter() -> dict[str, object]:
     status = _status()
     return {
         "sys.path": list(sys.path),
-        "sys.meta_path": list(sys.meta_path),
         "sys.path_hooks": list(sys.path_hooks),
         "sys.excepthook": (sys.excepthook, sys.unraisablehook, threading.excepthook),
         "builtins": (len(vars(builtins)), builtins.__import__, builtins.open, builtins.print),
         "the flags for loading libraries": sys.getdlopenflags(),
-        "the number of threads": (status["Threads"], threading.active_count()),
-        "signal handlers": (status["SigBlk"], status["SigIgn"], status["SigCgt"]),
+        "the number of Python threads": threading.active_count(),
+        "signal handlers": (
+            status["SigBlk"],
+            *(int(status[kind], 16) & ~_SIGNALS_OF_THE_C_LIBRARY for kind in ("SigIgn", "SigCgt")),
+        ),
         "open files": _descriptors(),
         "stdout or stderr (it writes)": [os.fstat(number).st_size for number in _STREAMS],
         "children": _children(),
@@ -111,6 +160,10 @@ def _interpreter() -> dict[str, object]:
 def _status() -> dict[str, str]:
     with open("/proc/self/status") as file:
         return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
+
+
+def _native_threads() -> int:
+    return int(_status()["Threads"])
 
 
 def _descriptors() -> list[str]:
@@ -137,7 +190,8 @@ def _refuse_strange_places(modules: Mapping[str, ModuleType], not_after_ns: int)
         mapped = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if "-packages/" in line}
     found = {}
     for path in {*paths, *mapped}:
-        if "/site-packages/" not in path and "/dist-packages/" not in path:
+        is_installed = "/site-packages/" in path or "/dist-packages/" in path
+        if not is_installed and not path.startswith(_HOLDFAST):
             if not path.startswith(standard):
                 raise Unfit(f"{path} is not an installed library")
             continue  # the standard library is loaded by the interpreter's start already
@@ -262,6 +316,14 @@ def _shadowed(names: set[str]) -> bool:
     return False
 
 
+def _place(name: str) -> str | None:
+    """The file that ``import name`` finds on the path; None for a module that is made elsewhere."""
+    from importlib.machinery import PathFinder  # noqa: PLC0415
+
+    spec = PathFinder.find_spec(name)
+    return None if spec is None else spec.origin
+
+
 class _Aside:
     """Libraries that were imported, out of sight until one of them is.
 
@@ -271,8 +333,8 @@ class _Aside:
     def __init__(
         self,
         names: Sequence[str],
-        read: set[str],
-        written: Mapping[str, str],
+        preloaded: _Preloaded,
+        places: Mapping[str, str | None],
         harmless: Sequence[str],
         note: str,
     ) -> None:
@@ -283,8 +345,10 @@ class _Aside:
 
         self._modules = {name: sys.modules.pop(name) for name in names}
         self._tops = {name.partition(".")[0] for name in names}
-        self._read = read
-        self._written = written
+        self._places = places
+        self._read = preloaded.read
+        self._written = preloaded.written
+        self._finders = preloaded.finders
         self._harmless = tuple(harmless)
         self._note = note
         self._find = importlib.machinery.PathFinder.find_spec
@@ -305,7 +369,15 @@ class _Aside:
         self._warnings.filters[:] = filters  # type: ignore[index]
         self._environ = dict(os.environ)
         sys.meta_path.insert(0, self)
+        if _native_threads() > 1:
+            os.register_at_fork(before=self._before_fork)
         self._surroundings = self._look_around()
+
+    def _before_fork(self) -> None:
+        """Libraries have started threads, and a plain start would not have them yet."""
+        if self in sys.meta_path:
+            why = "forks before it imports libraries that start threads"
+            _become_plain(self._environ, self._note, why)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: object = None
@@ -328,7 +400,7 @@ class _Aside:
         if self in sys.meta_path:
             if why := self._doubt():
                 _become_plain(self._environ, self._note, why)
-            sys.meta_path.remove(self)
+            sys.meta_path[:] = self._finders
             sys.modules.update({key: kept for key, kept in self._modules.items() if key != name})
             self._warnings.filters[:0] = self._filters  # type: ignore[index]
             for logger, was_disabled in self._loggers.items():
@@ -343,6 +415,11 @@ class _Aside:
             list(sys.meta_path),
             list(sys.path_hooks),
             sys.getdlopenflags(),
+            # Threads take these from the thread that starts them, when it does.
+            os.sched_getaffinity(0),
+            os.sched_getscheduler(0),
+            os.nice(0),
+            _status()["SigBlk"],
             builtins.__import__,
             builtins.open,
             self._logging.getLoggerClass(),
@@ -360,11 +437,9 @@ class _Aside:
             if now.get(key) != self._environ.get(key) and not is_harmless:
                 return f"changes {key} before it imports"
         if self._look_around() != self._surroundings:
-            return "changes how modules are imported before it imports"
-        for name in self._tops:
-            spec, kept = self._find(name), self._modules.get(name)
-            was = kept.__spec__ if kept else None
-            if was is not None and (spec is None or spec.origin != was.origin):
+            return "changes how modules are imported, or where threads run, before it imports"
+        for name, place in self._places.items():
+            if _place(name) != place:
                 return f"has another {name} on its path"
         return None
 
@@ -466,13 +541,28 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         _refuse_early_words()
         before = set(sys.modules)
         filters = list(warnings.filters)
-        read, written = _preload(orders["preload"], orders["per_cycle"])
+        watch = _beside("watched_environ").Watch(
+            orders["per_cycle"],
+            orders["likely"],
+            [each for each in orders["harmless"] if each.endswith("_")],
+        )
+        imports = [(name, ()) for name in orders["preload"]]
+        if orders["follow"]:
+            imports += _beside("script_imports").script_imports(sys.orig_argv, sys.path)
+        without = set(orders["without"])
+        kept = [each for each in imports if each[0].partition(".")[0] not in without]
+        preloaded = _preload(kept, watch)
         added = {name: module for name, module in sys.modules.items() if name not in before}
         files = _refuse_strange_places(added, began_ns)
-        _send(control, {"op": "ready", "memory_kib": _memory_kib(), "modules": len(added)})
+        standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
+        names = [name for name in added if name.partition(".")[0] not in standard]
+        places = {top: _place(top) for top in {name.partition(".")[0] for name in names}}
+        ready = {"op": "ready", "memory_kib": _memory_kib(), "modules": len(added)}
+        _send(control, {**ready, "assumed": preloaded.assumed})
     except Exception as error:  # noqa: BLE001 - of the system, or of a sitecustomize of the user's
         reason = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
-        _send(control, {"op": "unfit", "reason": reason})
+        module = error.module if isinstance(error, Unfit) else None
+        _send(control, {"op": "unfit", "reason": reason, "module": module})
         os._exit(_LOSES_NOTHING_AT)
 
     environ, outputs = _receive(control)
@@ -484,7 +574,6 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         _oom_score(oom_score)
         _command_name(plain_name)
         _refresh_streams()
-        standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
         if _shadowed(standard):
             why = "has modules of its own with names of the standard library"
             _become_plain(environ, note, why)
@@ -493,8 +582,7 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         os.environ.clear()
         os.environ.update(environ)
         _restart_the_clock_of_log_records(time)
-        names = [name for name in added if name.partition(".")[0] not in standard]
-        _Aside(names, read, written, orders["harmless"], note).hide(filters)
+        _Aside(names, preloaded, places, orders["harmless"], note).hide(filters)
     except Exception as error:  # noqa: BLE001 - whatever it is, a plain start has it not
         _become_plain(environ, note, f"could not be started warm ({error!r})")
     return real
