@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core import node as machine
 from holdfast.core.health import Finding, Verdict
-from holdfast.fault_tolerance.agent import LocalElasticAgent
+from holdfast.fault_tolerance.agent import NodeAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
@@ -30,8 +30,8 @@ def plan(tmp_path: Path) -> LaunchPlan:
 
 
 @pytest.fixture
-def agent(plan: LaunchPlan) -> Iterator[LocalElasticAgent]:
-    agent = LocalElasticAgent(plan, {})
+def agent(plan: LaunchPlan) -> Iterator[NodeAgent]:
+    agent = NodeAgent(plan, {})
     yield agent
     agent._clean_up()
     agent._pump.close(30.0)
@@ -39,12 +39,12 @@ def agent(plan: LaunchPlan) -> Iterator[LocalElasticAgent]:
         pass
 
 
-def ranks_of_cycle(agent: LocalElasticAgent, plan: LaunchPlan, cycle: int) -> Ranks:
+def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
     return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None)
 
 
 def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
-    agent: LocalElasticAgent, plan: LaunchPlan
+    agent: NodeAgent, plan: LaunchPlan
 ) -> None:
     """The next cycle's rank in the same place has done nothing wrong."""
     past, now = (ranks_of_cycle(agent, plan, cycle) for cycle in (0, 1))
@@ -75,7 +75,7 @@ OVERDUE = {
 
 @pytest.mark.parametrize("last_word", ["before the sweep", "after it", "never: it died"])
 def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
-    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, last_word: str
+    agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, last_word: str
 ) -> None:
     """It learns of its rank's end when the launcher does, and notes it in the incident."""
     delivered: list[tuple[int, bool]] = []
@@ -106,7 +106,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
 
 
 def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
-    agent: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cycle after has other ranks."""
     fed: list[machine.Event] = []
@@ -121,7 +121,7 @@ def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
 
 
 def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
-    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+    agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From its monitor's word to the exit code; the summary says where to look."""
     now, said = [100.0], []
@@ -154,7 +154,7 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     script.touch()
     words = ["--nproc-per-node=3", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
     plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
-    agent = LocalElasticAgent(plan, {})
+    agent = NodeAgent(plan, {})
     sent: list[tuple[int, int]] = []
     said: list[str] = []
 
@@ -191,13 +191,13 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
 
 
 @pytest.fixture
-def two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalElasticAgent]:
+def two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeAgent]:
     """Both run, as far as the launcher can tell; no signal arrives."""
     script = tmp_path / "train.py"
     script.touch()
     words = ["--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
     plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
-    agent = LocalElasticAgent(plan, {})
+    agent = NodeAgent(plan, {})
     monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
     agent._ranks = ranks_of_cycle(agent, plan, 0)
     for local_rank, rank in agent._ranks.ranks.items():
@@ -214,7 +214,7 @@ LOST = Finding("gpu", "GPU 1", Verdict.UNHEALTHY, "GPU is lost", device=1)
 
 
 def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_device(
-    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+    two_ranks: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are stopped at once; if it never ends, the node does, and says why."""
     agent, sent, said, now = two_ranks, list[tuple[int, int]](), list[str](), [100.0]
@@ -243,7 +243,7 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
 
 
 def test_a_rank_that_is_done_has_no_use_for_its_device(
-    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+    two_ranks: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another is not ended in its place."""
     sent: list[int] = []
@@ -255,7 +255,7 @@ def test_a_rank_that_is_done_has_no_use_for_its_device(
 
 @pytest.mark.parametrize("recovers", [False, True])
 def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted_in_place(
-    two_ranks: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch, recovers: bool
+    two_ranks: NodeAgent, monkeypatch: pytest.MonkeyPatch, recovers: bool
 ) -> None:
     """Whatever exit code it ends with; the monitor's word may be read after its end."""
     agent, fed = two_ranks, list[machine.Event]()
@@ -283,7 +283,7 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
-    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, is_full: bool
+    agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, is_full: bool
 ) -> None:
     """A page is small and may just have found its place; stacks are larger."""
 
@@ -308,7 +308,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
 
 def test_a_sweep_ends_with_its_cycle(
-    agent: LocalElasticAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+    agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leftovers that do not die are given up; a later SIGCHLD must not end the next ranks."""
     below_us, killed = [4711], []
@@ -333,7 +333,7 @@ def test_a_sweep_ends_with_its_cycle(
 
 
 def test_a_process_whose_program_is_being_loaded_is_looked_at_again(
-    agent: LocalElasticAgent, monkeypatch: pytest.MonkeyPatch
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may become a resource tracker, which must live; one that hides for long is none."""
     now, verdicts, killed = [100.0], {1: None, 2: None}, []

@@ -60,7 +60,7 @@ _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
 
 
-class LocalElasticAgent:
+class NodeAgent:
     """Runs the ranks of this node to their end. Use once, from the main thread."""
 
     def __init__(
@@ -158,6 +158,27 @@ class LocalElasticAgent:
                 LOGGER.removeHandler(handler)
                 self._pump.close(_OUTPUT_DRAIN_S)
         return self._exit_code()
+
+    def outcome(self) -> dict[str, object]:
+        """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""
+        ranks = [] if self._ranks is None else list(self._ranks.ranks.values())
+        ends = [(rank.end(), str(rank.error_file)) for rank in ranks]
+        return {
+            "exit_code": self._exit_code(),
+            "end": self._finish.end.name if self._finish else None,
+            "cycle": self._ranks.cycle if self._ranks else None,
+            "ranks": [
+                {
+                    "rank": end.rank,
+                    "local_rank": end.local_rank,
+                    "pid": end.pid,
+                    "exit_code": end.exit_code,
+                    "failed": not end.asked and (end.exit_code != 0 or end.is_condemned),
+                    "error_file": error_file,
+                }
+                for end, error_file in ends
+            ],
+        }
 
     def _exit_code(self) -> int:
         if self._finish is None:

@@ -16,10 +16,13 @@ from holdfast.errors import UnhealthyNodeException
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.agent import LocalElasticAgent
+    from collections.abc import Callable
+
+    from holdfast.fault_tolerance.agent import NodeAgent
     from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
+    from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
+    from holdfast.fault_tolerance.launch_config import LaunchConfig
     from holdfast.fault_tolerance.plan import LaunchPlan
-    from holdfast.fault_tolerance.plan import LaunchPlan as LaunchConfig
     from holdfast.host.controlled_process import ControlledProcess
 
 __all__ = [
@@ -33,8 +36,9 @@ __all__ = [
 ]
 
 _HOME = {
-    "LaunchConfig": ("plan", "LaunchPlan"),
-    "LocalElasticAgent": ("agent", "LocalElasticAgent"),
+    "LaunchConfig": ("launch_config", "LaunchConfig"),
+    "LocalElasticAgent": ("elastic", "LocalElasticAgent"),
+    "elastic_launch": ("elastic", "elastic_launch"),
     "get_args_parser": ("command_line.arguments", "get_args_parser"),
     "parse_args": ("command_line.arguments", "parse_args"),
 }
@@ -58,8 +62,11 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def run(plan: LaunchPlan) -> int:
-    """Carry out a plan; returns the exit code. Main thread only."""
+def run(plan: LaunchPlan, on_end: Callable[[NodeAgent], None] | None = None) -> int:
+    """Carry out a plan; returns the exit code. Main thread only.
+
+    ``on_end``: called with the agent once the job is over, however it ended.
+    """
     from importlib.util import find_spec  # noqa: PLC0415 - see _HOME
 
     from holdfast.errors import ConfigError, LaunchError  # noqa: PLC0415
@@ -74,13 +81,18 @@ def run(plan: LaunchPlan) -> int:
 
     job = new_job()
     health = _start_health_process(plan, job)
-    from holdfast.fault_tolerance.agent import LocalElasticAgent  # noqa: PLC0415 - meanwhile
+    from holdfast.fault_tolerance.agent import NodeAgent  # noqa: PLC0415 - meanwhile
 
     try:
-        return LocalElasticAgent(plan, dict(os.environ), job, health).run()
+        agent = NodeAgent(plan, dict(os.environ), job, health)
+        exit_code = agent.run()
     except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
         return _FAILED
+    else:
+        if on_end is not None:
+            on_end(agent)
+        return exit_code
     finally:
         if health is not None:  # else nobody ends it where the launcher is part of a program
             health.control.close()
@@ -147,35 +159,6 @@ def _main(args: Sequence[str] | None) -> int:
         sys.stderr.flush()
         os._exit(exit_code)
     return exit_code
-
-
-class elastic_launch:  # noqa: N801 - the name is public API
-    """Start a job from a program: ``elastic_launch(config, "train.py")("--lr", "0.1")``.
-
-    Args:
-        config: What the job looks like; its ``command`` is replaced.
-        entrypoint: Path of a Python script. A function cannot be handed to processes that are
-            started by exec; put the call into a script.
-
-    Raises:
-        TypeError: ``entrypoint`` is no path.
-    """
-
-    def __init__(self, config: LaunchPlan, entrypoint: str | os.PathLike[str]) -> None:
-        if not isinstance(entrypoint, (str, os.PathLike)):
-            raise TypeError(
-                f"entrypoint must be the path of a Python script, got {entrypoint!r}: ranks are "
-                "started by exec, which cannot hand over a function; put the call into a script"
-            )
-        self._config = config
-        self._script = os.fspath(entrypoint)
-
-    def __call__(self, *args: object) -> int:
-        """Run the job to its end with these arguments of the script; returns the exit code."""
-        import dataclasses  # noqa: PLC0415 - see _HOME
-
-        command = (sys.executable, "-u", self._script, *map(str, args))
-        return run(dataclasses.replace(self._config, command=command, name=self._script))
 
 
 def _say(text: str) -> None:

@@ -220,13 +220,19 @@ class LaunchPlan:
         return [*prefix, *own]
 
 
-def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -> LaunchPlan:
+def make_plan(
+    args: Any,
+    environ: Mapping[str, str],
+    machine: Machine = facts,
+    config: FaultToleranceConfig | None = None,
+) -> LaunchPlan:
     """Resolve a command line.
 
     Args:
         args: What :func:`.parse_args` or the parser of :func:`.get_args_parser` gave.
         environ: The launcher's environment.
         machine: Answers questions about this node.
+        config: How ranks are watched; None: as file and options say.
 
     Raises:
         UsageError: Something on the command line or in the environment cannot be used.
@@ -237,7 +243,7 @@ def make_plan(args: Any, environ: Mapping[str, str], machine: Machine = facts) -
     nproc = _nproc(args.nproc_per_node, environ, machine)
     entry = _entrypoint(args, environ, machine)
     why_cold = _why_cold(entry)
-    resolved = resolve(args)
+    resolved = resolve(args) if config is None else Resolved(config, {}, [])
     config = resolved.config
     later = _later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
