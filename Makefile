@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess sim clean
+.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -42,6 +42,23 @@ soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED
 soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 100,000 interrupts
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)
 	@$(PY) -m tests.inprocess_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
+
+# A host with a GPU often has torch and no network: `make gpu PYTHON=python3` installs nothing.
+ifeq ($(origin PYTHON),file)
+GPU_PY := $(PY)
+GPU_NEEDS := $(VENV)/.ready
+else
+GPU_PY := $(PYTHON)
+GPU_NEEDS :=
+endif
+GPU_ENV = PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 HOLDFAST_GPU_BUDGET_S=$(or $(BUDGET),540) HOLDFAST_GPU_RESULTS=$(RESULTS)
+GPU_SUITE = $(GPU_PY) -m pytest -c tests/gpu/gpu.ini --rootdir=. -p no:cacheprovider tests/gpu $(PYTEST_ARGS)
+
+gpu: $(GPU_NEEDS)  ## what only a GPU can show, in ten minutes; JSON in bench/results (PYTHON=python3 BUDGET=540 RESULTS=dir)
+	@$(GPU_ENV) HOLDFAST_GPU=cuda $(GPU_SUITE)
+
+gpu-stand-in: $(GPU_NEEDS)  ## the same scenarios with a stand-in for the GPU on the CPU
+	@$(GPU_ENV) HOLDFAST_GPU=stand-in $(GPU_SUITE)
 
 sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
 	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))

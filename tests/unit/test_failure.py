@@ -44,6 +44,23 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
             "still alive after SIGKILL: stuck in the kernel (uninterruptible)",
         ),
         (1, {"error": "torch.OutOfMemoryError: ..."}, "out of GPU memory: exit code 1"),
+        (1, {"error": "RuntimeError: CUDA error: out of memory"}, "out of GPU memory: exit code 1"),
+        (
+            1,
+            {"last_lines": ["RuntimeError: CUDA error: device-side assert triggered"]},
+            (
+                "exit code 1 (an assertion in a CUDA kernel failed, often an index out of range; "
+                "CUDA_LAUNCH_BLOCKING=1 shows the call)"
+            ),
+        ),
+        (
+            -6,
+            {"last_lines": ["CUDA error: an illegal memory access was encountered"]},
+            (
+                "killed by SIGABRT (a CUDA kernel used an address that is not its own; "
+                "CUDA_LAUNCH_BLOCKING=1 shows the call)"
+            ),
+        ),
         (1, {"last_lines": ["MemoryError"]}, "out of host memory: exit code 1"),
         (
             -9,

@@ -124,6 +124,16 @@ _SIGNAL_HINTS: dict[int, str] = {
 }
 
 
+_OUT_OF_GPU_MEMORY = ("OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory")
+"""Of torch's allocator; of the driver, which makes a context or a communicator."""
+_CUDA_HINTS: dict[str, str] = {
+    "device-side assert triggered": "an assertion in a CUDA kernel failed, often an index out of "
+    "range; CUDA_LAUNCH_BLOCKING=1 shows the call",
+    "illegal memory access": "a CUDA kernel used an address that is not its own; "
+    "CUDA_LAUNCH_BLOCKING=1 shows the call",
+}
+
+
 def explain(end: RankEnd) -> str:
     """One line: how the rank ended, and why, as far as it is known."""
     if end.is_stuck:
@@ -148,9 +158,10 @@ def explain(end: RankEnd) -> str:
                 f"this host for it meanwhile ({used})"
             )
         return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
-    if "OutOfMemoryError" in text or "CUDA out of memory" in text:
+    if any(words in text for words in _OUT_OF_GPU_MEMORY):
         return f"out of GPU memory: {how}"
     if "MemoryError" in text:
         return f"out of host memory: {how}"
-    hint = _SIGNAL_HINTS.get(-end.exit_code)
+    cuda = next((hint for words, hint in _CUDA_HINTS.items() if words in text), None)
+    hint = cuda or _SIGNAL_HINTS.get(-end.exit_code)
     return f"{how} ({hint})" if hint else how
