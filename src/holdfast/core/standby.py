@@ -7,9 +7,10 @@ Pure. Times are seconds on the caller's monotonic clock.
      ^                            |                |
      +----------------------------+----------------+  died, hung, unfit, too large, or a cycle ended
 
-A cycle is *steady* when ``delay_s`` have passed since it began and since its last rank reported to
-its monitor. Before that, and while ranks are being stopped, nothing is prepared: imports would take
-time from what everybody waits for. A rank is started plainly whenever its process is not READY; no
+A cycle is *steady* when its ranks have come through their start: ``REPORTED_IN_S`` after the last of
+them reported to its monitor, which it does when its imports are done; ``delay_s`` after the cycle
+began, where none reports. Before that, and while ranks are being stopped, nothing is prepared:
+imports would take time from what everybody waits for. A rank is started plainly whenever its process is not READY; no
 restart waits for one.
 """
 
@@ -26,6 +27,8 @@ PREPARE_LIMIT_S = 300.0
 """Preparing may take this long; imports from a slow network file system take minutes."""
 MEMORY_GUESS_KIB = 1 << 20
 """Taken for the memory of a parked process until one has been measured."""
+REPORTED_IN_S = 1.0
+"""Others may report in so much later."""
 ROOM = 4
 """One is parked only where so many times its memory is free: training comes first."""
 PATIENCE_S = 2.0
@@ -241,7 +244,7 @@ class Standby:
 
     Attributes:
         nproc: Ranks of this node.
-        delay_s: Until a cycle counts as steady.
+        delay_s: Until a cycle counts as steady whose ranks do not report in.
         memory_kib_max: All parked processes together may have so much.
         given_up: Why nothing more is prepared; None: it is.
     """
@@ -254,6 +257,7 @@ class Standby:
     _shapes: dict[int, Shape] = field(default_factory=dict)
     _memory_kib: dict[int, int] = field(default_factory=dict)
     _steady_at: float | None = None
+    _has_begun: bool = False
     _ready_by: float | None = None
     _expected_kib: int = MEMORY_GUESS_KIB
     _has_told_of_room: bool = False
@@ -287,11 +291,12 @@ class Standby:
                 self._on_time(now, effects)
             case CycleStarted():
                 self._steady_at = now + self.delay_s
+                self._has_begun = False
                 self._patience_s = PATIENCE_S
                 self._look_again()
             case RankReportedIn():
-                if self._steady_at is not None:
-                    self._steady_at = max(self._steady_at, now + self.delay_s)
+                if self._steady_at is not None and not self._has_begun:
+                    self._steady_at = now + min(self.delay_s, REPORTED_IN_S)
             case CycleEnding():
                 self._steady_at = self._again_at = None
                 if (unfinished := self._preparing()) is not None:
@@ -453,6 +458,7 @@ class Standby:
             self._look_again()
         following = self._next()
         if following is not None:
+            self._has_begun = True
             self._states[following] = State.PREPARING
             self._ready_by = now + PREPARE_LIMIT_S
             effects.append(Prepare(following, self._least, self._left_out))

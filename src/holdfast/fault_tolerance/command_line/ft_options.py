@@ -125,8 +125,9 @@ FT_OPTIONS = [
         "Restarting",
         "--ft-warm-standby-delay",
         Number("seconds", least=0),
-        20.0,
-        "How long training must have gone on undisturbed before they are prepared",
+        5.0,
+        "When they are prepared: so long after the start of ranks that do not report in, and 1 s "
+        "after the last of those that do",
         "their imports take time from the ranks",
         later=False,
     ),
