@@ -7,11 +7,11 @@ Pure. Times are seconds on the caller's monotonic clock.
      ^                            |                |
      +----------------------------+----------------+  died, hung, unfit, too large, or a cycle ended
 
-A cycle is *steady* when its ranks have come through their start: ``REPORTED_IN_S`` after the last of
-them reported to its monitor, which it does when its imports are done; ``delay_s`` after the cycle
-began, where none reports. Before that, and while ranks are being stopped, nothing is prepared:
-imports would take time from what everybody waits for. A rank is started plainly whenever its process is not READY; no
-restart waits for one.
+A cycle is *steady* when its ranks have come through their start: ``REPORTED_IN_S`` after the last
+of them reported to its monitor, which it does when its imports are done; ``delay_s`` after the
+cycle began, where none reports. Before that, and while ranks are being stopped, nothing is
+prepared: imports would take time from what everybody waits for. A rank is started plainly whenever
+its process is not READY; no restart waits for one.
 """
 
 from __future__ import annotations
