@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -36,7 +36,7 @@ check: $(VENV)/.ready  ## lint, format, types, direction of imports
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench
 
-soak: $(VENV)/.ready  ## 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
+soak: soak-fuzz  ## garbage for every endpoint, then 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 
 soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 100,000 interrupts

@@ -62,7 +62,7 @@ class _Guards:
         times = dict.fromkeys((*seconds, "completion_s"), 600.0)
         self._first = connect_to_guard(token)
         attach = {"rank": 0, "world": n, "page_fd": self._page.fd, "dump_signal": 0, "hosts": True}
-        self._first.sendall(encode({**attach, **times, "last_call_wait_s": 0.0, "token": token}))
+        self._first.sendall(encode({**attach, **times, "last_call_wait_s": 0.0}))
         port = self._heard(self._first, Decoder(), "hosting")["port"]
         self._decoders = {self._first.fileno(): Decoder()}
         self._sockets = {self._first.fileno(): self._first}

@@ -476,7 +476,7 @@ def test_strangers_garbage_and_floods_end_their_own_connection_and_nothing_else(
                 stranger.settimeout(20)
                 stranger.connect(guard_address(meeting.token))
                 stranger.sendall((2).to_bytes(4, "big") + b"{}")
-                assert b"refused" in stranger.recv(1000)
+                assert stranger.recv(1000) == b"", "nobody is answered"
             flood = socket.create_connection(("127.0.0.1", meeting.port))
             try:
                 flood.settimeout(20)

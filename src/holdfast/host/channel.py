@@ -10,7 +10,7 @@ import select
 import socket
 import sys
 
-from holdfast.wire.frames import Decoder, FrameError, encode
+from holdfast.wire.frames import MAX_FRAME_BYTES, Decoder, FrameError, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from holdfast.wire.frames import Message
 
+STRANGER_BYTES_MAX = 4096
+"""What is kept of a stranger's words."""
 _CHUNK_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 4 << 20
 _REST_CHUNKS_MAX = 64
@@ -53,8 +55,7 @@ class Channel:
 
     def peer(self) -> tuple[int, int]:
         """Pid and user id at the other end, as the kernel knows them."""
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_BYTES)
-        return int.from_bytes(raw[:4], sys.byteorder), int.from_bytes(raw[4:8], sys.byteorder)
+        return peer_of(self._socket)
 
     def receive(self) -> list[Message]:
         """What has arrived, one chunk at most, so that a flood does not starve others."""
@@ -74,6 +75,42 @@ class Channel:
             self.gone = str(error)
             return []
 
+    def receive_first(self) -> Message | None:
+        """The next message of a stranger, who is allowed few bytes; see :meth:`trust`."""
+        self._decoder.limit = STRANGER_BYTES_MAX
+        try:
+            data = self._socket.recv(STRANGER_BYTES_MAX)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            self.gone = error.strerror or str(error)
+            return None
+        if not data:
+            self.gone = "closed"
+            return None
+        return self.next_of_stranger(data)
+
+    def next_of_stranger(self, data: bytes = b"") -> Message | None:
+        """The next of the messages that came at once, with ``data`` appended to what is left."""
+        try:
+            return self._decoder.first(data)
+        except FrameError as error:
+            self.gone = str(error)
+            return None
+
+    def trust(self, frame_bytes_max: int = MAX_FRAME_BYTES) -> list[Message]:
+        """It is no stranger: accept frames of this size from now on.
+
+        Returns:
+            What came with the words that were believed; no other event reports it.
+        """
+        self._decoder.limit = frame_bytes_max
+        try:
+            return self._decoder.feed(b"")
+        except FrameError as error:
+            self.gone = str(error)
+            return []
+
     def receive_rest(self) -> list[Message]:
         """All that has arrived, of who has ended and sends no more."""
         messages = []
@@ -83,10 +120,10 @@ class Channel:
                 break
         return messages
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any], limit: int = MAX_FRAME_BYTES) -> None:
         """Send, now or when the other end reads again."""
         if self.gone is None and len(self._backlog) < _BACKLOG_BYTES_MAX:
-            self._backlog += encode(message)
+            self._backlog += encode(message, limit)
             self.flush()
 
     def flush(self) -> None:
@@ -110,6 +147,12 @@ class Channel:
             self._epoll.unregister(self._socket.fileno())
             self._socket.close()
         self.gone = self.gone or "closed"
+
+
+def peer_of(connected: socket.socket) -> tuple[int, int]:
+    """Pid and user id at the other end of a Unix socket; pid 0: in a namespace we don't see."""
+    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_BYTES)
+    return int.from_bytes(raw[:4], sys.byteorder), int.from_bytes(raw[4:8], sys.byteorder)
 
 
 def is_trusted(uid: int) -> bool:

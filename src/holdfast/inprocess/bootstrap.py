@@ -70,7 +70,7 @@ def meet(
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         connected = connect_to_guard(token)
-        port = _host(connected, {**attach, "token": token, "hosts": True})
+        port = _host(connected, {**attach, "hosts": True})
         ours = address_towards(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
         meeting = Meeting(token, ours, port)
         store.set(key, json.dumps([token, ours, port]))
@@ -84,7 +84,7 @@ def meet(
             f"(barrier_timeout): {error}"
         ) from error
     connected = connect_to_guard(meeting.token)
-    where = {"token": meeting.token, "host": meeting.host, "port": meeting.port}
+    where = {"host": meeting.host, "port": meeting.port}
     connected.sendall(encode({**attach, **where, "hosts": False}))
     return connected, meeting
 

@@ -9,6 +9,10 @@ coordinator's server runs in the same loop.
            ──page, through /proc───────────┤  node guard ─┤
            ──pidfd─────────────────────────┘              └── coordinator_server.py, on one node
 
+Who calls has to prove that it knows the job's token, which this process was given through a pipe
+(fd 4); see ``core/inprocess/handshake.py``. What goes wrong while one caller is served ends that
+caller's connection, and is said once per caller and minute.
+
 A bare interpreter (``python -I -S``), no torch. It is nobody's child once it runs, has its own
 session, and ends when the last of its ranks has.
 """
@@ -20,16 +24,20 @@ import select
 import signal
 import socket
 
+from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import guard as machine
 from holdfast.core.inprocess.coordinator import Patience
-from holdfast.core.inprocess.messages import Hello, MessageError, down_from_wire, up_from_wire
+from holdfast.core.inprocess.handshake import is_proof, nonce_in, proof
+from holdfast.core.inprocess.messages import Hello, down_from_wire, shown, up_from_wire
 from holdfast.core.never import assert_never
 from holdfast.host import clock
-from holdfast.host.channel import Channel, is_trusted
+from holdfast.host.channel import Channel, is_trusted, peer_of
+from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
 from holdfast.host.proc import Process
 from holdfast.host.progress_page import ProgressPage, map_progress_page
 from holdfast.host.stack_dump import StackDump
+from holdfast.host.strangers import Stranger, StrangerError, Strangers
 from holdfast.host.tcp import tune
 from holdfast.inprocess.coordinator_server import CoordinatorServer
 from holdfast.wire import progress as layout
@@ -41,10 +49,13 @@ if TYPE_CHECKING:
     from holdfast.wire.frames import Message
 
 LISTENER_FD = 3
+TOKEN_FD = 4
+_TOKEN_BYTES_MAX = 1024
 _ALONE_S = 60.0
 """A guard that no rank has attached to for so long was started by one that died."""
 _CONNECT_S = 30.0
 _STACKS_SHOWN = 4000
+_TEXT_CHARS = 1000
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
 
@@ -75,10 +86,10 @@ class AttachError(ValueError):
 class GuardProcess:
     """One process's worth of guarding."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        listener.setblocking(False)
-        self._listener = listener
+    def __init__(self, listener: socket.socket, token: str) -> None:
+        self._token = token
         self._descriptors = Descriptors()
+        self._complaints = Complaints()
         self._machine: machine.Guard | None = None
         self._ranks: dict[int, _Rank] = {}
         self._server: CoordinatorServer | None = None
@@ -86,8 +97,15 @@ class GuardProcess:
         self._unsent: list[Message] = []
         self._has_quit = False
         self._alone_until: float | None = clock.monotonic() + _ALONE_S
-        self._node = f"{socket.gethostname()}:{os.getpid()}"
-        self._descriptors.watch(listener.fileno(), self._accept)
+        # Pods of one host may have its name in common, and count their pids each for itself.
+        self._node = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._strangers = Strangers(
+            listener,
+            self._descriptors,
+            greet=self._greet,
+            hear=self._hear_stranger,
+            complain=self._complain,
+        )
 
     # ------------------------------------------------------------ the loop
 
@@ -118,6 +136,7 @@ class GuardProcess:
     def _next_deadline(self) -> float | None:
         deadlines = [
             self._alone_until,
+            self._strangers.next_deadline(),
             self._machine.next_deadline() if self._machine is not None else None,
             self._server.next_deadline() if self._server is not None else None,
         ]
@@ -125,6 +144,7 @@ class GuardProcess:
         return min((at for at in deadlines if at is not None), default=None)
 
     def _tick(self, now: float) -> None:
+        self._strangers.tick(now)
         for rank in list(self._ranks.values()):
             if rank.dump is not None and rank.dump.step(now):
                 self._conclude(rank)
@@ -137,30 +157,43 @@ class GuardProcess:
 
     # ------------------------------------------------------------ ranks
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError:
-                return
-            channel = Channel(connected, self._descriptors.epoll)
-            pid, uid = channel.peer()
-            if not is_trusted(uid):
-                channel.close()
-                continue
-            try:
-                rank = _Rank(channel, Process(pid))
-            except OSError:
-                channel.close()
-                continue
-            self._descriptors.call(channel.fileno(), lambda rank=rank: self._receive(rank))  # type: ignore[misc]
+    def _greet(self, connected: socket.socket, _address: object) -> str:
+        pid, uid = peer_of(connected)
+        if not is_trusted(uid):
+            raise StrangerError(f"(process {pid}) belongs to user {uid}, who may not call here")
+        return f"process {pid}"
+
+    def _hear_stranger(self, stranger: Stranger, frame: Message) -> bool:
+        """The handshake; True: this is a rank of the job."""
+        channel = stranger.channel
+        if stranger.step is None:
+            theirs = nonce_in(frame)
+            if theirs is None:
+                raise StrangerError("did not begin with the handshake of a rank")
+            stranger.step = os.urandom(16).hex()
+            answer = {"proof": proof(self._token, "guard", theirs), "nonce": stranger.step}
+            channel.send(answer)
+            return False
+        if not is_proof(frame.get("proof"), self._token, "rank", stranger.step):
+            raise StrangerError("does not know the token of this job")
+        pid, _ = channel.peer()
+        if pid == 0:
+            raise StrangerError("runs in another pid namespace")
+        try:
+            rank = _Rank(channel, Process(pid))
+        except OSError as error:
+            raise StrangerError(f"cannot be watched: {error}") from None
+        self._descriptors.call(channel.fileno(), lambda: self._receive(rank))
+        self._take_all(rank, channel.trust())
+        return True
 
     def _receive(self, rank: _Rank) -> None:
+        rank.channel.flush()
+        self._take_all(rank, rank.channel.receive())
+
+    def _take_all(self, rank: _Rank, frames: list[Message]) -> None:
         channel = rank.channel
-        channel.flush()
-        for frame in channel.receive():
+        for frame in frames:
             if channel.gone is None:
                 self._take(rank, frame)
         if channel.gone is not None:
@@ -172,10 +205,12 @@ class GuardProcess:
                 self._attach(rank, frame)
             else:
                 self._feed(machine.RankSaid(rank.number, up_from_wire(frame)))
-        except (AttachError, MessageError, OSError) as error:
-            self._write(f"a connection of process {rank.process.pid} ends: {error}")
-            rank.channel.send({"op": "refused", "rank": -1, "text": str(error)})
-            rank.channel.gone = str(error)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
+            is_ours = isinstance(error, (ValueError, OSError))
+            text = str(error) if is_ours else f"sent a message that cannot be handled: {error!r}"
+            self._complain(f"process {rank.process.pid}", f"is cut off: {text[:_TEXT_CHARS]}")
+            rank.channel.send({"op": "refused", "rank": -1, "text": text[:_TEXT_CHARS]})
+            rank.channel.gone = rank.channel.gone or text
 
     def _attach(self, rank: _Rank, frame: Message) -> None:
         """The first frame of a rank: who it is, and, from the first, what this guard needs."""
@@ -214,7 +249,9 @@ class GuardProcess:
             patience = Patience(
                 **{key: _number(frame, key) for key in Patience.__dataclass_fields__}
             )
-            self._server = CoordinatorServer(patience, _text(frame, "token"), self._descriptors)
+            self._server = CoordinatorServer(
+                patience, self._token, self._descriptors, self._complain
+            )
         self._machine = machine.Guard(limits)
 
     def _connect(self, frame: Message) -> None:
@@ -236,7 +273,7 @@ class GuardProcess:
         channel = Channel(connected, self._descriptors.epoll)
         self._coordinator = channel
         self._descriptors.call(channel.fileno(), self._hear)
-        channel.send({"token": _text(frame, "token"), "role": "guard", "node": self._node})
+        channel.send({"token": self._token, "role": "guard", "node": self._node})
         for message in self._unsent:
             channel.send(message)
         self._unsent.clear()
@@ -261,6 +298,7 @@ class GuardProcess:
             self._end_dump(rank)
             self._feed(machine.RankGone(rank.number, how))
         rank.process.close()
+        self._strangers.descriptor_is_free()
         if rank.log is not None:
             os.close(rank.log)
             rank.log = None
@@ -276,11 +314,10 @@ class GuardProcess:
         channel.flush()
         for frame in channel.receive():
             try:
-                message = down_from_wire(frame)
-            except MessageError as error:
-                channel.gone = str(error)
+                self._feed(machine.CoordinatorSaid(down_from_wire(frame)))
+            except Exception as error:  # noqa: BLE001 - of whatever kind, the ranks must hear of it
+                channel.gone = f"it sent a message that cannot be handled: {error!r:.200}"
                 break
-            self._feed(machine.CoordinatorSaid(message))
         if channel.gone is not None:
             self._descriptors.hang_up(channel)
             self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
@@ -359,17 +396,24 @@ class GuardProcess:
 
     # ------------------------------------------------------------ words
 
-    def _tell_people(self, text: str) -> None:
+    def _complain(self, who: str, what: str) -> None:
+        line = self._complaints.line(who, what, clock.monotonic())
+        if line is not None:
+            self._tell_people(f"node guard: {line}", "warning")
+
+    def _tell_people(self, text: str, level: str = "error") -> None:
         """In the guard's log, and through a rank of this node that can still speak."""
         self._write(text)
         for rank in self._ranks.values():
             if rank.dump is None and rank.channel.gone is None:
-                rank.channel.send({"op": "log", "text": text})
+                rank.channel.send({"op": "log", "text": text, "level": level})
                 return
 
     def _write(self, text: str) -> None:
         """Into the log of every rank that asked for one."""
-        line = f"holdfast.inprocess guard {os.getpid()} {clock.wall():.3f} {text}\n".encode()
+        line = f"holdfast.inprocess guard {os.getpid()} {clock.wall():.3f} {text}\n".encode(
+            errors="backslashreplace"
+        )
         for rank in self._ranks.values():
             if rank.log is not None:
                 try:
@@ -416,12 +460,14 @@ def _text_or_none(frame: Message, key: str) -> str | None:
 
 
 def _wrong(key: str, expected: str, value: Any) -> AttachError:
-    return AttachError(f"{key!r} should be {expected}, is {repr(value)[:200]}")
+    return AttachError(f"{key!r} should be {expected}, is {shown(value)}")
 
 
 def main() -> None:
     """Be a node guard; started by ``guard_process.py``."""
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    listener = socket.socket(fileno=LISTENER_FD)
-    GuardProcess(listener).run()
+    raise_descriptor_limit()
+    token = os.read(TOKEN_FD, _TOKEN_BYTES_MAX).decode()
+    os.close(TOKEN_FD)
+    GuardProcess(socket.socket(fileno=LISTENER_FD), token).run()

@@ -255,7 +255,8 @@ class Session:
 
     def _take(self, frame: dict[str, object]) -> None:
         if frame.get("op") == "log":
-            log.error("%s", frame.get("text"))
+            say = log.warning if frame.get("level") == "warning" else log.error
+            say("%s", frame.get("text"))
             return
         try:
             self.feed(machine.Heard(down_from_wire(frame)))

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import os
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
+from holdfast.core.inprocess.keyvalue import STORE_FRAME_BYTES_MAX, VALUE_BYTES_MAX, join
 from holdfast.host.clock import monotonic
 from holdfast.host.tcp import tune
 from holdfast.wire.frames import Decoder, FrameError, encode
@@ -58,7 +60,7 @@ class EpochStore(Store):
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._pid = os.getpid()
-        self._decoder = Decoder()
+        self._decoder = Decoder(STORE_FRAME_BYTES_MAX)
         self._next_id = 0
         self._is_over = False
         self._clones: list[EpochStore] = []
@@ -150,9 +152,23 @@ class EpochStore(Store):
 
         Raises:
             DistStoreError: Not all came within ``timeout_s`` seconds.
+            RuntimeError: The values are too long (this one: 1 MiB as JSON; all: 64 MiB).
         """
-        answer = self._ask("gather", wait_s=timeout_s, key=name, place=place, of=of, value=value)
-        return list(answer)
+        text = json.dumps(value, separators=(",", ":"))
+        if len(text) > VALUE_BYTES_MAX:
+            raise RuntimeError(_too_long("gather", name, len(text)))
+        fields = {"key": name, "place": place, "of": of, "value": text}
+        answer = self._answer("gather", timeout_s, fields)
+        gathered = answer.get("value")
+        try:
+            if gathered is None:
+                pieces = range(answer["pieces"])
+                gathered = join([self._ask("piece", key=name, index=at) for at in pieces])
+            return list(json.loads(gathered))
+        except (ValueError, RecursionError) as error:
+            raise RuntimeError(
+                f"gather {name!r}: what the ranks gathered cannot be read: {error}"
+            ) from None
 
     def hang_up(self) -> None:
         """Wake whoever waits, in any thread; nothing can be asked any more. Never waits itself."""
@@ -176,14 +192,24 @@ class EpochStore(Store):
     # ------------------------------------------------------------ one request
 
     def _ask(self, op: str, wait_s: float = _SILENCE_S, **fields: Any) -> Any:
+        return self._answer(op, wait_s, fields).get("value")
+
+    def _answer(self, op: str, wait_s: float, fields: Mapping[str, Any]) -> dict[str, Any]:
+        for name in ("value", "expected"):
+            if len(fields.get(name, "")) > VALUE_BYTES_MAX:
+                raise RuntimeError(_too_long(op, fields.get("key"), len(fields[name])))
         with self._lock:
             self._next_id += 1
             number = self._next_id
             is_answered = False
             try:
-                answer = self._exchange(
-                    {"op": op, "id": number, "room": self._room, **fields}, monotonic() + wait_s
+                frame = encode(
+                    {"op": op, "id": number, "room": self._room, **fields}, STORE_FRAME_BYTES_MAX
                 )
+            except FrameError as error:
+                raise RuntimeError(f"{op}: the request is too long: {error}") from None
+            try:
+                answer = self._exchange(number, frame, monotonic() + wait_s)
                 is_answered = True
             except TimeoutError:
                 what = fields.get("key") or ", ".join(fields.get("keys", ()))
@@ -206,18 +232,18 @@ class EpochStore(Store):
             raise EpochOverError(f"{op}: the iteration {self._room} is over")
         if "error" in answer:
             raise RuntimeError(str(answer["error"]))
-        return answer.get("value")
+        return answer
 
-    def _exchange(self, request: dict[str, Any], until: float) -> dict[str, Any]:
+    def _exchange(self, number: int, frame: bytes, until: float) -> dict[str, Any]:
         connected = self._connected()
-        connected.sendall(encode(request))
+        connected.sendall(frame)
         while True:
             connected.settimeout(max(1e-3, until - monotonic()))
             data = connected.recv(_CHUNK_BYTES)
             if not data:
                 raise ConnectionError("the connection was closed")
             for answer in self._decoder.feed(data):
-                if answer.get("id") == request["id"]:
+                if answer.get("id") == number:
                     return answer
 
     def _connected(self) -> socket.socket:
@@ -225,13 +251,13 @@ class EpochStore(Store):
             raise EpochOverError("over")
         if self._pid != os.getpid():
             # A child must not talk on its parent's connection.
-            self._socket, self._decoder, self._pid = None, Decoder(), os.getpid()
+            self._socket, self._pid = None, os.getpid()
         if self._socket is None:
             connected = socket.create_connection(self._address, timeout=_CONNECT_S)
             tune(connected, _SILENCE_S)
             connected.sendall(encode({"token": self._token, "role": "store", "node": ""}))
             self._socket = connected
-            self._decoder = Decoder()
+            self._decoder = Decoder(STORE_FRAME_BYTES_MAX)
             if self._is_over:  # hang_up() came before there was anything to shut down
                 raise EpochOverError("over")
         return self._socket
@@ -243,7 +269,15 @@ class EpochStore(Store):
 
 
 def _carried(value: str | bytes | Iterable[int]) -> str:
-    return value if isinstance(value, str) else bytes(value).decode("latin-1")
+    """The text that has the same code points as the bytes; a text's bytes are UTF-8, as torch's."""
+    return (value.encode() if isinstance(value, str) else bytes(value)).decode("latin-1")
+
+
+def _too_long(op: str, key: object, size: int) -> str:
+    return (
+        f"{op} {key!r}: the value has {size} bytes, limit {VALUE_BYTES_MAX}; "
+        "send large data through a collective or a file"
+    )
 
 
 def _bytes(text: Any) -> bytes:

@@ -24,26 +24,31 @@ class FrameError(ValueError):
     """Bytes that are no frame. The connection they came on is worth nothing any more."""
 
 
-def encode(message: Mapping[str, Any]) -> bytes:
+def encode(message: Mapping[str, Any], limit: int = MAX_FRAME_BYTES) -> bytes:
     """One message as bytes.
 
     Raises:
-        FrameError: The message is longer than ``MAX_FRAME_BYTES``.
+        FrameError: The message is longer than ``limit`` bytes.
         TypeError: It holds something that JSON does not know.
     """
     body = json.dumps(message, separators=(",", ":")).encode()
-    if len(body) > MAX_FRAME_BYTES:
-        raise FrameError(f"message of {len(body)} bytes, limit {MAX_FRAME_BYTES}")
+    if len(body) > limit:
+        raise FrameError(f"message of {len(body)} bytes, limit {limit}")
     return len(body).to_bytes(_HEADER_BYTES, "big") + body
 
 
 class Decoder:
-    """Cuts a stream of bytes into messages, whatever pieces it arrives in."""
+    """Cuts a stream of bytes into messages, whatever pieces it arrives in.
 
-    __slots__ = ("_pending",)
+    Attributes:
+        limit: Longest frame that is accepted, in bytes; may change between two messages.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_pending", "limit")
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self._pending = bytearray()
+        self.limit = limit
 
     def feed(self, data: bytes) -> list[Message]:
         """Messages completed by ``data``, in order.
@@ -51,23 +56,34 @@ class Decoder:
         Raises:
             FrameError: The stream is not ours; feed nothing more.
         """
-        pending = self._pending
-        pending += data
+        self._pending += data
         messages = []
-        while len(pending) >= _HEADER_BYTES:
-            length = int.from_bytes(pending[:_HEADER_BYTES], "big")
-            if length > MAX_FRAME_BYTES:
-                raise FrameError(f"frame of {length} bytes announced, limit {MAX_FRAME_BYTES}")
-            end = _HEADER_BYTES + length
-            if len(pending) < end:
-                break
-            body = bytes(pending[_HEADER_BYTES:end])
-            del pending[:end]
-            try:
-                message = json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise FrameError(f"frame is not JSON: {error}") from None
-            if not isinstance(message, dict):
-                raise FrameError(f"frame is a JSON {type(message).__name__}, not an object")
+        while (message := self.first()) is not None:
             messages.append(message)
         return messages
+
+    def first(self, data: bytes = b"") -> Message | None:
+        """The next message, if ``data`` completes one; what follows it is kept.
+
+        Raises:
+            FrameError: The stream is not ours; feed nothing more.
+        """
+        pending = self._pending
+        pending += data
+        if len(pending) < _HEADER_BYTES:
+            return None
+        length = int.from_bytes(pending[:_HEADER_BYTES], "big")
+        if length > self.limit:
+            raise FrameError(f"frame of {length} bytes announced, limit {self.limit}")
+        end = _HEADER_BYTES + length
+        if len(pending) < end:
+            return None
+        body = bytes(pending[_HEADER_BYTES:end])
+        del pending[:end]
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise FrameError(f"frame is not JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise FrameError(f"frame is a JSON {type(message).__name__}, not an object")
+        return message

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from holdfast.core.inprocess import keyvalue
 from holdfast.core.inprocess.keyvalue import KeyValues, RequestError
 
 
@@ -14,17 +16,28 @@ class Client:
         self.values, self.others, self.room = values, others, room
         self.answers: list[Any] = []
         self._number = 0
+        self._gathers: set[int] = set()
         others.append(self)
 
     def ask(self, op: str, **fields: Any) -> Any:
         """The answer, or "waits"."""
         self._number += 1
+        if op == "gather":
+            self._gathers.add(self._number)
+            fields["value"] = json.dumps(fields["value"])
         body = {"op": op, "id": self._number, "room": self.room, **fields}
         before = len(self.answers)
         for client, reply in self.values.request(self, body):
             assert isinstance(client, Client)
-            client.answers.append(reply.get("value", reply))
+            client.take(reply)
         return self.answers[before] if len(self.answers) > before else "waits"
+
+    def take(self, reply: dict[str, Any]) -> None:
+        """What was gathered is JSON."""
+        is_gathered = reply["id"] in self._gathers and "value" in reply
+        self.answers.append(
+            json.loads(reply["value"]) if is_gathered else reply.get("value", reply)
+        )
 
 
 @pytest.fixture
@@ -108,7 +121,7 @@ def three() -> tuple[KeyValues, list[Client]]:
 def left(values: KeyValues, room: int, rank: int) -> None:
     for client, reply in values.leave(room, rank):
         assert isinstance(client, Client)
-        client.answers.append(reply.get("value", reply))
+        client.take(reply)
 
 
 def test_a_gather_does_not_wait_for_a_rank_that_has_left() -> None:
@@ -192,3 +205,76 @@ def test_who_is_gone_is_answered_no_more(two: tuple[Client, Client]) -> None:
 def test_what_is_no_request_is_refused_in_words(body: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         KeyValues().request(None, body)
+
+
+def test_what_16384_ranks_gather_reaches_each_in_pieces() -> None:
+    """All of it is some megabytes; no message is longer than a piece."""
+    n = 16384
+    values = KeyValues()
+    value = json.dumps({"host": "x" * 100})
+    replies: dict[int, dict[str, Any]] = {}
+    for place in range(n):
+        body = {"id": 1, "room": 0, "op": "gather", "key": "g", "place": place, "of": n}
+        replies.update(dict(values.request(place, {**body, "value": value})))  # type: ignore[arg-type]
+    assert set(replies) == set(range(n))
+    assert {reply["pieces"] for reply in replies.values()} == {replies[0]["pieces"]}
+
+    body = {"id": 2, "room": 0, "op": "piece", "key": "g"}
+    pieces = []
+    for index in range(replies[0]["pieces"]):
+        [(_, reply)] = values.request(5, {**body, "index": index})
+        pieces.append(reply["value"])
+    assert max(map(len, pieces)) <= keyvalue.PIECE_BYTES
+    gathered = json.loads(keyvalue.join(pieces))
+    assert (len(gathered), gathered[n - 1]) == (n, {"host": "x" * 100})
+    with pytest.raises(RequestError, match="not number 99999"):
+        values.request(5, {**body, "index": 99999})
+
+
+def test_too_much_is_refused_and_changes_nothing(
+    two: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value, what is appended to it, what ranks gather, and all of the store."""
+    a, _ = two
+    most = keyvalue.VALUE_BYTES_MAX
+    a.ask("set", key="k", value="x" * most)
+    with pytest.raises(RequestError, match=f"'k' would hold {most + 1} bytes, limit {most}"):
+        a.ask("append", key="k", value="y")
+    with pytest.raises(RequestError, match=f"'value' has {most + 1} bytes, limit {most}"):
+        a.ask("set", key="k", value="x" * (most + 1))
+    assert a.ask("get", key="k") == "x" * most
+
+    monkeypatch.setattr(keyvalue, "STORE_BYTES_MAX", most + 10)
+    with pytest.raises(RequestError, match="the store holds 1048577 bytes, limit 1048586"):
+        a.ask("set", key="another", value="y" * 10)
+    assert a.ask("count") == 1
+    a.ask("delete", key="k")
+    a.ask("set", key="another", value="y" * 10)
+
+    monkeypatch.setattr(keyvalue, "GATHERED_BYTES_MAX", 20)
+    assert a.ask("gather", key="g", place=0, of=2, value="x" * 15) == "waits"
+    with pytest.raises(RequestError, match="'g': 1 of 2 ranks have brought 17 bytes"):
+        a.ask("gather", key="g", place=1, of=2, value="y" * 15)
+    assert a.ask("gather", key="g", place=1, of=2, value="y") == ["x" * 15, "y"]
+
+
+def test_a_number_beyond_64_bits_is_refused(two: tuple[Client, Client]) -> None:
+    """Python would count on, up to a length at which it refuses to print the number."""
+    a, _ = two
+    a.ask("add", key="n", by=2**63 - 1)
+    for by in (1, 10**4000):
+        with pytest.raises(RequestError, match="64 bits"):
+            a.ask("add", key="n", by=by)
+    assert a.ask("get", key="n") == str(2**63 - 1)
+
+
+def test_a_client_that_gave_up_leaves_nothing_behind(two: tuple[Client, Client]) -> None:
+    """A key that never comes is asked for again and again by a loop with a timeout."""
+    a, _ = two
+    for number in range(100):
+        client = Client(a.values, [])
+        client.ask("get", key="never")
+        client.ask("gather", key="g", place=number, of=1000, value="x")
+        a.values.forget(client)
+    room = a.values._rooms[0]
+    assert (room.waiters, room.gathers, room.bytes, a.values._clients) == ({}, {}, 0, {})

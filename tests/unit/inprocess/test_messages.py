@@ -14,7 +14,8 @@ from holdfast.core.inprocess import messages as m
 whole = st.integers(-1, 2**40)
 text = st.text(max_size=50)
 causes = st.lists(st.builds(m.Cause, whole, st.sampled_from(m.Kind), text), max_size=3).map(tuple)
-numbering = st.builds(m.Numbering, whole, whole, whole)
+world = st.integers(-1, m.MAX_WORLD)
+numbering = st.builds(m.Numbering, whole, whole, world)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "int": whole,
     "str": text,
@@ -32,7 +33,8 @@ DOWN = (m.Abort, m.Commit, m.Kill, m.Exit, m.Refused, m.Echo, m.Lost)
 
 
 def any_of(kind: type[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(kind, **{f.name: FIELDS[str(f.type)] for f in dataclasses.fields(kind)})
+    fields = {f.name: FIELDS[str(f.type)] for f in dataclasses.fields(kind)}
+    return st.builds(kind, **fields | ({"world": world} if "world" in fields else {}))
 
 
 @given(st.one_of([any_of(kind) for kind in UP]))

@@ -31,7 +31,8 @@ guards answer Kill with Dead.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 from holdfast.core.inprocess.messages import (
     Abort,
@@ -58,6 +59,9 @@ from holdfast.core.never import assert_never
 
 MAX_CAUSES = 64
 """Causes told to all: the first are the ones that explain, and a message has an end."""
+_TEXT_BYTES_MAX = 12 << 10
+"""Text of one cause, as JSON; all of them fit into one frame (1 MiB)."""
+_TEXT_CHARS_KEPT = 1024
 
 
 _DEATHS = frozenset(
@@ -187,6 +191,10 @@ class Coordinator:
         """Ranks that take part, by the number they were born with."""
         return frozenset(self._members)
 
+    def is_member(self, rank: int) -> bool:
+        """Whether this rank takes part."""
+        return rank in self._members
+
     def next_deadline(self) -> float | None:
         """When to feed :class:`TimePassed`, at the latest."""
         if self.phase is Phase.OVER:
@@ -315,6 +323,8 @@ class Coordinator:
     def _fault(self, cause: Cause, now: float) -> list[Effect]:
         """An epoch that runs ends; to one that is ending, this adds a cause."""
         if len(self._causes) < MAX_CAUSES:
+            if len(json.dumps(cause.text)) > _TEXT_BYTES_MAX:  # up to 12 bytes for a character
+                cause = replace(cause, text=cause.text[:_TEXT_CHARS_KEPT])
             self._causes.append(cause)
         if self.phase is not Phase.RUNNING:
             return []

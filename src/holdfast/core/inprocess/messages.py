@@ -17,12 +17,19 @@ the rank assignment, which every rank computes by itself: see :class:`Standing`.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
 MAX_TEXT = 8192
 """Longest text accepted in a message, in characters; the whole of it is in the rank's own log."""
+
+
+MAX_WHOLE = 1 << 53
+"""Largest whole number accepted: every one below it has its own floating-point number."""
+MAX_WORLD = 1 << 20
+"""Largest job accepted, in ranks."""
 
 
 class MessageError(ValueError):
@@ -52,8 +59,16 @@ class Kind(enum.Enum):
 _Reader = Callable[[str, str, object], object]
 
 
+def shown(value: object) -> str:
+    """``value`` from outside, for people; of what is nested too deep, its type."""
+    try:
+        return repr(value)[:200]
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} that cannot be shown"
+
+
 def _wrong(op: str, key: str, expected: str, value: object) -> MessageError:
-    return MessageError(f"{op}: {key!r} should be {expected}, is {repr(value)[:200]}")
+    return MessageError(f"{op}: {key!r} should be {expected}, is {shown(value)}")
 
 
 def _text(op: str, key: str, value: object) -> str:
@@ -69,15 +84,22 @@ def _flag(op: str, key: str, value: object) -> bool:
 
 
 def _whole(op: str, key: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < -1:
-        raise _wrong(op, key, "a whole number", value)
+    most = MAX_WORLD if key == "world" else MAX_WHOLE
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= most:
+        raise _wrong(op, key, f"a whole number from -1 to {most}", value)
     return value
 
 
 def _number(op: str, key: str, value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _wrong(op, key, "a number", value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _wrong(op, key, "a finite number", value)
+    return number
 
 
 def _kind(op: str, key: str, value: object) -> Kind:
@@ -128,7 +150,7 @@ _T = TypeVar("_T", bound="_Parts")
 def _parts(kind: type[_T], op: str, body: object) -> _T:
     """A value from its JSON object; unknown keys are ignored, so that versions can differ."""
     if not isinstance(body, dict):
-        raise MessageError(f"{op} should be a JSON object, is {repr(body)[:200]}")
+        raise MessageError(f"{op} should be a JSON object, is {shown(body)}")
     return kind(
         **{
             part.name: _READERS[str(part.type)](op, part.name, body.get(part.name))
@@ -380,5 +402,5 @@ def _open(kinds: Mapping[str, type[_T]], body: Mapping[str, object]) -> _T:
     op = body.get("op")
     kind = kinds.get(op) if isinstance(op, str) else None
     if kind is None:
-        raise MessageError(f"unknown message {repr(op)[:200]}")
+        raise MessageError(f"unknown message {shown(op)}")
     return _parts(kind, str(op), body)

@@ -1,0 +1,40 @@
+"""How many descriptors a process may have open (``RLIMIT_NOFILE``, ``ulimit -n``). Lean.
+
+The usual soft limit, 1024, is there for programs that use select(2), which we don't; a coordinator
+of 1,000 ranks needs more. So our own processes raise it to the hard one. What users run is started
+with the limit that it would have had without us.
+"""
+
+from __future__ import annotations
+
+import resource
+
+_before: tuple[int, int] | None = None
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of this process to the hard one."""
+    global _before  # noqa: PLW0603 - a limit is one for the process, too
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # more than the kernel allows by now (fs.nr_open)
+        return
+    _before = (soft, hard)
+
+
+def give_limit_back(pid: int) -> None:
+    """Give a process that was just started the limit that this one had before it was raised."""
+    if _before is None:
+        return
+    try:  # noqa: SIM105 - contextlib is not lean
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, _before)
+    except OSError:  # it has ended
+        pass
+
+
+def limit_of_others() -> int:
+    """The soft limit of what users run."""
+    return _before[0] if _before is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
