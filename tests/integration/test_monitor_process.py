@@ -489,6 +489,70 @@ def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
     assert rank.exit_code() == -SIGKILL
 
 
+RANK_OF_A_STOPPED_MONITOR = """
+import sys, time
+from holdfast.fault_tolerance import RankMonitorClient, monitor_link
+monitor_link._ANSWER_S = 0.2
+client = RankMonitorClient()
+client.init_workload_monitoring()
+print("up", flush=True)
+sys.stdin.readline()
+limits = {"section": {"section": {"step": 0.3}, "calculated_sections": []}}
+client.load_state_dict({"current_timeouts": limits})
+client.start_section("step")
+print(client.section_timeouts.section, flush=True)
+sys.stdin.readline()
+if sys.argv[1] == "leaves":
+    client.shutdown_workload_monitoring()
+    print("has left", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("fate", ["goes on", "is replaced", "its rank leaves"])
+def test_a_stopped_monitor_does_not_disturb_its_rank_and_learns_its_limits_later(
+    start: Callable[..., Node], fate: str
+) -> None:
+    """P-1: new limits and a shutdown return; what they say holds when a monitor is there again."""
+    node = start(cfg={"rank_section_timeouts": {"step": 3600.0}})
+    stopped = node.monitor.pid
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK_OF_A_STOPPED_MONITOR, fate.rsplit(maxsplit=1)[-1]],
+        env=os.environ | {"FT_RANK_MONITOR_IPC_SOCKET": node.path, "RANK": "3"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as rank:
+
+        def says_next() -> str:
+            rank.stdin.write("go on\n")
+            rank.stdin.flush()
+            assert select.select([rank.stdout], [], [], BOUND_S)[0], "it waits for its monitor"
+            return rank.stdout.readline()
+
+        assert rank.stdout.readline() == "up\n"
+        os.kill(stopped, signal.SIGSTOP)
+        wait_until(lambda: proc.process_state(stopped).is_stopped)
+        assert says_next() == "{'step': 0.3}\n"
+        if fate == "its rank leaves":
+            assert says_next() == "has left\n"
+        assert proc.process_state(stopped).is_stopped
+        if fate == "is replaced":
+            os.kill(stopped, SIGKILL)
+            node.wait_for_end()
+            node.start()
+            node.begin_cycle(fresh=False)
+        else:
+            os.kill(stopped, signal.SIGCONT)
+        if fate == "its rank leaves":
+            node.expect("bye", pid=rank.pid)
+            assert rank.poll() is None
+        else:
+            assert rank.wait(BOUND_S) == -SIGKILL
+            assert node.expect("overdue")["limit_s"] == 0.3
+        rank.kill()
+
+
 def test_a_page_of_a_recycled_pid_is_not_adopted(start: Callable[..., Node]) -> None:
     """Same pid, another start time: somebody else."""
     node = start()

@@ -72,6 +72,19 @@ def run_rank(socket_path: str, then: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def read_until(capfd: pytest.CaptureFixture[str], words: str) -> str:
+    """What is on stderr once these words are: a signal is sent before it is said."""
+    said = ""
+
+    def is_said() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return words in said and said.endswith("\n")
+
+    wait_until(is_said)
+    return said
+
+
 def test_it_looks_like_a_process(
     start: Callable[..., RankMonitorProcess], socket_path: str
 ) -> None:
@@ -151,8 +164,7 @@ def test_a_hung_rank_is_ended_and_its_stacks_are_shown(
     )
 
     assert rank.returncode == -signal.SIGKILL
-    said = capfd.readouterr().err
-    assert "Section 'step' has been open for" in said
+    said = read_until(capfd, "Section 'step' has been open for")
     assert "in all_reduce_for_ever" in said
 
 
@@ -169,20 +181,25 @@ def test_ranks_come_and_go(start: Callable[..., RankMonitorProcess], socket_path
 
 
 def test_a_section_ends_an_initial_limit_that_nobody_chose(
-    start: Callable[..., RankMonitorProcess], socket_path: str
+    start: Callable[..., RankMonitorProcess],
+    socket_path: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Said of a short one here, which the default is not; the limits of sections hold."""
     start(
-        initial_rank_heartbeat_timeout=1.0,
+        initial_rank_heartbeat_timeout=0.5,
         section_ends_initial_timeout=True,
-        rank_section_timeouts={"step": 1.0},
+        rank_section_timeouts={"step": 0.2},
     )
-    used = "with client.section('step'): pass\ntime.sleep(1.3)\n"
 
-    lives = run_rank(socket_path, used)
-    hangs = run_rank(socket_path, used + "client.start_section('step')\ntime.sleep(1000)")
+    rank = run_rank(
+        socket_path,
+        "with client.section('step'): pass\ntime.sleep(0.7)\nprint('lives', flush=True)\n"
+        "client.start_section('step')\ntime.sleep(1000)",
+    )
 
-    assert (lives.returncode, hangs.returncode) == (0, -signal.SIGKILL)
+    assert (rank.stdout, rank.returncode) == ("up\nlives\n", -signal.SIGKILL)
+    read_until(capfd, "Section 'step' has been open for")
 
 
 def test_layered_restarts_are_told(

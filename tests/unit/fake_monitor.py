@@ -18,7 +18,8 @@ class FakeMonitor:
 
     Attributes:
         heard: Every message, in order.
-        reply: Operation to the answer, or to "hang up" / "silence"; taken once, then the default.
+        reply: Operation to the answer, or to "hang up" / "silence" / "late" (with the next answer);
+            taken once, then the default.
     """
 
     def __init__(self, folder, **cfg) -> None:
@@ -77,6 +78,7 @@ class FakeMonitor:
 
     def _talk(self, accepted: socket.socket) -> None:
         decoder = Decoder()
+        late = b""
         while True:
             try:
                 data = accepted.recv(1 << 16)
@@ -89,8 +91,11 @@ class FakeMonitor:
                 answer = self.reply.pop(message["op"], None) or self._answer(message)
                 if answer == "hang up":
                     return
-                if answer != "silence":
-                    accepted.sendall(encode(answer))
+                if answer == "late":
+                    late += encode(self._answer(message))
+                elif answer != "silence":
+                    accepted.sendall(late + encode(answer))
+                    late = b""
 
     def _answer(self, message):
         if message["op"] == "hello":

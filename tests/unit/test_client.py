@@ -206,9 +206,10 @@ def test_shutdown_disarms_first_and_says_bye(monitor, client) -> None:
 
 def test_shutdown_never_raises(monitor, client, monkeypatch) -> None:
     """Not when the monitor is silent, and not when it is gone."""
-    monkeypatch.setattr(link_module, "_BYE_S", 0.01)
-    monitor.reply["bye"] = "silence"
-    client.shutdown_workload_monitoring()
+    with monkeypatch.context() as patch:
+        patch.setattr(link_module, "_ANSWER_S", 0.01)
+        monitor.reply["bye"] = "silence"
+        client.shutdown_workload_monitoring()
 
     client.init_workload_monitoring()
     monitor.reply["bye"] = "hang up"
@@ -914,14 +915,71 @@ def test_a_replaced_monitor_is_found_by_the_next_request(monitor, client, one_ra
     assert monitor.operations()[-1] == "bye"
 
 
-def test_only_one_new_connection_is_tried(monitor, client) -> None:
-    """Then the caller is told."""
+def test_only_one_new_connection_is_tried(monitor, client, caplog) -> None:
+    """Then the page is enough: whoever watches this rank next reads it there."""
     monitor.reply["limits"] = "hang up"
     monitor.reply["hello"] = "hang up"
-    with pytest.raises(RankMonitorClientError, match="rank 3: its monitor cannot be reached"):
-        client.load_state_dict(STATE)
-    client.load_state_dict(STATE)  # the next call tries again
+    client.load_state_dict(STATE)
+    assert "rank 3: its monitor does not answer" in caplog.text
+    assert "its monitor cannot be reached" in caplog.text
     assert client.hb_timeouts.subsequent == 40.0
+    assert monitor.word(layout.LIMIT_HEARTBEAT) == 40.0
+
+    client.load_state_dict(STATE)  # the next call tries again
+    assert monitor.operations()[2:] == ["limits", "hello", "hello", "limits"]
+
+
+def test_a_monitor_that_is_silent_holds_nobody_up(
+    monitor, client, one_rank, monkeypatch, caplog
+) -> None:
+    """P-1: limits are in the page, and in force there; one warning. It is not waited for again."""
+    waits = []
+    monkeypatch.setattr(link_module, "_ANSWER_S", 0.1)
+    request = link_module.Connection.request
+
+    def note(connection, message, timeout_s):
+        waits.append(timeout_s)
+        return request(connection, message, timeout_s)
+
+    monkeypatch.setattr(link_module.Connection, "request", note)
+    client.send_heartbeat()
+    client.send_heartbeat()
+    monitor.reply["limits"] = "silence"
+    assert client.calculate_and_set_hb_timeouts() is True
+    assert client.hb_timeouts.subsequent == 30.0
+    assert (monitor.word(layout.LIMIT_HEARTBEAT), monitor.word(layout.LEARNED_HEARTBEAT)) == (30, 1)
+    assert monitor.word(layout.LIMITS_VERSION) % 2 == 0
+
+    for _ in range(40):
+        client.load_state_dict(STATE)
+    assert waits[0] > 0.05
+    assert max(waits[1:]) < 0.01
+    assert client.hb_timeouts.subsequent == 40.0
+    assert caplog.text.count("does not answer") == 1
+    client.shutdown_workload_monitoring()
+    assert max(waits[1:]) < 0.01
+
+
+def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> None:
+    """Its late answers are not taken for those to later questions."""
+    monitor.reply["limits"] = "late"
+    monkeypatch.setattr(link_module, "_ANSWER_S", 0.05)
+    client.load_state_dict(STATE)
+    monkeypatch.setattr(link_module, "_ANSWER_S", BOUND_S)
+    assert client._link._connection.owes_answers()
+    client.load_state_dict(STATE)
+    deadline = time.monotonic() + BOUND_S
+    while client._link._connection.owes_answers():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+    monitor.reply["limits"] = {
+        "op": "ok",
+        "raised": {"heartbeat": {"initial": 100.0, "subsequent": 80.0}, "section": {}},
+    }
+    client.load_state_dict(STATE)
+
+    assert client.hb_timeouts.subsequent == 80.0
 
 
 def test_a_monitor_of_another_cycle_is_refused(monitor, client) -> None:

@@ -4,6 +4,10 @@
 
 A monitor may be replaced at any time, while the rank runs on: the next question finds out, calls
 its successor, and is asked again.
+
+A monitor may be stopped, too, or be gone with no successor yet. That must not hold up its rank
+(P-1): after the welcome, all that is said here is in the page already, where a monitor finds it
+when it goes on. So an answer is waited for briefly, and done without.
 """
 
 from __future__ import annotations
@@ -13,19 +17,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.client_errors import raise_unreachable
+from holdfast.fault_tolerance.client_errors import UnreachableError, raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
-from holdfast.host.endpoint import Connection, EndpointClosedError, EndpointError
+from holdfast.host.endpoint import (
+    Connection,
+    EndpointClosedError,
+    EndpointError,
+    EndpointTimeoutError,
+)
 
 if TYPE_CHECKING:
     from holdfast.wire.frames import Message
 
+_CONNECT_S = 30.0
 _HELLO_S = 200.0
 """A monitor lets a rank wait 180 s for the one before it to leave."""
-_ANSWER_S = 60.0
-_BYE_S = 5.0
+_ANSWER_S = 2.0
+"""A monitor that runs answers within a millisecond, on an overloaded machine within this."""
+_NO_TIME_S = 1e-3
+_UNHEARD_MAX = 16
+"""Messages that a stopped monitor is left; more might fill its socket, and cut one in half."""
 
 
 class MonitorLink:
@@ -51,29 +64,56 @@ class MonitorLink:
         self._path = path
         self._info = info
         self._logger = logger
+        self._unheard = 0  # messages since the last answer
         self._connection: Connection | None
         self._connection, self.welcome = self._connect(num_warmup_iters=num_warmup_iters)
 
-    def ask(self, message: Mapping[str, object]) -> Message:
-        """Ask the monitor; if it was replaced meanwhile, ask its successor."""
+    def tell(self, message: Mapping[str, object]) -> Message | None:
+        """Tell the monitor, or its successor, what the page says already; its answer if it has one.
+
+        Returns:
+            ``None``: it did not answer within two seconds (one that did not answer before is not
+            waited for at all), or cannot be reached.
+
+        Raises:
+            RankMonitorClientError: It refused.
+        """
+        self._unheard += 1
+        try:
+            answer = self._ask(message, monotonic() + _ANSWER_S)
+        except (EndpointError, UnreachableError) as error:
+            if self._unheard == 1:
+                self._logger.warning(
+                    "rank %d: its monitor does not answer; what was said to it is in force when it "
+                    "goes on: %s",
+                    self._info.global_rank,
+                    error,
+                )
+            return None
+        self._unheard = 0
+        return self._expect("ok", answer)
+
+    def _ask(self, message: Mapping[str, object], until: float) -> Message:
         connection = self._connection
+        if connection is not None and connection.owes_answers():
+            until = 0.0
+            if self._unheard > _UNHEARD_MAX:
+                raise EndpointTimeoutError("it has not answered since")
         try:
             if connection is None:
-                connection = self._resume()
-            try:
-                answer = connection.request(message, _ANSWER_S)
-            except EndpointClosedError as error:
-                self._logger.info("the monitor of this rank was replaced: %s", error)
-                answer = self._resume().request(message, _ANSWER_S)
-        except EndpointError as error:
-            raise_unreachable(self._info.global_rank, "monitor", error)
-        return self._expect("ok", answer)
+                connection = self._resume(until)
+            return connection.request(message, _left_s(until))
+        except EndpointClosedError as error:
+            self._logger.info("the monitor of this rank was replaced: %s", error)
+            return self._resume(until).request(message, _left_s(until))
 
     def leave(self) -> None:
         """Say bye, and close. Raises nothing: who leaves does not care."""
-        if self._connection is not None:
+        connection = self._connection
+        if connection is not None:
             try:
-                self._connection.request({"op": "bye"}, _BYE_S)
+                wait_s = _NO_TIME_S if connection.owes_answers() else _ANSWER_S
+                connection.request({"op": "bye"}, wait_s)
             except EndpointError as error:
                 self._logger.info("the monitor did not hear this rank leave: %s", error)
         self.close()
@@ -85,7 +125,11 @@ class MonitorLink:
             self._connection = None
 
     def _connect(
-        self, *, num_warmup_iters: int | None = None, resume: bool = False
+        self,
+        *,
+        num_warmup_iters: int | None = None,
+        resume: bool = False,
+        wait_s: float = _HELLO_S,
     ) -> tuple[Connection, Message]:
         info = self._info
         hello: dict[str, object] = {
@@ -101,11 +145,11 @@ class MonitorLink:
         if resume:
             hello["resume"] = True
         try:
-            connection = endpoint.connect(self._path)
+            connection = endpoint.connect(self._path, min(wait_s, _CONNECT_S))
         except EndpointError as error:
             raise_unreachable(info.global_rank, "monitor", error)
         try:
-            return connection, self._expect("welcome", connection.request(hello, _HELLO_S))
+            return connection, self._expect("welcome", connection.request(hello, wait_s))
         except EndpointError as error:
             connection.close()
             raise_unreachable(info.global_rank, "monitor", error)
@@ -113,10 +157,10 @@ class MonitorLink:
             connection.close()
             raise
 
-    def _resume(self) -> Connection:
+    def _resume(self, until: float) -> Connection:
         """Connect to the monitor that watches this rank now."""
         self.close()
-        connection, welcome = self._connect(resume=True)
+        connection, welcome = self._connect(resume=True, wait_s=_left_s(until))
         page, mine = welcome.get("page"), self.welcome["page"]
         if page != mine:
             connection.close()
@@ -134,3 +178,7 @@ class MonitorLink:
                 f"{answer.get('text', answer)!r} where {operation!r} was expected"
             )
         return answer
+
+
+def _left_s(until: float) -> float:
+    return max(_NO_TIME_S, until - monotonic())

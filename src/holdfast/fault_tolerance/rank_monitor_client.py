@@ -4,7 +4,8 @@ A rank and its monitor share a page (``wire/page.py``). Progress is stored into 
 (``rank_progress.py``); the socket carries what has to be answered (``monitor_link.py``).
 
     start_section("step")  ──►  page  ◄──  monitor, when a limit could have run out
-    calculate_and_set_...  ──►  page, then "limits" over the socket  ──►  monitor: ok, or raised
+    calculate_and_set_...  ──►  page, then "limits" over the socket  ──►  monitor: ok, or raised;
+                                a monitor that does not answer soon finds them in the page
 
 The configuration's ``skip_section_response=False`` has nothing left to wait for: mistakes are found
 in this process.
@@ -179,7 +180,7 @@ class RankMonitorClient(RankProgress):
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
         )
         self._start(words, slots)
-        link.ask({"op": "armed"})
+        link.tell({"op": "armed"})
         self.hb_timeouts, self.section_timeouts = configured
         if any(self._loaded):
             self._publish(heartbeats, sections)
@@ -245,7 +246,7 @@ class RankMonitorClient(RankProgress):
             Whether limits were set.
 
         Raises:
-            RankMonitorClientError: Not initialised, not ready, or the monitor did not answer.
+            RankMonitorClientError: Not initialised, not ready, or the monitor refused.
             TimeoutsCalcError: There is no process group.
         """
         with self._control_lock:
@@ -277,7 +278,7 @@ class RankMonitorClient(RankProgress):
             Whether limits were set.
 
         Raises:
-            RankMonitorClientError: Not initialised, not ready, or the monitor did not answer.
+            RankMonitorClientError: Not initialised, not ready, or the monitor refused.
             TimeoutsCalcError: There is no process group, or ranks have different sections.
             KeyError: A selected section is not configured.
         """
@@ -333,7 +334,11 @@ class RankMonitorClient(RankProgress):
         return bool(lacking)
 
     def _publish(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> None:
-        """Put limits in force: page, monitor, own fields; all or none."""
+        """Put limits in force: page, monitor, own fields; all or none.
+
+        The page is what the monitor judges by. It also raises learned limits that tripped, whether
+        this rank hears of it or not; and it hands all of them to the next rank.
+        """
         words, link = self._words, self._link
         assert words is not None
         assert link is not None
@@ -346,12 +351,12 @@ class RankMonitorClient(RankProgress):
         if sections is not self.section_timeouts:
             message["section"] = limits_state.sections_to_wire(sections, before)
         try:
-            answer = link.ask(message)
+            answer = link.tell(message)
         except BaseException:
             limits_state.store(words, slots, *self._current("limits"), before)
             raise
         self.hb_timeouts, self.section_timeouts = limits_state.apply_raised(
-            answer.get("raised"), heartbeats, sections
+            answer.get("raised") if answer is not None else None, heartbeats, sections
         )
         limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
         self.logger.info("limits in force: %s, %s", self.hb_timeouts, self.section_timeouts)
@@ -375,7 +380,7 @@ class RankMonitorClient(RankProgress):
         know keep their limits.
 
         Raises:
-            RankMonitorClientError: The state is damaged, or the monitor did not answer.
+            RankMonitorClientError: The state is damaged, or the monitor refused.
         """
         saved = state_dict.get(self.CURRENT_TIMEOUTS_STATE_KEY) or {}
         try:

@@ -138,6 +138,21 @@ class Connection:
             )
         return answers[0]
 
+    def owes_answers(self) -> bool:
+        """Whether answers to questions that were given up are still to come; waits for none.
+
+        False also where the other end is gone: the next request finds that out.
+        """
+        try:
+            self._socket.settimeout(0.0)
+            while self._owed and (data := self._socket.recv(_CHUNK_BYTES)):
+                self._owed = max(0, self._owed - len(self._decoder.feed(data)))
+        except BlockingIOError:
+            return True
+        except (OSError, FrameError):
+            self.close()
+        return False
+
     def _send(self, frame: bytes, timeout_s: float) -> None:
         try:
             self._socket.settimeout(timeout_s)
