@@ -19,6 +19,7 @@ from holdfast.errors import LaunchError
 from holdfast.fault_tolerance import FaultToleranceConfig, function_rank
 from holdfast.fault_tolerance.launcher import LaunchConfig, LocalElasticAgent, elastic_launch
 from holdfast.fault_tolerance.utils import is_process_alive
+from holdfast.host import run_dirs
 from tests.real import elastic_functions as functions
 from tests.real.harness import BOUND_S, until
 
@@ -192,6 +193,8 @@ def test_a_program_that_is_signalled_leaves_no_rank(tmp_path: Path, signum: sign
     until(lambda: not any(map(is_process_alive, pids)), "the end of the ranks")
     is_handled = signum is not signal.SIGKILL
     assert out.read_text() == (f"SignalException {signum.name}\n" if is_handled else "")
+    left = [path.name.removeprefix("holdfast_") for path in tmp_path.glob("holdfast_[0-9]*")]
+    assert [run_dirs.is_orphaned(job) for job in left] == ([] if is_handled else [True])
 
 
 def test_torchs_agent_runs_a_specification_to_torchs_result(tmp_path: Path) -> None:

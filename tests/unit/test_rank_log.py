@@ -55,7 +55,7 @@ def test_info_lines_reach_the_console_of_a_program_without_logging(
     lines = err.splitlines()
     assert [line.split("holdfast: ")[1] for line in lines] == ["it is monitored", "it limps"]
     assert "[INFO]" in lines[0]
-    assert "[rank 3]" in lines[0]
+    assert "] [rank 3] holdfast: " in lines[0]
     assert out == ""
 
 

@@ -17,7 +17,6 @@ import pickle  # noqa: TID251 - decision 20: files of the program itself
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from holdfast.errors import LaunchError, UnhealthyNodeException
 from holdfast.fault_tolerance import function_rank, launcher_process
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
 from holdfast.fault_tolerance.numa import GPUS_PER_NUMA
-from holdfast.host import child
+from holdfast.host import child, run_dirs
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -257,7 +256,8 @@ def run_job(config: LaunchConfig, entrypoint: Entrypoint, args: Sequence[Any]) -
             "a job is launched while its own ranks import the script that defines their function; "
             'put the launch below `if __name__ == "__main__":`'
         )
-    folder = tempfile.mkdtemp(prefix="holdfast_launch_")  # mode 0700
+    # Named after this process: if it is killed, the next launcher of this user removes the folder.
+    folder = run_dirs.make_spare_dir(run_dirs.new_job())
     try:
         plan = _plan(config, entrypoint, args, folder)
         signalled = _run_launcher(plan, folder)

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 
-_FORMAT = "%(asctime)s [%(levelname)s] [%(node)s] [rank %(rank)s] holdfast: %(message)s"
+_FORMAT = "%(asctime)s [%(levelname)s] [%(node)s]%(rank)s holdfast: %(message)s"
 _FALSE_WORDS = ("", "0", "false", "no", "off")
 
 
@@ -43,7 +43,8 @@ class _Console(logging.Handler):
         if stream is None:  # a program may have closed it
             return
         try:
-            record.rank = os.environ.get("RANK", "?")
+            rank = os.environ.get("RANK")
+            record.rank = f" [rank {rank}]" if rank else ""
             stream.write(f"{self.format(record)}\n")
             stream.flush()
         except Exception:  # noqa: BLE001 - logging's contract: a bad record must not end the program
