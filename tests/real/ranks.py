@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.host.port import ReservedPort
 from tests.real.harness import BOUND_S, until
 
 PREAMBLE = """
@@ -47,12 +48,7 @@ QUICK = dict(
     termination_grace_time=seconds(0.5),
 )
 
-def wrapper(**arguments):  # a file as the store: no port that somebody else may take
-    return inprocess.Wrapper(
-        store_factory=inprocess.store.FileStore,
-        store_kwargs={"file_name": f"{os.environ['OUT']}/store"},
-        **arguments,
-    )
+wrapper = inprocess.Wrapper
 
 def run(function, *args):
     try:
@@ -69,6 +65,7 @@ class Ranks:
 
     def __init__(self, folder: Path, source: str, n: int, env: Mapping[str, str]) -> None:
         self.folder = folder
+        self._port = ReservedPort()
         script = folder / "job.py"
         script.write_text(PREAMBLE + textwrap.dedent(source))
         self.processes = [self._start(script, rank, n, env) for rank in range(n)]
@@ -83,6 +80,7 @@ class Ranks:
             "RANK": str(rank),
             "WORLD_SIZE": str(n),
             "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self._port.number),
             **env,
         }
         with (self.folder / f"rank{rank}.out").open("wb") as out:
@@ -133,6 +131,7 @@ class Ranks:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        self._port.release()
         until(lambda: not self.guards(), "the guards have ended with the last of their ranks")
 
 

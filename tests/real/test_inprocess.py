@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from holdfast.host.port import ReservedPort
 from tests.real.harness import until
 from tests.real.ranks import SIGKILLED, RankStarter
 
@@ -158,13 +157,196 @@ def test_with_the_default_store_rank_0_hosts_it_and_may_be_lost(ranks: RankStart
 
     run(train)
     """
-    port = ReservedPort()
-    try:
-        job = ranks(2, source, MASTER_PORT=str(port.number))
-        assert job.wait() == [SIGKILLED, 0]
-    finally:
-        port.release()
+    job = ranks(2, source)
+    assert job.wait() == [SIGKILLED, 0]
     assert job.notes(1, "returned") == [1]
+
+
+def test_rank_0_joins_a_store_that_listens_on_the_port_already(ranks: RankStarter) -> None:
+    """One that the program made before, say; other programs are named when the time is over."""
+    source = """
+    import socket
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if RANK == 0:
+        kept = dist.TCPStore(host, port, 2, is_master=True, wait_for_workers=False)
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        if call.iteration == 0 and RANK == 1:
+            raise ValueError("boom")
+        dist.init_process_group("gloo")
+        assert all_reduce() == 2
+        dist.destroy_process_group()
+        return call.iteration
+
+    run(train)
+    if RANK == 0:
+        listener = socket.create_server((host, 0))  # who never answers
+        there = {"port": listener.getsockname()[1], "timeout": seconds(0.2)}
+        inprocess.store._MARGIN_S = 0.0
+        try:
+            wrapper(store_kwargs=there)(lambda: None)()
+        except inprocess.exception.BarrierTimeout as error:
+            note(text=str(error))
+        os._exit(0)  # a thread of torch waits for the answer
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    assert [job.notes(rank, "returned") for rank in range(2)] == [[1], [1]]
+    (text,) = job.notes(0, "text")
+    assert "has not answered as a torch store within 0.2 s" in text
+
+
+def test_ranks_do_not_follow_what_an_earlier_life_left_in_the_store(ranks: RankStarter) -> None:
+    """A file is older than a job that is started again; rank 1 comes before the new rank 0."""
+    source = """
+    out = os.environ["OUT"] + "/.."
+    if RANK == 0 and os.path.exists(out + "/second"):
+        while not os.path.exists(out + "/rank 1 is here"):
+            time.sleep(0.01)
+
+    class FileStore(inprocess.store.FileStore):
+        def get(self, key):
+            value = super().get(key)
+            if RANK == 1 and os.path.exists(out + "/second"):
+                open(out + "/rank 1 is here", "w")
+            return value
+
+    file = {"file_name": out + "/store", "world_size": -1}  # it stays, as where a job is killed
+    @wrapper(store_factory=FileStore, store_kwargs=file, **QUICK)
+    def train(call: CallWrapper):
+        return call.iteration
+
+    run(train)
+    """
+    for life in range(2):
+        job = ranks(2, source)
+        assert job.wait() == [0, 0], job.output(1)
+        assert [job.notes(rank, "returned") for rank in range(2)] == [[0], [0]], life
+        (job.folder.parent / "second").touch()
+
+
+def test_durations_may_be_years(ranks: RankStarter) -> None:
+    """Of the Wrapper and of plug-ins: who asks for so much means never."""
+    source = """
+    from holdfast.inprocess.rank_assignment import (
+        ActivateAllRanks, FilterCountGroupedByKey, ShiftRanks)
+
+    never, day = datetime.timedelta.max, datetime.timedelta(days=1)
+
+    @wrapper(
+        soft_timeout=never - 3 * day, hard_timeout=never - 2 * day, barrier_timeout=never,
+        heartbeat_timeout=never - day, heartbeat_interval=40 * day, completion_timeout=never,
+        progress_watchdog_interval=400 * day, termination_grace_time=never,
+        monitor_thread_interval=400 * day, monitor_process_interval=400 * day,
+        store_kwargs={"timeout": never},
+        finalize=inprocess.finalize.ThreadedFinalize(never, lambda: None),
+        rank_assignment=Compose(
+            ActivateAllRanks(), ShiftRanks(),
+            FilterCountGroupedByKey("all", lambda count: True, timeout=never),
+        ),
+    )
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        if call.iteration == 0:
+            all_reduce()
+            if RANK == 1:
+                raise ValueError("boom")
+        call.store.meet("here", 2, never)
+        dist.destroy_process_group()
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    assert [job.notes(rank, "returned") for rank in range(2)] == [[1], [1]]
+
+
+def test_with_no_abort_nothing_of_torch_is_touched(ranks: RankStarter) -> None:
+    source = """
+    class AsIfTheirOwn(inprocess.abort.Abort):
+        def __call__(self, state):
+            note(aborted=True)
+
+    def job(**arguments):
+        @wrapper(**arguments, **QUICK)
+        def train(call: CallWrapper):
+            if call.iteration == 0:
+                dist.init_process_group("gloo")
+                if RANK == 1:
+                    all_reduce()
+                    raise ValueError("boom")
+                all_reduce()
+                time.sleep(1000)
+            assert all_reduce() == 2, "the group is as it was"
+            dist.destroy_process_group()
+            return call.iteration
+        return train
+
+    note(returned=[job(abort=None)(), job(abort=AsIfTheirOwn())()])
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0]
+    assert [job.notes(rank, "returned") for rank in range(2)] == [[[1, 1]], [[1, 1]]]
+    assert [job.notes(rank, "aborted") for rank in range(2)] == [[True], [True]]
+
+
+def test_a_callwrapper_is_called_without_the_decorator_and_shows_what_it_has(
+    ranks: RankStarter,
+) -> None:
+    """And its stores: one per iteration, one for the call; rank 0, lost, takes nothing along."""
+    source = """
+    from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+    from holdfast.inprocess.store import StoreMixin
+
+    def train(step, call: CallWrapper, *, scale):
+        assert (call.wrapper, call.state.iteration) == (made, call.iteration)
+        assert call.state.initial_rank == RANK
+        assert all(isinstance(store, StoreMixin) for store in (call.store, call.base_store))
+        assert call.store.base_store is call.base_store
+        with call.atomic_lock:
+            call.atomic_lock.acquire()
+            call.atomic_lock.release()
+        _, size = now()
+        place = call.state.rank
+        call.store.meet("torch has a barrier of its own", size)
+        call.store.barrier(f"this one {call.iteration}", size)
+        call.store.iteration_barrier([place], size)
+        if call.iteration == 0:
+            call.base_store.set_initial_rank(RANK, RANK * 10)
+            call.base_store.iteration_barrier([RANK], 3)
+            record = InterruptionRecord(RANK, Interruption.EXCEPTION)
+            call.store.record_interrupted([record])
+            call.base_store.record_terminated_ranks([RANK] if RANK == 0 else [])
+            call.store.completion_barrier([RANK], 3)
+            assert len(call.store.get_interruption_records()) == 3
+            if RANK == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            call.base_store.get("never")  # in Python, so that a restart gets through
+        assert call.store.get_interruption_records() == []
+        assert call.base_store.get_terminated_ranks() == {0}
+        assert call.base_store.get_initial_ranks([0, 1, 2]) == [0, 10, 20]
+        return step * scale
+
+    made = wrapper(**QUICK)
+    call = CallWrapper(made)
+    note(returned=call(train, (2,), {"scale": 3}))
+    try:
+        call(train)
+    except inprocess.exception.InternalError as error:
+        note(text=str(error))
+    with CallWrapper(made) as call:
+        assert call.base_store.add("all", 1) <= 2
+        note(returned=call(lambda: now()[1]))
+    assert (call.store, call.base_store) == (None, None)
+    """
+    job = ranks(3, source)
+    assert job.wait() == [SIGKILLED, 0, 0]
+    for rank in (1, 2):
+        assert job.notes(rank, "returned") == [6, 2]
+        assert "make another" in job.notes(rank, "text")[0]
 
 
 def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:

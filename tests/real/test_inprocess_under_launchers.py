@@ -12,13 +12,6 @@ from tests.real.ranks import PREAMBLE
 JOB = (
     PREAMBLE
     + """
-def wrapper(**arguments):  # a file of its own for each life of the processes
-    return inprocess.Wrapper(
-        store_factory=inprocess.store.FileStore,
-        store_kwargs={"file_name": f"{os.environ['OUT']}/store{CYCLE}"},
-        **arguments,
-    )
-
 CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 @wrapper(**QUICK)

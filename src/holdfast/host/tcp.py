@@ -5,6 +5,9 @@ from __future__ import annotations
 import socket
 
 _PROBES = 3
+_LONGEST_IDLE_S = 32767
+_LONGEST_UNACKNOWLEDGED_MS = 2**31 - 1
+"""What the kernel takes at most: 9 hours, and 24 days."""
 
 
 def tune(connected: socket.socket, silence_s: float) -> None:
@@ -15,11 +18,11 @@ def tune(connected: socket.socket, silence_s: float) -> None:
     """
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    probe_s = max(1, int(silence_s / (_PROBES + 1)))
+    probe_s = max(1, min(int(silence_s / (_PROBES + 1)), _LONGEST_IDLE_S))
     for option, value in (
         (socket.TCP_KEEPIDLE, probe_s),
         (socket.TCP_KEEPINTVL, probe_s),
         (socket.TCP_KEEPCNT, _PROBES),
-        (socket.TCP_USER_TIMEOUT, max(1, int(silence_s * 1000))),
+        (socket.TCP_USER_TIMEOUT, max(1, min(int(silence_s * 1000), _LONGEST_UNACKNOWLEDGED_MS))),
     ):
         connected.setsockopt(socket.IPPROTO_TCP, option, value)

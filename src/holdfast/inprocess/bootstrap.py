@@ -20,6 +20,7 @@ from holdfast.host.address import address_towards
 from holdfast.host.clock import monotonic
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
 from holdfast.inprocess.guard_process import connect_to_guard
+from holdfast.torch_edge.epoch_store import EpochOverError, EpochStore
 from holdfast.wire.frames import Decoder, encode
 
 _TOKEN_BYTES = 16
@@ -64,20 +65,19 @@ def meet(
     """
     global _calls  # noqa: PLW0603 - one count for the process is the point
     _calls += 1
-    # A store may be older than this life of the job (a file is): its keys must not meet ours.
-    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    key = f"holdfast/inprocess/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{life}/{_calls}"
+    run, life = (os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+    key = f"holdfast/inprocess/{run}/{life}/{_calls}"
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         connected = connect_to_guard(token)
         port = _host(connected, {**attach, "hosts": True})
         ours = address_towards(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
         meeting = Meeting(token, ours, port)
-        store.set(key, json.dumps([token, ours, port]))
+        number = store.add(f"{key}/meetings", 1)
+        store.set(f"{key}/{number}", json.dumps([token, ours, port]))
         return connected, meeting
     try:
-        store.wait([key], dt.timedelta(seconds=timeout_s))
-        meeting = Meeting(*json.loads(store.get(key)))
+        meeting = _find_meeting(store, key, monotonic() + timeout_s)
     except RuntimeError as error:
         raise BarrierTimeout(
             f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
@@ -87,6 +87,40 @@ def meet(
     where = {"host": meeting.host, "port": meeting.port}
     connected.sendall(encode({**attach, **where, "hosts": False}))
     return connected, meeting
+
+
+def _find_meeting(store: Any, key: str, until: float) -> Meeting:
+    """The newest meeting, or the one that comes.
+
+    A store may be older than this life of the job: a file is, and the store of torchrun's agent,
+    which does not count a restart for a change of members. So one that was there before is tried.
+    """
+
+    def published(number: int) -> Meeting:
+        left_s = max(0.0, until - monotonic())
+        store.wait([f"{key}/{number}"], dt.timedelta(seconds=left_s))
+        return Meeting(*json.loads(store.get(f"{key}/{number}")))
+
+    number = store.add(f"{key}/meetings", 0)
+    if number == 0:
+        return published(1)
+    meeting = published(number)
+    is_of_this_life = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
+    return meeting if is_of_this_life or _answers(meeting, until) else published(number + 1)
+
+
+def _answers(meeting: Meeting, until: float) -> bool:
+    """Whether its coordinator is there."""
+    asked = EpochStore(meeting.address, meeting.token, 0, until - monotonic())
+    try:
+        asked.num_keys()
+    except EpochOverError:
+        return True
+    except (OSError, RuntimeError):
+        return False
+    finally:
+        asked.close()
+    return True
 
 
 def _host(connected: socket.socket, attach: Mapping[str, object]) -> int:

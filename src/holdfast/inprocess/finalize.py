@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.inprocess.cuda import on_current_device
+from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.side_thread import run_within
 from holdfast.inprocess.state import FrozenState
 
@@ -57,7 +58,7 @@ class ThreadedFinalize(Finalize):
     def __call__(self, state: Any, *exception: Any) -> Any:
         """Give back what came, when ``fn`` has ended."""
         call = on_current_device(lambda: self.fn(*self.args, **self.kwargs))
-        run_within(self.timeout.total_seconds(), f"finalize {_name(self.fn)}", call)
+        run_within(in_seconds(self.timeout), f"finalize {_name(self.fn)}", call)
         return (state, *exception) if exception else state
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import cuda_in_use, own_device
+from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import HealthCheckError, RestartError
 from holdfast.inprocess.side_thread import run_within
 from holdfast.inprocess.state import FrozenState, State
@@ -82,7 +83,7 @@ class CudaHealthCheck(_Check):
             return
         device = own_device()
         run_within(
-            self.timeout.total_seconds(),
+            in_seconds(self.timeout),
             f"synchronising CUDA device {device}",
             lambda: cuda.synchronize(device),
         )

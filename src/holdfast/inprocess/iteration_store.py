@@ -1,4 +1,8 @@
-"""The store that plug-ins and assignments of one iteration see (``state.store``, ``ctx.store``)."""
+"""The stores beside the coordinator: of an iteration (``state.store``, ``ctx.store``), of the call.
+
+Both have what every store of this package has (:class:`~holdfast.inprocess.store.StoreMixin`), and
+no rank hosts them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,27 @@ from typing import Any
 
 from torch.distributed import DistStoreError
 
+from holdfast.core.inprocess.keyvalue import CALL_ROOM
 from holdfast.core.inprocess.messages import Numbering
 from holdfast.inprocess.bootstrap import Meeting
 from holdfast.inprocess.exception import BarrierTimeout
+from holdfast.inprocess.store import StoreMixin
 from holdfast.torch_edge.epoch_store import EpochStore
 
 
-class IterationStore(EpochStore):
+class CallStore(StoreMixin, EpochStore):
+    """A torch store, shared by all ranks for as long as the call lasts.
+
+    Args:
+        meeting: Where it is.
+        timeout_s: How long ranks wait for a key.
+    """
+
+    def __init__(self, meeting: Meeting, timeout_s: float) -> None:
+        super().__init__(meeting.address, meeting.token, CALL_ROOM, timeout_s)
+
+
+class IterationStore(StoreMixin, EpochStore):
     """A torch store, shared by the ranks of one iteration, empty at its beginning.
 
     Args:
@@ -22,6 +40,10 @@ class IterationStore(EpochStore):
         numbering: What this rank is called before the assignment of this iteration.
         terminated: Places of that numbering which nobody holds any more.
         timeout_s: How long ranks wait for each other.
+        base_store: Of the call.
+
+    Attributes:
+        base_store: Of the call.
     """
 
     def __init__(
@@ -31,8 +53,10 @@ class IterationStore(EpochStore):
         numbering: Numbering,
         terminated: AbstractSet[int],
         timeout_s: float,
+        base_store: CallStore,
     ) -> None:
         super().__init__(meeting.address, meeting.token, iteration, timeout_s)
+        self.base_store = base_store
         self._timeout_of_barrier_s = timeout_s
         self._place = numbering.place - sum(place < numbering.place for place in terminated)
         self._living = numbering.world - len(terminated)

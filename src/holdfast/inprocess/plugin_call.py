@@ -23,7 +23,7 @@ from typing import Any
 
 from holdfast.inprocess.compose import Compose, positional_capacity, warn_if_none
 from holdfast.inprocess.exception import RestartError
-from holdfast.inprocess.rank_assignment import RankAssignmentCtx, activate_all
+from holdfast.inprocess.rank_assignment import RankAssignmentCtx
 from holdfast.inprocess.state import Mode, State
 
 Plugin = Callable[..., Any]
@@ -180,7 +180,7 @@ class AssignmentPlugin:
         last_takes = self.assignments[-1][1] if self.assignments else Takes.STATE_AND_RANKS
         _check_all_taken_out(ctx, world_before, strict=last_takes is Takes.STATE_AND_RANKS)
         if not state.mode_was_set:
-            activate_all(state)
+            state.activate_all_ranks()
         for leaf, takes in self.filters:
             _call_assignment(leaf, takes, ctx, one_of_many=len(self.filters) > 1)
         _check_numbers(state)

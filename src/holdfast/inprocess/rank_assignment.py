@@ -27,6 +27,7 @@ from holdfast.core.inprocess.rank_tree import (
     grow,
 )
 from holdfast.inprocess.compose import positional_capacity
+from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.gather import as_key, gather_from
 from holdfast.inprocess.state import Mode, State
@@ -72,13 +73,31 @@ class RankAssignmentCtx:
     def gather(self, who: str, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Values of all living ranks; the n-th call of a rank meets the n-th of the others.
 
+        Over a store without ``gather``, such as ``inprocess.store.FileStore``, ranks that leave
+        meanwhile are waited for.
+
         Raises:
             BarrierTimeout: Not all came in time.
             RestartError: The store cannot gather.
             TypeError: JSON cannot carry the value.
         """
         self._gathered += 1
-        return gather_from(self.store, f"{who}/{self._gathered}", value, timeout_s)
+        name = f"{who}/{self._gathered}"
+        if hasattr(self.store, "exchange") and not hasattr(self.store, "gather"):
+            return self._exchange(name, value, timeout_s)
+        return gather_from(self.store, name, value, timeout_s)
+
+    def _exchange(self, name: str, value: Any, timeout_s: float | None) -> list[Any]:
+        """Over a store that does not know who lives, and may be as old as the job."""
+        state, store = self.state, self.store
+        living = [rank for rank in range(state.world_size) if rank not in self.terminated_ranks]
+        # How often this process has been here, by the number that it keeps: the same for all.
+        turn = store.add(f"holdfast/{name}/turn/{state.initial_rank}", 1)
+        wait = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
+        found: list[Any] = store.exchange(
+            f"holdfast/{name}/{turn}", state.rank, len(living), value, ranks=living, **wait
+        )
+        return found
 
 
 class RankAssignment(abc.ABC):
@@ -113,13 +132,6 @@ class _Assignment(RankAssignment):
     @abc.abstractmethod
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         """Change ``ctx``."""
-
-
-def activate_all(state: State) -> None:
-    """Everybody works."""
-    state.mode = Mode.ACTIVE
-    state.active_rank = state.rank
-    state.active_world_size = state.world_size
 
 
 def _renumber(ctx: RankAssignmentCtx, rank: int | None) -> None:
@@ -187,7 +199,7 @@ class FilterCountGroupedByKey(_Assignment):
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         shown = (ctx.state.rank, _key_of(self.key_or_fn, ctx.state))
-        gathered = ctx.gather(type(self).__name__, shown, self.timeout.total_seconds())
+        gathered = ctx.gather(type(self).__name__, shown, in_seconds(self.timeout))
         keys = [(rank, as_key(key)) for rank, key in gathered]
         ctx.terminated_ranks |= renumber.members_of_failing_groups(
             keys, ctx.terminated_ranks, self.condition
@@ -223,7 +235,7 @@ class ActivateAllRanks(_Assignment, RankFilter):
     """Every rank works."""
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
-        activate_all(ctx.state)
+        ctx.state.activate_all_ranks()
 
 
 class MaxActiveWorldSize(_Filter):

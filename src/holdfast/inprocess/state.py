@@ -169,6 +169,12 @@ class State:
         self.iteration += 1
         self.fn_exception = None
 
+    def activate_all_ranks(self) -> None:
+        """This rank works, and so do all others: its active numbers are its numbers."""
+        self.mode = Mode.ACTIVE
+        self.active_rank = self.rank
+        self.active_world_size = self.world_size
+
     def set_distributed_vars(self) -> None:
         """Export ``RANK`` and ``WORLD_SIZE``: what the function is to see.
 

@@ -1,6 +1,6 @@
 """Stores in which ranks find each other at the beginning of a call, and that users bring along.
 
-A store of one's own is a torch store with :class:`StoreMixin` *before* it among its bases::
+A store of one's own is a torch store with :class:`StoreMixin` among its bases::
 
     class RedisStore(StoreMixin, MyTorchStore): ...
 
@@ -8,6 +8,11 @@ A store of one's own is a torch store with :class:`StoreMixin` *before* it among
 
 It has to work until all ranks have met; from then on ranks meet in a store beside the coordinator
 (``iteration_store.py``), so that losing whoever hosts this one is no loss.
+
+What :class:`StoreMixin` adds is for plug-ins and programs. The wrapper itself uses ``add``,
+``set``, ``get`` and ``wait`` to meet, and the keys of a ``FilterCountGroupedByKey`` or a ``Tree``
+go through :meth:`StoreMixin.exchange` where the store has no ``gather``; faults, deaths, heartbeats
+and the end of an iteration are told from guard to guard, and written in no store.
 """
 
 from __future__ import annotations
@@ -15,12 +20,18 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import DistNetworkError
 
+from holdfast.host import clock
+from holdfast.inprocess.attribution import InterruptionRecord
+from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import BarrierOverflow, BarrierTimeout
+from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
+from holdfast.inprocess.side_thread import run_within
 
 __all__ = [
     "BarrierOverflow",
@@ -32,12 +43,16 @@ __all__ = [
 ]
 
 _WAIT = dt.timedelta(seconds=300)
+_NOW = dt.timedelta(0)
+_MARGIN_S = 5.0
+"""So much later than it should an operation of torch may end."""
 
 
 class StoreMixin:
-    """What the wrapper adds to a torch store; built on its ``add``, ``set``, ``get`` and ``wait``.
+    """What is added to a torch store, with its ``add``, ``set``, ``get``, ``check`` and ``wait``.
 
-    None of these names is one of torch's (``Store.barrier`` is another thing).
+    None of these names is one of torch's (``Store.barrier`` is another thing), so it does not
+    matter whether this class is named before the torch store or after it.
     """
 
     @property
@@ -96,22 +111,29 @@ class StoreMixin:
         self._await_complete(name, n_ranks, timeout)
 
     def _await_complete(self, name: str, n_ranks: int, timeout: dt.timedelta) -> None:
-        if timeout <= dt.timedelta(0):
+        if timeout <= _NOW:
             return
         store: Any = self
+        wait_s = in_seconds(timeout)
         try:
-            store.wait([f"{name}/complete"], timeout)
+            store.wait([f"{name}/complete"], dt.timedelta(seconds=wait_s))
         except RuntimeError as error:  # torch's DistStoreError among them
             arrived = store.add(f"{name}/arrived", 0)
             raise BarrierTimeout(
-                f"barrier {name!r}: {arrived} of {n_ranks} ranks came within "
-                f"{timeout.total_seconds():g} s"
+                f"barrier {name!r}: {arrived} of {n_ranks} ranks came within {wait_s:g} s"
             ) from error
 
     def exchange(
-        self, name: str, rank: int, n_ranks: int, value: Any, timeout: dt.timedelta = _WAIT
+        self,
+        name: str,
+        rank: int,
+        n_ranks: int,
+        value: Any,
+        timeout: dt.timedelta = _WAIT,
+        *,
+        ranks: Iterable[int] | None = None,
     ) -> list[Any]:
-        """Values of ranks 0 to ``n_ranks - 1``, the same list on each.
+        """Values of all who take part, in the order of their ranks; the same list on each.
 
         Args:
             name: Of the exchange, used once.
@@ -119,31 +141,159 @@ class StoreMixin:
             n_ranks: How many take part.
             value: Anything that JSON can carry.
             timeout: How long to wait for the others.
+            ranks: Who takes part; default 0 to ``n_ranks - 1``.
 
         Raises:
             BarrierTimeout: Not all came within ``timeout``.
         """
         store: Any = self
-        keys = [f"{name}/value/{other}" for other in range(n_ranks)]
-        store.set(keys[rank], json.dumps(value))
+        others = sorted(range(n_ranks) if ranks is None else ranks)
+        store.set(f"{name}/value/{rank}", json.dumps(value))
+        keys = [f"{name}/value/{other}" for other in others]
+        wait_s = in_seconds(timeout)
         try:
-            store.wait(keys, timeout)
+            store.wait(keys, dt.timedelta(seconds=wait_s))
         except RuntimeError as error:
             raise BarrierTimeout(
-                f"exchange {name!r}: not all of {n_ranks} ranks came within "
-                f"{timeout.total_seconds():g} s"
+                f"exchange {name!r}: not all of {n_ranks} ranks came within {wait_s:g} s"
             ) from error
         return [json.loads(store.get(key)) for key in keys]
+
+    # ------------------------------------------------------------ the barriers of a call, by name
+
+    def initial_barrier(
+        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+    ) -> None:
+        """:meth:`meet_again` by this name, once per store: at the beginning of a call."""
+        self.meet_again("holdfast/barrier/initial", ranks, n_ranks, timeout)
+
+    def completion_barrier(
+        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+    ) -> None:
+        """:meth:`meet_again` by this name, once per store: the function has returned."""
+        self.meet_again("holdfast/barrier/completion", ranks, n_ranks, timeout)
+
+    def iteration_barrier(
+        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+    ) -> None:
+        """:meth:`meet_again` by this name, once per store: between iterations."""
+        self.meet_again("holdfast/barrier/iteration", ranks, n_ranks, timeout)
+
+    def termination_barrier(
+        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+    ) -> None:
+        """:meth:`meet_again` by this name, once per store: at the end of a call."""
+        self.meet_again("holdfast/barrier/termination", ranks, n_ranks, timeout)
+
+    # ------------------------------------------------------------ what ranks tell each other
+
+    def send_heartbeat(self, rank: int) -> None:
+        """``rank`` is alive now, by this host's wall clock."""
+        store: Any = self
+        store.set(f"holdfast/heartbeat/{rank}", repr(clock.wall()))
+
+    def get_all_heartbeats(self, ranks: Iterable[int]) -> list[float | None]:
+        """When each of ``ranks`` sent its last heartbeat, seconds since 1970; ``None``: never."""
+        store: Any = self
+        keys = [f"holdfast/heartbeat/{rank}" for rank in ranks]
+        return [float(store.get(key)) if store.check([key]) else None for key in keys]
+
+    def record_interrupted(self, records: Iterable[InterruptionRecord]) -> None:
+        """Add to the list of what interrupted this iteration. It interrupts nobody: raise for that.
+
+        What comes after :meth:`lock_interruption_records` is not in the list.
+        """
+        self._append("interrupted", map(str, records))
+
+    def lock_interruption_records(self) -> None:
+        """From now on the list is as it is, on all ranks."""
+        store: Any = self
+        if store.add("holdfast/interrupted/locks", 1) == 1:
+            store.set("holdfast/interrupted/locked", str(self._length("interrupted")))
+        store.wait(["holdfast/interrupted/locked"], _WAIT)
+
+    def get_interruption_records(self) -> list[InterruptionRecord]:
+        """The list, in the order in which records were made."""
+        store: Any = self
+        locked = "holdfast/interrupted/locked"
+        length = int(store.get(locked)) if store.check([locked]) else self._length("interrupted")
+        return [InterruptionRecord.from_str(text) for text in self._listed("interrupted", length)]
+
+    def is_interrupted(self) -> bool:
+        """Whether there is a record."""
+        return self._length("interrupted") > 0
+
+    def wait_for_interruption(self, timeout: dt.timedelta = _WAIT) -> None:
+        """Wait for the first record.
+
+        Raises:
+            RuntimeError: There was none within ``timeout``; torch's, ``DistStoreError``.
+        """
+        store: Any = self
+        store.wait(["holdfast/interrupted/1"], timeout)
+
+    def record_terminated_ranks(self, ranks: Iterable[int]) -> None:
+        """These do not take part any more."""
+        self._append("terminated", map(str, ranks))
+
+    def get_terminated_ranks(self) -> set[int]:
+        """All that were recorded."""
+        return {int(text) for text in self._listed("terminated", self._length("terminated"))}
+
+    def record_completed(self) -> None:
+        """A rank has completed this iteration."""
+        store: Any = self
+        store.set("holdfast/completed", "1")
+
+    def is_any_rank_completed(self) -> bool:
+        """Whether one has."""
+        store: Any = self
+        return bool(store.check(["holdfast/completed"]))
+
+    def set_initial_rank(self, rank: int, initial_rank: int) -> None:
+        """Who is ``rank`` now was born as ``initial_rank``."""
+        store: Any = self
+        store.set(f"holdfast/initial_rank/{rank}", str(initial_rank))
+
+    def get_initial_rank(self, rank: int) -> int:
+        """As what ``rank`` was born; waits until it has said so."""
+        store: Any = self
+        return int(store.get(f"holdfast/initial_rank/{rank}"))
+
+    def get_initial_ranks(self, ranks: Sequence[int]) -> list[int]:
+        """As what each of ``ranks`` was born."""
+        return [self.get_initial_rank(rank) for rank in ranks]
+
+    # ------------------------------------------------------------ lists that only grow
+
+    def _append(self, name: str, texts: Iterable[str]) -> None:
+        store: Any = self
+        for text in texts:
+            number = store.add(f"holdfast/{name}/length", 1)
+            store.set(f"holdfast/{name}/{number}", text)
+
+    def _length(self, name: str) -> int:
+        store: Any = self
+        return int(store.add(f"holdfast/{name}/length", 0))
+
+    def _listed(self, name: str, length: int) -> list[str]:
+        """Waits for one whose number is taken and whose text is about to come."""
+        store: Any = self
+        return [store.get(f"holdfast/{name}/{number}").decode() for number in range(1, length + 1)]
 
 
 class TCPStore(StoreMixin, c10d.TCPStore):
     """torch's TCPStore, hosted by rank 0, addressed by the environment where nothing is said.
 
+    Where somebody listens on the port already, rank 0 is a client like the others: of the store
+    of ``torchrun``'s agent, which listens on ``MASTER_PORT`` (``TORCHELASTIC_USE_AGENT_STORE``), or
+    of a store that the program made before.
+
     Args:
         host_name: Default ``MASTER_ADDR``.
         port: Default ``MASTER_PORT``.
         world_size: Default ``WORLD_SIZE``.
-        timeout: Of each operation.
+        timeout: Of each operation, and of the connection.
         wait_for_workers: Rank 0 waits for ``world_size`` clients, as long as ``timeout``. Default
             False, unlike torch's: the wrapper waits for all ranks itself, within its
             ``barrier_timeout``.
@@ -151,7 +301,9 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         use_libuv: The server's implementation.
 
     Raises:
+        BarrierTimeout: Whoever listens on the port does not answer as a store does.
         KeyError: The environment lacks what is not said.
+        torch.distributed.DistNetworkError: Nobody listens on the port within ``timeout``.
     """
 
     def __init__(
@@ -165,22 +317,53 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         use_libuv: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
         env = os.environ
-        c10d.TCPStore.__init__(
-            self,
-            host_name=env["MASTER_ADDR"] if host_name is None else host_name,
-            port=int(env["MASTER_PORT"]) if port is None else port,
-            world_size=int(env["WORLD_SIZE"]) if world_size is None else world_size,
-            is_master=int(env["RANK"]) == 0,
-            timeout=timeout,
-            wait_for_workers=wait_for_workers,
-            multi_tenant=multi_tenant,
-            use_libuv=use_libuv,
+        host = env["MASTER_ADDR"] if host_name is None else host_name
+        number = int(env["MASTER_PORT"]) if port is None else port
+        has_agent = (
+            env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            and str(number) == env.get("MASTER_PORT")
+            and host == env.get("MASTER_ADDR")
         )
+        size = int(env["WORLD_SIZE"]) if world_size is None else world_size
+        wait_s = in_seconds(timeout)
+
+        def become(*, is_master: bool) -> None:
+            c10d.TCPStore.__init__(
+                self,
+                host_name=host,
+                port=number,
+                world_size=size,
+                is_master=is_master,
+                timeout=dt.timedelta(seconds=wait_s),
+                wait_for_workers=wait_for_workers,
+                multi_tenant=multi_tenant,
+                use_libuv=use_libuv,
+            )
+
+        def host_or_join() -> None:
+            try:
+                become(is_master=is_host)
+            except DistNetworkError as error:
+                if not is_host or "EADDRINUSE" not in str(error):
+                    raise
+                become(is_master=False)
+
+        is_host = int(env["RANK"]) == 0 and not has_agent
+        self._has_agent = has_agent
+        try:
+            # torch waits without end for the first answer of a server that has none to give.
+            run_within(wait_s + _MARGIN_S, f"connecting to {host}:{number}", host_or_join)
+        except RestartTimeoutError:
+            raise BarrierTimeout(
+                f"{host}:{number} has not answered as a torch store within {wait_s:g} s: if "
+                "another program listens there, give the Wrapper another port, the same on all "
+                'ranks: store_kwargs={"port": ...}'
+            ) from None
 
     @property
     def critical_ranks(self) -> tuple[int, ...]:
-        """Rank 0 hosts it."""
-        return (0,)
+        """Rank 0, which hosts the store; none, where ``torchrun``'s agent does."""
+        return () if self._has_agent else (0,)
 
 
 class FileStore(StoreMixin, c10d.FileStore):
@@ -188,11 +371,12 @@ class FileStore(StoreMixin, c10d.FileStore):
 
     Args:
         file_name: Its path; the same on all ranks.
-        world_size: Default ``WORLD_SIZE``.
+        world_size: The last of so many removes the file. Default ``WORLD_SIZE``; without that, the
+            file stays.
     """
 
     def __init__(self, file_name: str, world_size: int | None = None) -> None:
-        size = int(os.environ["WORLD_SIZE"]) if world_size is None else world_size
+        size = int(os.environ.get("WORLD_SIZE", "-1")) if world_size is None else world_size
         c10d.FileStore.__init__(self, file_name, size)
 
 

@@ -26,12 +26,13 @@ import gc
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.messages import MAX_TEXT, Cause, Commit, Kind, Numbering, Standing
 from holdfast.core.never import assert_never
+from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
@@ -42,6 +43,7 @@ from holdfast.inprocess.arguments import WrapperArguments
 from holdfast.inprocess.bootstrap import Meeting, meet
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import context_problem
+from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import (
     BarrierTimeout,
     HealthCheckError,
@@ -78,6 +80,8 @@ _REAP_S = 10.0
 """How long the end of a call waits for process groups of before the last restart to be destroyed:
 mostly they are; gloo takes 10 ms."""
 _DEFAULT_LAST_CALL_WAIT = dt.timedelta(seconds=1)
+_DEFAULT: Any = object()
+"""An argument that was not given, where ``None`` means none."""
 
 
 class Wrapper:
@@ -90,11 +94,14 @@ class Wrapper:
             from ``StoreMixin``. Default ``inprocess.store.TCPStore``.
         store_kwargs: Its arguments.
         initialize: Called before each call of the function.
-        abort: Frees ranks that wait in collectives. Default ``AbortTorchDistributed()``.
+        abort: Frees ranks that wait in collectives. Default ``AbortTorchDistributed()``. ``None``:
+            nothing of torch is touched; a rank that waits for others stays until its own timeout or
+            ``hard_timeout``, and process groups stay until the function destroys them.
         finalize: Called after a fault, when the function has been left.
         health_check: Called before the function, and after a fault.
         rank_assignment: Who is called what after losses. Default
-            ``Compose(ActivateAllRanks(), ShiftRanks())``.
+            ``Compose(ActivateAllRanks(), ShiftRanks())``. ``None``: nobody moves up; after a loss,
+            every rank leaves with ``RestartError``.
         rank_filter: Called after ``rank_assignment``: who works.
         monitor_thread_interval: Accepted; the abort is pushed, nothing polls. Default 1 s.
         monitor_process_interval: Accepted; the guard sleeps until a limit can run out. Default 1 s.
@@ -127,26 +134,28 @@ class Wrapper:
         store_factory: type[StoreMixin] = TCPStore,
         store_kwargs: dict[str, Any] | None = None,
         initialize: Initialize | Compose | None = None,
-        abort: abort_plugins.Abort | Compose | None = None,
+        abort: abort_plugins.Abort | Compose | None = _DEFAULT,
         finalize: Finalize | Compose | None = None,
         health_check: HealthCheck | Compose | None = None,
-        rank_assignment: RankAssignment | Compose | None = None,
+        rank_assignment: RankAssignment | Compose | None = _DEFAULT,
         rank_filter: RankFilter | Compose | None = None,
         last_call_wait: dt.timedelta | None = None,
         **others: Any,
     ) -> None:
         self._waits_for_last_call = last_call_wait is not None
+        if abort is _DEFAULT:
+            abort = abort_plugins.AbortTorchDistributed()
+        if rank_assignment is _DEFAULT:
+            rank_assignment = Compose(ActivateAllRanks(), ShiftRanks())
         arguments = WrapperArguments(
             store_factory=store_factory,
             store_kwargs=store_kwargs,
             # A Compose is of the kind of what it composes, which types cannot say.
             initialize=cast("Initialize | None", initialize),
-            abort=cast("abort_plugins.Abort", abort or abort_plugins.AbortTorchDistributed()),
+            abort=cast("abort_plugins.Abort | None", abort),
             finalize=cast("Finalize | None", finalize),
             health_check=cast("HealthCheck | None", health_check),
-            rank_assignment=cast(
-                "RankAssignment", rank_assignment or Compose(ActivateAllRanks(), ShiftRanks())
-            ),
+            rank_assignment=cast("RankAssignment | None", rank_assignment),
             rank_filter=cast("RankFilter | None", rank_filter),
             last_call_wait=_DEFAULT_LAST_CALL_WAIT if last_call_wait is None else last_call_wait,
             **others,
@@ -169,28 +178,25 @@ class Wrapper:
         """The restartable function; ``function`` itself where ``enabled`` is False."""
         if not self.arguments.enabled:
             return function
-        where = injection(function, CallWrapper)
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> _Result:
-            with CallWrapper(self) as call:
-                args, kwargs = where.bind(args, kwargs, call)
-                result = call._run(functools.partial(function, *args, **kwargs))  # noqa: SLF001
-                return cast("_Result", result)
+            return CallWrapper(self)(function, args, kwargs)
 
         return wrapped
 
 
 class CallWrapper:
-    """One call of a wrapped function, with all its restarts; injected into its parameters."""
+    """One call of a wrapped function, with all its restarts; injected into its parameters.
+
+    ``Wrapper(...)(fn)(*args)`` is ``CallWrapper(Wrapper(...))(fn, args)``.
+    """
 
     def __init__(self, wrapper: Wrapper) -> None:
-        """Meet the other ranks.
+        """Take what the call needs from ``wrapper`` and the environment.
 
         Raises:
             ValueError: ``torch.distributed`` is initialised already.
-            InternalError: This is not the main thread.
-            BarrierTimeout: Not all ranks came within ``barrier_timeout``.
         """
         import torch.distributed as dist  # noqa: PLC0415
 
@@ -211,8 +217,68 @@ class CallWrapper:
         self._traceback = ""
         self._store: Any = None
         self._exits = contextlib.ExitStack()
+        self._is_entered = self._is_used = False
+
+    def __call__(
+        self, fn: Callable[..., _Result], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> _Result:
+        """Call ``fn``, again and again, until it has returned on all ranks; once per object.
+
+        In a ``with`` block of this object; outside of one, it makes its own.
+
+        Args:
+            fn: The function; gets this object where it is annotated so.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments, a mapping.
+
+        Returns:
+            What it returned in the iteration that all ranks completed; ``None`` on a rank that
+            stood by in that one.
+
+        Raises:
+            InternalError: This is not the main thread, or the object was used before.
+            BarrierTimeout: Not all ranks came within ``barrier_timeout``.
+            BaseException: Whatever this rank leaves the call with.
+        """
+        if self._is_used:
+            raise InternalError("a CallWrapper is one call, and this one was made: make another")
+        if not self._is_entered:
+            with self:
+                return self(fn, args, kwargs)
+        self._is_used = True
+        given, named = injection(fn, CallWrapper).bind(tuple(args), kwargs or {}, self)
+        return cast("_Result", self._run(functools.partial(fn, *given, **named)))
 
     # ------------------------------------------------------------ what users call
+
+    @property
+    def wrapper(self) -> Wrapper:
+        """Whose call this is."""
+        return self._wrapper
+
+    @property
+    def state(self) -> State:
+        """Of this rank, in this iteration; another object in the next one. To be read."""
+        return self._state
+
+    @property
+    def store(self) -> Any:
+        """The store of this iteration, empty at its beginning; ``None`` between iterations."""
+        return self._store
+
+    @property
+    def base_store(self) -> Any:
+        """A store for the whole call; ``None`` outside of it.
+
+        It is kept beside the coordinator, so that no rank's loss takes it along. The store that
+        ``store_factory`` made is let go when all ranks have met.
+        """
+        return self._base_store
+
+    @property
+    def atomic_lock(self) -> Atomic:
+        """What :meth:`atomic` enters; has ``acquire`` and ``release``, too."""
+        return self._interrupt.atomic
 
     @property
     def iteration(self) -> int:
@@ -245,7 +311,13 @@ class CallWrapper:
     # ------------------------------------------------------------ setting up
 
     def __enter__(self) -> Self:
-        """Meet the other ranks, and leave nothing behind where that fails."""
+        """Meet the other ranks, and leave nothing behind where that fails.
+
+        Raises:
+            InternalError: This is not the main thread.
+            BarrierTimeout: Not all ranks came within ``barrier_timeout``.
+        """
+        self._is_entered = True
         try:
             self._set_up()
         except BaseException:
@@ -257,6 +329,7 @@ class CallWrapper:
         self._exits.close()
 
     def _set_up(self) -> None:
+        from holdfast.inprocess.iteration_store import CallStore  # noqa: PLC0415
         from holdfast.torch_edge import (  # noqa: PLC0415
             abort_distributed,
             env_rendezvous,
@@ -282,14 +355,15 @@ class CallWrapper:
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
         exits.enter_context(_older_objects_set_aside())
-        exits.callback(self._drop_store)
-        barrier_s = arguments.barrier_timeout.total_seconds()
+        exits.callback(self._drop_stores)
+        barrier_s = in_seconds(arguments.barrier_timeout)
         given = dict(arguments.store_kwargs or {})
         if issubclass(arguments.store_factory, TCPStore):
-            given.setdefault("timeout", arguments.barrier_timeout)
+            given.setdefault("timeout", dt.timedelta(seconds=barrier_s))
         self._bootstrap = arguments.store_factory(**given)
         attach = self._attachment(page.fd)
         connected, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
+        self._base_store = CallStore(self._meeting, barrier_s)
         self._session = Session(
             connected,
             self._state.rank,
@@ -298,7 +372,7 @@ class CallWrapper:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
-            interval_s=arguments.progress_watchdog_interval.total_seconds(),
+            interval_s=in_seconds(arguments.progress_watchdog_interval),
         )
         exits.callback(self._session.close)
         self._session.begin(self._state.world_size)
@@ -315,14 +389,14 @@ class CallWrapper:
             "dump_path": path,
             "log": _for_rank(a.monitor_process_logfile, rank),
             "pidfile": _for_rank(a.monitor_process_pidfile, rank),
-            "soft_s": a.soft_timeout.total_seconds(),
-            "hard_s": a.hard_timeout.total_seconds(),
-            "grace_s": a.termination_grace_time.total_seconds(),
-            "beat_s": a.heartbeat_interval.total_seconds(),
-            "silence_s": a.heartbeat_timeout.total_seconds(),
-            "barrier_s": a.barrier_timeout.total_seconds(),
-            "completion_s": a.completion_timeout.total_seconds(),
-            "last_call_wait_s": last_call.total_seconds(),
+            "soft_s": in_seconds(a.soft_timeout),
+            "hard_s": in_seconds(a.hard_timeout),
+            "grace_s": in_seconds(a.termination_grace_time),
+            "beat_s": in_seconds(a.heartbeat_interval),
+            "silence_s": in_seconds(a.heartbeat_timeout),
+            "barrier_s": in_seconds(a.barrier_timeout),
+            "completion_s": in_seconds(a.completion_timeout),
+            "last_call_wait_s": in_seconds(last_call),
         }
 
     # ------------------------------------------------------------ the main thread's loop
@@ -436,7 +510,8 @@ class CallWrapper:
 
         self._result = None
         self._session.mark_progress()
-        abort_distributed.discard_process_groups()
+        if abort_distributed.is_aborted():
+            abort_distributed.discard_process_groups()
         self._state.mode = Mode.ABORTED
         self._plugins.finalize(self._state)
         if (problem := context_problem()) is not None:
@@ -504,9 +579,9 @@ class CallWrapper:
 
     def _abort_again(self) -> None:
         """The main thread may wait for another connection by now than when it was aborted."""
-        if self._plugins.aborts_torch:
-            from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
 
+        if abort_distributed.is_aborted():
             abort_distributed.abort_again()
 
     # ------------------------------------------------------------ the store of an iteration
@@ -515,8 +590,10 @@ class CallWrapper:
         from holdfast.inprocess.iteration_store import IterationStore  # noqa: PLC0415
 
         self._drop_store()
-        timeout_s = self._arguments.barrier_timeout.total_seconds()
-        self._store = IterationStore(self._meeting, iteration, self._base, terminated, timeout_s)
+        timeout_s = in_seconds(self._arguments.barrier_timeout)
+        self._store = IterationStore(
+            self._meeting, iteration, self._base, terminated, timeout_s, self._base_store
+        )
         self._state.store = self._store
 
     def _drop_store(self) -> None:
@@ -524,7 +601,14 @@ class CallWrapper:
             self._store.close()
         self._store = self._state.store = None
 
+    def _drop_stores(self) -> None:
+        self._drop_store()
+        if self._base_store is not None:
+            self._base_store.close()
+        self._base_store = self._bootstrap = None
+
     _bootstrap: Any = None
+    _base_store: Any = None
     _meeting: Meeting
     _session: Session
     _interrupt: MainThreadInterrupt
@@ -544,11 +628,6 @@ class _Plugins:
         self.completion = _state_plugin("completion", a.completion)
         self.terminate = _state_plugin("terminate", a.terminate)
         self.assign = AssignmentPlugin(a.rank_assignment, a.rank_filter)
-        abort: object = a.abort  # a Compose of aborts is an Abort, which types cannot say
-        instances = abort.instances if isinstance(abort, Compose) else (abort,)
-        self.aborts_torch = any(
-            isinstance(one, abort_plugins.AbortTorchDistributed) for one in instances
-        )
 
 
 def _state_plugin(family: str, plugin: Callable[..., Any] | None) -> Callable[[State], None]:

@@ -26,6 +26,7 @@ from holdfast.torch_edge.process_groups import (
 )
 from holdfast.torch_edge.work_abort import work_aborter
 
+_aborted = threading.Event()
 _WAITING_MODULES = (
     "torch.distributed.",
     "torch.autograd.graph",
@@ -38,7 +39,10 @@ _WAITING_MODULES = (
 def watching() -> Iterator[None]:
     """Take note of gloo's groups, stores and waits in this context. May be nested."""
     with gloo_aborter(), work_aborter():
-        yield
+        try:
+            yield
+        finally:
+            _aborted.clear()
 
 
 def main_waits() -> bool:
@@ -65,9 +69,15 @@ def abort_collectives() -> list[str]:
     Returns:
         What went wrong, one text each.
     """
+    _aborted.set()
     problems = abort_native_groups() if dist.is_initialized() else []
     abort_again()
     return problems
+
+
+def is_aborted() -> bool:
+    """Whether :func:`abort_collectives` was called, and nothing was released since."""
+    return _aborted.is_set()
 
 
 def abort_again() -> None:
@@ -91,4 +101,5 @@ def discard_process_groups() -> None:
 
 def release() -> None:
     """Every rank has aborted, so nobody is hurt by the end of our connections any more."""
+    _aborted.clear()
     gloo_aborter().release()

@@ -25,6 +25,7 @@ from torch.distributed import DistStoreError
 from holdfast.core.inprocess.keyvalue import STORE_FRAME_BYTES_MAX, VALUE_BYTES_MAX, join
 from holdfast.host.clock import monotonic
 from holdfast.host.tcp import tune
+from holdfast.host.wait_for import LONGEST_S
 from holdfast.wire.frames import Decoder, FrameError, encode
 
 _CHUNK_BYTES = 1 << 16
@@ -238,8 +239,13 @@ class EpochStore(Store):
         connected = self._connected()
         connected.sendall(frame)
         while True:
-            connected.settimeout(max(1e-3, until - monotonic()))
-            data = connected.recv(_CHUNK_BYTES)
+            connected.settimeout(min(max(1e-3, until - monotonic()), LONGEST_S))
+            try:
+                data = connected.recv(_CHUNK_BYTES)
+            except TimeoutError:
+                if monotonic() < until:
+                    continue
+                raise
             if not data:
                 raise ConnectionError("the connection was closed")
             for answer in self._decoder.feed(data):

@@ -183,6 +183,14 @@ def test_rooms_know_nothing_of_each_other_and_end() -> None:
     assert old.ask("get", key="k") == {"id": 2, "over": True}
 
 
+def test_the_room_of_the_call_outlives_every_epoch() -> None:
+    values = KeyValues()
+    whole = Client(values, [], room=keyvalue.CALL_ROOM)
+    whole.ask("set", key="k", value="1")
+    values.drop_before(7)
+    assert whole.ask("get", key="k") == "1"
+
+
 def test_who_is_gone_is_answered_no_more(two: tuple[Client, Client]) -> None:
     a, b = two
     a.ask("get", key="k")

@@ -77,3 +77,9 @@ def test_the_environment_shows_active_numbers_and_never_the_word_none(
         monkeypatch.setenv(name, "")
     State(5, 8, active_rank, active_world).set_distributed_vars()
     assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == expected
+
+
+def test_all_ranks_are_activated_at_once() -> None:
+    state = State(2, 4, active_rank=None, active_world_size=1, mode=Mode.INACTIVE)
+    state.activate_all_ranks()
+    assert (state.mode, state.active_rank, state.active_world_size) == (Mode.ACTIVE, 2, 4)

@@ -2,19 +2,31 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
+from holdfast.inprocess import Compose
+from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+from holdfast.inprocess.rank_assignment import (
+    FilterCountGroupedByKey,
+    RankAssignmentCtx,
+    RankDiscarded,
+    ShiftRanks,
+)
+from holdfast.inprocess.state import State
 from holdfast.inprocess.store import (
     BarrierOverflow,
     BarrierTimeout,
     FileStore,
     PrefixStore,
     StoreMixin,
+    TCPStore,
 )
 
 SOON = dt.timedelta(milliseconds=50)
@@ -26,10 +38,19 @@ class HashStore(StoreMixin, dist.HashStore):
     """As a user would bring it."""
 
 
-@pytest.fixture(params=["hash", "file", "prefix"])
+class MixinLast(dist.HashStore, StoreMixin):
+    """As it was written for the other implementation, where torch's own names come first."""
+
+
+KINDS = ["hash", "mixin last", "file", "prefix"]
+
+
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "file":
         return FileStore(str(tmp_path / "store"), 2)
+    if request.param == "mixin last":
+        return MixinLast()
     return HashStore() if request.param == "hash" else PrefixStore(3, HashStore())
 
 
@@ -64,7 +85,7 @@ def test_one_too_many_is_an_error(store: Any) -> None:
 
 def test_with_no_timeout_one_arrives_and_does_not_wait(store: Any) -> None:
     store.meet("a", 2, NOW)
-    store.meet("a", 2, SOON)
+    store.meet("a", 2)
 
 
 def test_who_arrives_repeatedly_counts_once(store: Any) -> None:
@@ -76,7 +97,7 @@ def test_who_arrives_repeatedly_counts_once(store: Any) -> None:
 
 def test_the_lost_are_stood_in_for(store: Any) -> None:
     store.meet_again("a", [1, 2], 3, NOW)
-    store.meet_again("a", [0], 3, SOON)
+    store.meet_again("a", [0], 3)
 
 
 def test_values_are_exchanged_in_the_order_of_the_ranks(store: Any) -> None:
@@ -89,6 +110,100 @@ def test_values_are_exchanged_in_the_order_of_the_ranks(store: Any) -> None:
 def test_an_exchange_that_not_all_join_ends(store: Any) -> None:
     with pytest.raises(BarrierTimeout, match="not all of 2 ranks"):
         store.exchange("keys", 0, 2, 1, SOON)
+
+
+@pytest.mark.parametrize("name", ["initial", "completion", "iteration", "termination"])
+def test_the_barriers_of_a_call_have_names(store: Any, name: str) -> None:
+    """Each rank arrives as often as it likes, and for others."""
+    barrier = getattr(store, f"{name}_barrier")
+    barrier([0], 3, NOW)
+    with pytest.raises(BarrierTimeout, match=f"barrier/{name}': 1 of 3"):
+        barrier([0], 3, SOON)
+    both(lambda: barrier([0], 3), lambda: barrier([1, 2], 3))
+    with pytest.raises(BarrierOverflow):
+        barrier([3], 3)
+
+
+def test_what_interrupted_is_a_list_that_grows_until_it_is_locked(store: Any) -> None:
+    records = [InterruptionRecord(rank, Interruption.EXCEPTION) for rank in range(3)]
+    assert (store.is_interrupted(), store.get_interruption_records()) == (False, [])
+    both(store.wait_for_interruption, lambda: store.record_interrupted(records[:1]))
+    store.record_interrupted(records[1:2])
+    assert store.get_interruption_records() == records[:2]
+    both(store.lock_interruption_records, store.lock_interruption_records)
+    store.record_interrupted(records[2:])
+    assert store.get_interruption_records() == records[:2]
+
+
+def test_ranks_tell_each_other_of_themselves(store: Any) -> None:
+    before = time.time()
+    store.send_heartbeat(1)
+    never, seen = store.get_all_heartbeats([0, 1])
+    assert never is None
+    assert before <= seen <= time.time()
+    assert store.get_terminated_ranks() == set()
+    store.record_terminated_ranks([3])
+    store.record_terminated_ranks({3, 1})
+    assert store.get_terminated_ranks() == {1, 3}
+    assert not store.is_any_rank_completed()
+    store.record_completed()
+    assert store.is_any_rank_completed()
+    store.set_initial_rank(0, 2)
+    assert both(lambda: store.get_initial_ranks([0, 1]), lambda: store.set_initial_rank(1, 3)) == [
+        [2, 3],
+        None,
+    ]
+
+
+def test_over_tcp_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection serves one thread at a time, so this is not done by two."""
+    monkeypatch.setenv("RANK", "0")
+    store = TCPStore("127.0.0.1", 0, 2)
+    assert store.critical_ranks == (0,)
+    store.iteration_barrier([0], 2, NOW)
+    store.iteration_barrier([1, 0], 2)
+    record = InterruptionRecord(1, Interruption.TERMINATED)
+    store.record_interrupted([record])
+    store.lock_interruption_records()
+    store.record_interrupted([record])
+    store.record_terminated_ranks([1])
+    store.record_completed()
+    store.set_initial_rank(0, 1)
+    assert store.get_interruption_records() == [record]
+    assert store.get_terminated_ranks() == {1}
+    assert (store.is_any_rank_completed(), store.get_initial_rank(0)) == (True, 1)
+    ctx = RankAssignmentCtx(State(0, 1), store, set())
+    FilterCountGroupedByKey("all", lambda count: count == 1)(ctx)
+    assert ctx.terminated_ranks == set()
+
+
+def test_a_file_needs_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    path = str(tmp_path / "store")
+    FileStore(path).set("key", "1")
+    assert FileStore(path).get("key") == b"1"
+
+
+def test_keys_are_counted_over_any_store(store: Any) -> None:
+    """Twice in one store, the second time without a rank that was lost meanwhile."""
+    pairs = FilterCountGroupedByKey(lambda state: state.initial_rank // 2, lambda count: count == 2)
+
+    def assign(state: State, lost: set[int]) -> Any:
+        try:
+            return Compose(ShiftRanks(), pairs)(RankAssignmentCtx(state, store, lost))
+        except RankDiscarded:
+            return "discarded"
+
+    def all_of(states: list[State], lost: set[int]) -> list[Any]:
+        with ThreadPoolExecutor(4) as threads:
+            return list(threads.map(lambda state: assign(state, set(lost)), states))
+
+    states = [State(rank, 4) for rank in range(4)]
+    all_of(states, set())
+    assert [(state.rank, state.world_size) for state in states] == [(n, 4) for n in range(4)]
+    del states[1]
+    assert all_of(states, {1})[0] == "discarded"
+    assert [(state.rank, state.world_size) for state in states[1:]] == [(0, 2), (1, 2)]
 
 
 def test_no_name_of_torch_is_hidden() -> None:

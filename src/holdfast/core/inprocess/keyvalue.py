@@ -94,6 +94,10 @@ class _Client:
         """Room, key and place."""
 
 
+CALL_ROOM = -1
+"""The room that no epoch ends: for the whole call."""
+
+
 class KeyValues:
     """All rooms."""
 
@@ -115,7 +119,7 @@ class KeyValues:
     def drop_before(self, room: int) -> None:
         """Nobody can be in a room below ``room`` any more."""
         self._first_room = room
-        for number in [number for number in self._rooms if number < room]:
+        for number in [number for number in self._rooms if CALL_ROOM < number < room]:
             del self._rooms[number]
 
     def leave(self, room: int, rank: int) -> list[Reply]:
@@ -161,7 +165,7 @@ class KeyValues:
         room_number = body.get("room")
         if not isinstance(room_number, int) or not isinstance(number, int):
             raise RequestError(f"a request needs 'id' and 'room', whole numbers: {shown(body)}")
-        if room_number < self._first_room:
+        if room_number != CALL_ROOM and room_number < self._first_room:
             return [(client, {"id": number, "over": True})]
         if room_number >= self._first_room + _ROOMS_AHEAD:
             raise RequestError(f"there is no iteration {shown(room_number)} yet")
