@@ -88,12 +88,25 @@ def n_gpus() -> int:
 
 def used_mib() -> float:
     """In use on the first GPU that ranks see, without the driver's own part."""
-    return next(iter(gpu_memory.used_mib(os.environ.get("CUDA_VISIBLE_DEVICES"), 1).values()))
+    used = gpu_memory.used_mib(os.environ.get("CUDA_VISIBLE_DEVICES"), 1)
+    if not used:
+        raise RuntimeError("NVML does not tell the memory in use: is nvidia-ml-py installed?")
+    return next(iter(used.values()))
 
 
 def holders() -> set[int]:
     """Processes that the driver lists as having a context; in a container perhaps none."""
     return set(gpu_memory.holders(os.environ.get("CUDA_VISIBLE_DEVICES"), 1))
+
+
+def listed_by_smi() -> str:
+    """Processes with a context, as nvidia-smi lists them; reads, and sets nothing."""
+    command = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"not told: {error}"
+    return "; ".join((done.stdout or done.stderr).split("\n")).strip("; ") or "none"
 
 
 def device_files(pid: int) -> dict[str, int]:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.gpu import machine
 from tests.gpu.report import Found
+from tests.gpu.test_launcher import PLAIN, notes
+from tests.real.harness import Launcher
 from tests.real.ranks import Ranks, RankStarter
 
 RESTARTS = int(os.environ.get("HOLDFAST_GPU_IN_PLACE") or 200)
@@ -112,6 +114,28 @@ def train(call: CallWrapper):
     return call.iteration
 
 run(train)
+"""
+LOST_UNDER_LAUNCHER = """
+import os
+import holdfast.inprocess as inprocess
+from tests.gpu.device import gpu
+from tests.gpu.rank import CYCLE, note
+
+gpu.begin()
+
+@inprocess.Wrapper(
+    store_factory=inprocess.store.FileStore,
+    store_kwargs={"file_name": f"{os.environ['OUT']}/store{CYCLE}"},
+)
+def train(call: inprocess.CallWrapper):
+    note("called", iteration=call.iteration)
+    if call.iteration == 0:
+        raise RuntimeError("a fault on order: restarted in place")
+    if CYCLE == 0:
+        gpu.fail_assert()
+    return gpu.tensor(2.0).item()
+
+note("returned", value=train())
 """
 SILENT_DEVICE = """
 @calmly(health_check=CudaHealthCheck(seconds(1)))
@@ -277,6 +301,20 @@ def test_a_rank_with_a_lost_context_leaves(ranks: RankStarter, group: str, found
         return
     assert job.notes(0, "raised") == ["HealthCheckError"], job.output(0)[-2000:]
     assert "CUDA context is lost" in job.notes(0, "text")[0]
+
+
+@pytest.mark.gpu(33, 60)
+def test_a_launcher_replaces_a_rank_with_a_lost_context(ft: Launcher, found: Found) -> None:
+    """A rank whose context is lost leaves its Wrapper, and the launcher's next process goes on."""
+    job = ft.start("--max-restarts=1", *PLAIN, ft.script(LOST_UNDER_LAUNCHER))
+    assert job.wait(55.0) == 0, job.stderr[-3000:]
+    called = [(note["cycle"], note["iteration"]) for note in notes(job, "called")]
+    assert called == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [note["value"] for note in notes(job, "returned")] == [2.0]
+    cause = job.said(r"rank 0 \(local rank 0, pid \d+\).*")
+    found.note(cause[0] if cause else "no cause is told")
+    second = notes(job, "called", 1)[0]["at"] - notes(job, "called", 0)[1]["at"]
+    found.figure("assert to function again, in a new process, s", second)
 
 
 @pytest.mark.gpu(34, 45)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from holdfast.health import nvml
 from holdfast.health.nvml import NothingHappenedError, NvmlError
 from holdfast.health.xid import Xids
 from tests.gpu import machine
+from tests.gpu.machine import listed_by_smi
 from tests.gpu.report import Found
 from tests.real.harness import Job, Launcher, kill, until
 
@@ -173,7 +175,7 @@ def test_the_health_process_keeps_no_context(ft: Launcher, found: Found) -> None
     status = Path(f"/proc/{pid}/status").read_text()
     found.figure("resident, MiB", int(status.partition("VmRSS:")[2].split()[0]) / 1024)
     blocks = [file for file in files if re.fullmatch(r"/dev/nvidia\d+", file)]
-    found.note(f"device files open: {files or 'none'}")
+    found.note(f"device files of pid {pid}: {files or 'none'}; by nvidia-smi: {listed_by_smi()}")
     found.note(
         f"keeps {', '.join(blocks)} open: nvidia-smi --gpu-reset may refuse while the job runs"
         if blocks
@@ -196,7 +198,7 @@ def test_the_health_process_keeps_no_context(ft: Launcher, found: Found) -> None
     ids=["hung kernel", "assert", "illegal address", "out of memory", "hung collective"],
 )
 def test_a_cuda_rank_is_found_explained_and_restarted(
-    ft: Launcher, fault: str, explained: str, found: Found
+    ft: Launcher, tmp_path: Path, fault: str, explained: str, found: Found
 ) -> None:
     """A CUDA rank that fails is found, its cause is told, and a new process uses the GPU again."""
     xids = _Xids()
@@ -206,15 +208,17 @@ def test_a_cuda_rank_is_found_explained_and_restarted(
         *("--max-restarts=1", *PLAIN, f"--nproc-per-node={n_ranks}"),
         *("--ft-rank-section-timeouts=step:3", "--workers-stop-timeout=2"),
         ft.script(FAULTY),
-        env={"FAULT": fault, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
+        env={"FAULT": fault, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", **_recorder(tmp_path)},
     )
     at = first(job, "fault")["at"]
+    if fault == "hung collective":
+        found.note(_ask_for_record(tmp_path, job))
     again = first(job, "ready", 1)
     found.figure("fault to a new context, s", again["at"] - at)
     assert job.wait(_START_S) == 0, job.stderr[-3000:]
     said = job.said(explained)
     assert said, job.stderr[-3000:]
-    cause = job.said(r"rank 0 \(local rank 0, pid \d+\)[\s\S]{0,300}")
+    cause = job.said(r"rank 0 \(local rank 0, pid \d+\).*")
     found.note(" ".join(cause[0].split()) if cause else job.stderr[:300])
     found.note(f"Xids: {xids.heard()}")
     texts = [e["text"] for e in job.events("gpu_memory")]
@@ -225,6 +229,37 @@ def test_a_cuda_rank_is_found_explained_and_restarted(
         assert "synchronize" in stacks or "all_reduce" in stacks or "init_" in stacks, stacks
         found.note("stack: " + " | ".join(re.findall(r'File "[^"]*", line \d+ in \w+', stacks)[:3]))
     until(lambda: machine.used_mib() < before_mib + 300, "the GPU's memory is free", 20.0)
+
+
+def _recorder(folder: Path) -> dict[str, str]:
+    """Has torch's NCCL write the flight record of a rank when its pipe is written to."""
+    return {
+        "TORCH_FR_BUFFER_SIZE": "200",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "200",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{folder}/pipe_",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/trace_",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/trace_",
+    }
+
+
+def _ask_for_record(folder: Path, job: Job) -> str:
+    """Whether a rank that is blocked in NCCL still writes its record, before it is killed."""
+    asked_at = time.monotonic()
+    is_asked = False
+    while time.monotonic() < asked_at + 20.0 and not notes(job, "ready", 1):
+        if not is_asked:
+            with contextlib.suppress(OSError):  # no pipe yet, or nobody reads it
+                pipe = os.open(f"{folder}/pipe_0.pipe", os.O_WRONLY | os.O_NONBLOCK)
+                os.write(pipe, b"1")
+                os.close(pipe)
+                is_asked = True
+        records = [path for path in folder.glob("trace_*0") if path.stat().st_size]
+        if records:
+            size, took_s = records[0].stat().st_size, time.monotonic() - asked_at
+            return f"flight record of the blocked rank: {size} bytes, after {took_s:.1f} s"
+        time.sleep(0.02)
+    how = "was" if is_asked else "could not be"
+    return f"no flight record of the blocked rank: its pipe {how} written to"
 
 
 class _Xids:

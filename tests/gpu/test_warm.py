@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu import machine
+from tests.gpu.machine import listed_by_smi
 from tests.gpu.report import Found
 from tests.gpu.test_launcher import first, notes
 from tests.real.harness import Job, Launcher, kill, until
@@ -109,6 +110,7 @@ def test_a_rank_restarts_from_a_parked_process(ft: Launcher, found: Found) -> No
     found.figure("GPU memory in use with both, MiB", used_mib)
     found.note(f"device files of the parked process: {machine.device_files(pid) or 'none'}")
     found.note(f"of the rank: {machine.device_files(rank['pid']) or 'none'}")
+    found.note(f"parked: pid {pid}; rank: pid {rank['pid']}; by nvidia-smi: {listed_by_smi()}")
     if not machine.is_stand_in():
         assert machine.has_context(rank["pid"]), "this test can tell a process with a context"
     assert not machine.has_context(pid)
