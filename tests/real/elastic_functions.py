@@ -21,6 +21,14 @@ def fail_on_rank_1(text: str) -> None:
     threading.Event().wait()
 
 
+def fall_silent() -> None:
+    """After one heartbeat."""
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    client.send_heartbeat()
+    threading.Event().wait()
+
+
 def limit_in_second_cycle() -> tuple[str, float | None]:
     """Fails at first; then gives the cycle and the limit that its monitor watches."""
     cycle = os.environ["TORCHELASTIC_RESTART_COUNT"]

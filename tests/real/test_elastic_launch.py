@@ -61,6 +61,17 @@ def test_an_exception_in_one_rank_is_torchs_error() -> None:
     assert (list(caught.value.failures), rank, failure.exitcode) == ([1], 1, 1)
 
 
+def test_a_hung_rank_is_explained_in_torchs_error() -> None:
+    """Torch would know the signal only."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    ft = FaultToleranceConfig(rank_heartbeat_timeout=0.3)
+    config = LaunchConfig(1, 1, 1, max_restarts=0, fault_tol_cfg=ft)
+    with pytest.raises(ChildFailedError, match="heartbeat") as caught:
+        elastic_launch(config, functions.fall_silent)()
+    assert caught.value.failures[0].exitcode == -signal.SIGKILL
+
+
 def test_ranks_are_restarted_and_watched_as_configured() -> None:
     """What counts is what the last cycle returned."""
     config = LaunchConfig(

@@ -134,6 +134,28 @@ def test_an_option_without_effect_that_is_given_is_noted(words: str, named: str)
 
 
 @pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (
+            "--nnodes=1 --node-rank 3 --rdzv-endpoint h:1 --ft-segment 2 --max-restarts 1 x.py",
+            "without effect, as this job has one node: --node-rank, --rdzv-endpoint, --ft-segment",
+        ),
+        (
+            "--ft-restart-window 60 --ft-warm-preload numpy x.py",
+            "without effect, as --max-restarts is 0: --ft-restart-window, --ft-warm-preload",
+        ),
+        ("--ft-warm-standby false x.py", None),
+        ("--nnodes=2 --node-rank 1 --rdzv-endpoint h:1 --ft-use-infra-group-rank false x.py", None),
+    ],
+)
+def test_options_that_another_one_leaves_without_effect_are_noted(
+    words: str, note: str | None
+) -> None:
+    """With the reason."""
+    assert plan(words).notes == (() if note is None else (note,))
+
+
+@pytest.mark.parametrize(
     ("words", "named"),
     [
         ("x.py", ""),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import node as machine
 from holdfast.core.exit_codes import Ending
-from holdfast.core.failure import Hang, first_cause
+from holdfast.core.failure import Hang, explain, first_cause
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
 from holdfast.fault_tolerance import report
@@ -174,6 +174,7 @@ class NodeAgent:
                     "pid": end.pid,
                     "exit_code": end.exit_code,
                     "failed": not end.asked and (end.exit_code != 0 or end.is_condemned),
+                    "why": explain(end),
                     "error_file": error_file,
                 }
                 for end, error_file in ends

@@ -215,14 +215,14 @@ class Outcome:
         exit_code: The launcher's.
         end: Name of its :class:`holdfast.core.node.End`; None: it never got so far.
         return_values: By global rank.
-        failures: By global rank: local rank, pid, exit code, path of the error file.
+        failures: By global rank: local rank, pid, exit code, path of the error file; and why.
     """
 
     name: str
     exit_code: int
     end: str | None = None
     return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
+    failures: dict[int, tuple[tuple[int, int, int, str], str]] = field(default_factory=dict)
 
     def process_failures(self) -> dict[int, Any]:
         """The failures in torch's form; reads error files."""
@@ -230,7 +230,12 @@ class Outcome:
             ProcessFailure,
         )
 
-        return {rank: ProcessFailure(*failure) for rank, failure in self.failures.items()}
+        failures = {}
+        for rank, (how, why) in self.failures.items():
+            failures[rank] = failure = ProcessFailure(*how)
+            if not Path(how[-1]).is_file():  # torch has only the signal's name to say then
+                failure.message = why
+        return failures
 
     def raise_for_node(self) -> None:
         """Raise where the job did not end well, and no rank of this node failed."""
@@ -371,7 +376,7 @@ def _read_outcome(name: str, folder: str, *, returns: bool) -> Outcome:
         number = rank["rank"]
         if rank["failed"]:
             how = (rank["local_rank"], rank["pid"], rank["exit_code"], rank["error_file"])
-            outcome.failures[number] = how
+            outcome.failures[number] = how, rank["why"]
         elif rank["exit_code"] == 0:
             path = Path(folder, f"result.{said['cycle']}.{number}")
             outcome.return_values[number] = _read_result(name, path) if returns else None

@@ -63,6 +63,16 @@ _OF_CARE = (
     *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
 )
 """Settings of the care of the host."""
+_OF_SEVERAL_NODES = (
+    *("rdzv_endpoint", "node_rank", "local_addr", "ft_use_infra_group_rank", "ft_segment"),
+    "ft_active_nodes",
+)
+"""Attributes of the command line that only matter where launchers meet."""
+_OF_RESTARTS = (
+    *("ft_restart_window", "ft_restart_backoff", "ft_warm_standby", "ft_warm_standby_delay"),
+    *("ft_warm_standby_memory_mb", "ft_warm_preload"),
+)
+"""Attributes that only matter where ranks are restarted."""
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 
 
@@ -303,7 +313,7 @@ def make_plan(
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
         warnings=tuple(warnings),
-        notes=tuple(_without_effect(args, resolved)),
+        notes=tuple(_without_effect(args, resolved, is_alone=meeting is None)),
     )
 
 
@@ -500,13 +510,27 @@ def _later(args: Any, config: FaultToleranceConfig) -> list[str]:
     return [*options, *fields]
 
 
-def _without_effect(args: Any, resolved: Resolved) -> list[str]:
-    """One line for options that were given and that there is nothing to do for here."""
+def _without_effect(args: Any, resolved: Resolved, *, is_alone: bool) -> list[str]:
+    """One line for each reason why options that were given have nothing to do here."""
     given = {
         dest for dest in getattr(args, "origins", ()) if getattr(args, dest, None) is not None
     } | {f"ft_{name}" for name, origin in resolved.origins.items() if origin != "default"}
     idle = [f"{each.name} ({each.idle})" for each in OPTIONS if each.idle and each.dest in given]
-    return [f"without effect here: {', '.join(idle)}"] if idle else []
+    lines = [f"without effect here: {', '.join(idle)}"] if idle else []
+    asked = {dest for dest in given if getattr(args, dest, None) not in ("", [], False)}
+    if is_alone and (names := _names(asked & {*_OF_SEVERAL_NODES})):
+        lines.append(f"without effect, as this job has one node: {names}")
+    if (
+        args.max_restarts == 0
+        and not args.ft_warm_start
+        and (names := _names(asked & {*_OF_RESTARTS}))
+    ):
+        lines.append(f"without effect, as --max-restarts is 0: {names}")
+    return lines
+
+
+def _names(dests: Collection[str]) -> str:
+    return ", ".join(option.name for option in OPTIONS if option.dest in dests)
 
 
 def _unmeasured(resolved: Resolved) -> list[str]:
