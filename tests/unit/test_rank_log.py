@@ -146,7 +146,60 @@ def test_client_and_wrapper_speak_through_it(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("from ")[2] for line in lines[-3:]] == [
         "holdfast.fault_tolerance.rank_monitor_client",
-        "holdfast",
+        "holdfast.inprocess.wrap",
         "holdfast.inprocess.session",
     ]
     assert isinstance(client.logger, logging.Logger)
+
+
+@pytest.fixture(
+    params=["nvrx", "nvidia_resiliency_ext", "nvidia_resiliency_ext.inprocess", "...inprocess.wrap"]
+)
+def theirs(request: pytest.FixtureRequest) -> Iterator[logging.Logger]:
+    """A logger of the other implementation that a program configures."""
+    theirs = logging.getLogger(request.param.replace("...", "nvidia_resiliency_ext."))
+    yield theirs
+    theirs.handlers.clear()
+    theirs.setLevel(logging.NOTSET)
+    theirs.propagate = True
+
+
+def test_a_level_for_the_other_names_counts(
+    theirs: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up and down, where nothing is set for our own."""
+    ours = logging.getLogger("holdfast")
+    with nothing_configured():
+        theirs.setLevel(logging.DEBUG)
+        say_all(wrap.log)
+        theirs.setLevel(logging.ERROR)
+        say_all(wrap.log)
+        ours.setLevel(logging.WARNING)
+        try:
+            say_all(wrap.log)
+        finally:
+            ours.setLevel(logging.NOTSET)
+
+    said = [line.split("holdfast: ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["a detail", "it is monitored", "it limps", "it limps"]
+
+
+def test_a_handler_of_the_other_names_gets_our_records(
+    theirs: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its level; the console does not, and the root does unless it is told otherwise."""
+    stream, root = io.StringIO(), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(logging.WARNING)
+    with nothing_configured():
+        theirs.addHandler(handler)
+        theirs.setLevel(logging.INFO)
+        say_all(wrap.log)
+        logging.root.handlers = [logging.StreamHandler(root)]
+        say_all(wrap.log)
+        theirs.propagate = False
+        say_all(wrap.log)
+
+    assert stream.getvalue() == "it limps\n" * 3
+    assert root.getvalue() == "it is monitored\nit limps\n"
+    assert capsys.readouterr() == ("", "")

@@ -33,7 +33,6 @@ There is no thread and no timer in here.
 from __future__ import annotations
 
 import _thread
-import logging
 import os
 import signal
 import sys
@@ -49,8 +48,9 @@ from holdfast.host.clean_up_lines import clean_up_of
 from holdfast.host.clock import monotonic
 from holdfast.host.free_signal import free_signal
 from holdfast.host.proc import process_state
+from holdfast.host.rank_log import rank_logger
 
-log = logging.getLogger(__name__)
+log = rank_logger(__name__)
 
 _PREFERRED = 8
 """Above SIGRTMIN; the one before is that of stack dumps (``dump_signal``)."""

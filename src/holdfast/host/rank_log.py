@@ -4,6 +4,12 @@ Without a handler, Python's logging shows warnings without their time, and drops
 at which a rank says that it is monitored, restarted, done. Here such lines go to stderr. As soon as
 the program has configured anything of its own (a handler or a level, on our loggers or the root),
 the lines go where it says, at the level it says, and nowhere else. No handler is added anywhere.
+
+What a program configures for ``nvrx`` or ``nvidia_resiliency_ext``, the loggers of the other
+implementation, counts for ours: a handler there gets our records, a level there decides where none
+is set for ``holdfast``, and ``propagate = False`` there keeps records from the root. They are
+looked up by name, those of ``holdfast.inprocess.wrap`` as ``nvidia_resiliency_ext.inprocess.wrap``
+and what is above it; nothing is imported or made.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import socket
 import sys
 
 _FORMAT = "%(asctime)s [%(levelname)s] [%(node)s]%(rank)s holdfast: %(message)s"
+_OURS, _THEIRS = "holdfast", "nvidia_resiliency_ext"
 _FALSE_WORDS = ("", "0", "false", "no", "off")
 
 
@@ -22,18 +29,32 @@ class _RankLogger(logging.Logger):
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's
         """As configured; where nothing is, from info on."""
+        if self.disabled or self.manager.disable >= level:
+            return False
+        by_other_name = next((o.level for o in _other_names(self) if o.level), logging.NOTSET)
+        if by_other_name and not _level_of_ours(self):
+            return level >= by_other_name
         if super().isEnabledFor(level):
             return True
-        if self.disabled or self.manager.disable >= level or level < _console_level():
+        if level < _console_level() or self.hasHandlers():
             return False
-        return not self.hasHandlers() and not _has_level(self)
+        return not _level_of_ours(self) and logging.root.level == logging.WARNING
+
+    def hasHandlers(self) -> bool:  # noqa: N802 - logging's
+        """Whether the program has a handler that gets our records."""
+        return super().hasHandlers() or any(other.handlers for other in _other_names(self))
 
     def callHandlers(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
         """Hand a record to the program's handlers, or else to the console."""
-        if self.hasHandlers():
-            super().callHandlers(record)
-        else:
+        if not self.hasHandlers():
             _CONSOLE.handle(record)
+            return
+        others = _other_names(self)
+        for handler in [handler for other in others for handler in other.handlers]:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+        if super().hasHandlers() and all(other.propagate for other in others):
+            super().callHandlers(record)
 
 
 class _Console(logging.Handler):
@@ -59,14 +80,26 @@ def rank_logger(name: str) -> logging.Logger:
     return logger
 
 
-def _has_level(logger: logging.Logger) -> bool:
-    """The program has set a level for it: logging's own is NOTSET, and WARNING for the root."""
+def _level_of_ours(logger: logging.Logger) -> int:
+    """What the program has set for it or one above it, but the root; NOTSET: nothing."""
     at: logging.Logger | None = logger
     while at is not None and at.parent is not None:
         if at.level != logging.NOTSET:
-            return True
+            return at.level
         at = at.parent
-    return logging.root.level != logging.WARNING
+    return logging.NOTSET
+
+
+def _other_names(logger: logging.Logger) -> list[logging.Logger]:
+    """Loggers of the other implementation that stand for this one, the most specific first."""
+    name = _THEIRS + logger.name.removeprefix(_OURS)
+    names = []
+    while name:
+        names.append(name)
+        name = name.rpartition(".")[0]
+    known = logging.root.manager.loggerDict
+    found = [known.get(name) for name in (*names, "nvrx")]
+    return [other for other in found if isinstance(other, logging.Logger)]
 
 
 def _console_level() -> int:

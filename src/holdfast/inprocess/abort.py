@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-import logging
 import os
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.state import FrozenState
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "AbortTransformerEngine",
 ]
 
-LOGGER = logging.getLogger("holdfast")
+LOGGER = rank_logger(__name__)
 _JOIN_S = 5.0
 """For a process that was told to end, before it is killed; likely it ends at once."""
 

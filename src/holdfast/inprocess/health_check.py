@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
-import logging
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
+from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import cuda_in_use, own_device
 from holdfast.inprocess.duration import in_seconds
@@ -29,7 +29,7 @@ __all__ = [
     "HealthCheck",
 ]
 
-LOGGER = logging.getLogger("holdfast")
+LOGGER = rank_logger(__name__)
 
 _State = FrozenState | State | None
 

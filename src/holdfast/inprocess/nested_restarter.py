@@ -1,14 +1,16 @@
-"""Log lines that tell an outer restarter where this inner one stands: plug-ins that print them.
+"""Plug-ins that print, on stdout, where this inner restarter stands: an outer one reads it.
 
     [NestedRestarter] name=[InProcess] state=handling stage=starting
 
 The states are those of the launcher's lines, ``core/layered_restart.py``. Give each to the
-Wrapper's argument whose class it derives from, alone or in a Compose.
+Wrapper's argument whose class it derives from, alone or in a Compose. Programs parse these lines,
+so they are no log lines: no level, handler or format changes them.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import sys
 
 from holdfast.core.layered_restart import RankMonitorState
 from holdfast.inprocess.abort import Abort
@@ -24,8 +26,6 @@ __all__ = [
     "NestedRestarterHandlingStarting",
 ]
 
-LOGGER = logging.getLogger("holdfast")
-
 
 class _Told:
     """Says it on one rank.
@@ -39,7 +39,10 @@ class _Told:
 
     def _tell(self, state: FrozenState, new: RankMonitorState) -> FrozenState:
         if state.rank == self.special_rank:
-            LOGGER.info("[NestedRestarter] name=[InProcess] %s", new.value)
+            # In one piece, since the watcher thread and the program write there, too.
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stdout
+                sys.stdout.write(f"[NestedRestarter] name=[InProcess] {new.value}\n")
+                sys.stdout.flush()
         return state
 
 

@@ -23,6 +23,7 @@ import contextlib
 import datetime as dt
 import functools
 import gc
+import logging
 import os
 import threading
 import traceback
@@ -70,7 +71,7 @@ from holdfast.wire import progress as layout
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-log = rank_logger("holdfast")
+log = rank_logger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -545,6 +546,15 @@ class CallWrapper:
             self._plugins.completion(self._state)
         except Exception:
             log.exception("the completion plug-in failed; all ranks have completed")
+        log.log(
+            # Every rank says so; one of them to people.
+            logging.INFO if self._state.active_rank == 0 else logging.DEBUG,
+            "iteration %d: all %d ranks have completed; rank %d of them was rank %d at the start",
+            self._iteration,
+            self._state.world_size,
+            self._state.rank,
+            self._born,
+        )
         self._session.feed(machine.Gone())
         return self._result
 

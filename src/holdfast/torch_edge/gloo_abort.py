@@ -33,7 +33,6 @@ What the sockets do not cover is in :mod:`holdfast.torch_edge.work_abort`.
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import struct
 import threading
@@ -53,11 +52,12 @@ from holdfast.host.half_close import (
     open_sockets,
     watched_by,
 )
+from holdfast.host.rank_log import rank_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-log = logging.getLogger(__name__)
+log = rank_logger(__name__)
 
 _NOT_PAIRS = 2
 """A loop also waits for a pipe and for the listening socket."""

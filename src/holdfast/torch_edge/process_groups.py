@@ -8,7 +8,6 @@ of its loop (10 ms, measured), one of NCCL for longer. A thread does it (:class:
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -18,8 +17,9 @@ from torch._C._distributed_c10d import _unregister_all_process_groups
 from torch.distributed import distributed_c10d as c10d
 
 from holdfast.host.clock import monotonic
+from holdfast.host.rank_log import rank_logger
 
-log = logging.getLogger(__name__)
+log = rank_logger(__name__)
 
 _WITHOUT_ABORT = frozenset({"gloo", "fake", "mpi", "undefined"})
 """Backends whose ``abort`` does nothing (torch 2.13)."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ctypes
 import datetime as dt
-import logging
 import os
 import sys
 import threading
@@ -31,12 +30,13 @@ import torch
 from torch._C._distributed_c10d import HashStore, Work
 from torch.distributed import ProcessGroupGloo
 
+from holdfast.host.rank_log import rank_logger
 from holdfast.host.trial import Trial
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-log = logging.getLogger(__name__)
+log = rank_logger(__name__)
 
 _TEST_S = 120.0
 _TEST = f"from {__name__} import main; main()"
