@@ -214,7 +214,7 @@ def test_layered_restarts_are_told(
     process.terminate()
     process.join(BOUND_S)
 
-    lines = [line for line in capfd.readouterr().err.splitlines() if "[NestedRestarter]" in line]
+    lines = [line for line in capfd.readouterr().out.splitlines() if "[NestedRestarter]" in line]
     assert [line.split("state=")[1] for line in lines[:3]] == [
         "initialize",
         "handling stage=starting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from holdfast.host.port import ReservedPort
@@ -45,6 +46,58 @@ def test_under_ft_launcher_a_rank_that_raises_costs_no_restart_of_processes(ft: 
         assert [(note["cycle"], note["iteration"]) for note in seen] == [(0, 0), (0, 1), (0, 2)]
         assert len({note["pid"] for note in seen}) == 1
     assert not job.leftovers(), "the guard has ended with its ranks"
+
+
+LAYERS = (
+    PREAMBLE
+    + """
+from holdfast.fault_tolerance import RankMonitorClient
+from holdfast.inprocess.nested_restarter import *
+
+CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+client = RankMonitorClient()
+client.init_workload_monitoring()
+
+WHO = 0 if RANK == 0 else -1  # rank 1 is called 0 when rank 0 has left, until it is ended, too
+
+@wrapper(
+    initialize=NestedRestarterHandlingCompleted(WHO),
+    abort=Compose(NestedRestarterHandlingStarting(WHO), inprocess.abort.AbortTorchDistributed()),
+    completion=NestedRestarterFinalized(WHO),
+    terminate=NestedRestarterAborted(WHO),
+    **QUICK,
+)
+def train(call: CallWrapper):
+    client.send_heartbeat()
+    dist.init_process_group("gloo")
+    all_reduce()
+    if CYCLE == 0 and call.iteration == 0 and RANK == 1:
+        raise ValueError("boom")
+    if CYCLE == 0 and call.iteration == 1 and RANK == 0:
+        raise SystemExit(3)
+    if CYCLE == 0:
+        all_reduce()
+    dist.destroy_process_group()
+
+train()
+client.shutdown_workload_monitoring()
+"""
+)
+
+
+def test_each_layer_tells_an_outer_restarter_where_it_stands(ft: Launcher) -> None:
+    """On stdout, in lines that it parses: a restart in place, then one of the processes."""
+    job = ft.start("--nproc-per-node", "2", "--max-restarts", "1", ft.script(LAYERS))
+    assert job.wait(60) == 0, job.stderr
+    lines = re.findall(r"\[NestedRestarter\] name=\[(\w+)\] state=(.*)", job.stdout)
+    told = {layer: [state for who, state in lines if who == layer] for layer, _ in lines}
+    start, goes_on, done = (
+        f"handling stage={stage}" for stage in ("starting", "processing", "completed")
+    )
+    first_life = ["initialize", start, done, start, "aborted"]
+    assert told["InProcess"] == [*first_life, "initialize", "finalized"]
+    assert told["InJob"] == ["initialize", start, goes_on, done, "finalized"]
+    assert "[NestedRestarter]" not in job.stderr
 
 
 def test_what_cannot_be_restarted_in_place_is_restarted_by_ft_launcher(ft: Launcher) -> None:

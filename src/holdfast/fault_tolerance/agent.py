@@ -29,6 +29,7 @@ from holdfast.fault_tolerance.monitors import Monitors, socket_path
 from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
+from holdfast.fault_tolerance.restart_lines import RestartLines
 from holdfast.fault_tolerance.worker_env import Place
 from holdfast.host import child, clock, leftovers, run_dirs
 from holdfast.host.loop import Loop
@@ -126,6 +127,9 @@ class NodeAgent:
         self._past: dict[int, Ranks] = {}
         self._swept_cycles: set[int] = set()  # whose folder of evidence is still there
         self._tie: list[str] = []
+        self._restart_lines = RestartLines(
+            lambda line: self._pump.write(_STDOUT, line.encode(errors="replace"))
+        )
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
         self._sweeping = False
@@ -336,6 +340,9 @@ class NodeAgent:
                 self._feed(machine.RankReportedIn(local_rank))
                 if self._standbys:
                     self._standbys.rank_reported_in()
+            case "armed":
+                if local_rank == 0 and message["cycle"] == self._machine.cycle:
+                    self._restart_lines.rank_works()
             case "overdue":
                 if (ranks := self._ranks_of(message["cycle"])) is not None:
                     ranks.ranks[local_rank].awaits_evidence = True
@@ -445,6 +452,7 @@ class NodeAgent:
                 if self._standbys:
                     self._standbys.cycle_ending()
                 self._on_failure_seen(effect)
+                self._restart_lines.cycle_failed()
             case machine.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
             case machine.CycleOver(cycle, succeeded, problem):
@@ -535,6 +543,7 @@ class NodeAgent:
         node, port = self._others.place() if self._others else self._own_place()
         self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port)
         self._event("cycle_started", master_port=node.master_port, group_rank=node.group_rank)
+        self._restart_lines.cycle_begins(has_rank_0=node.rank_offset == 0)
         for local_rank in ranks.ranks:
             self._prepare_monitor(ranks, local_rank)
         for local_rank in ranks.ranks:
@@ -710,6 +719,7 @@ class NodeAgent:
             max(0, self._machine.cycle),
             finish.exit_code,
         )
+        self._restart_lines.job_is_over(succeeded=finish.end is machine.End.SUCCEEDED)
         if self._others:
             self._others.finished(finish.end, self._machine.cycle)
         self._stop_when_closed()

@@ -413,6 +413,8 @@ class Monitor:
         if self._view is None:
             return
         self._is_watching = True
+        if self._cycle is not None:
+            self._reports.tell({"op": "armed", "cycle": self._cycle["cycle"]})
         if self._restarter is not None:
             self._restarter.handle_message()
 

@@ -57,8 +57,12 @@ class Reports:
             self._control.send({"op": "log", "level": level, "text": text})
 
     def log_restarter_event(self, msg: str, /) -> None:
-        """Take one line about a layered restart."""
-        self.log("info", msg)
+        """Take one line about a layered restart: on stdout, for programs that parse it."""
+        try:
+            sys.stdout.write(f"{msg}\n")
+            sys.stdout.flush()
+        except OSError:  # nobody reads any more
+            pass
 
     def event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Hand an event, stamped now, to the launcher, whose events file may be on a slow disk."""

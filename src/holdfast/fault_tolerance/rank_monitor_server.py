@@ -158,7 +158,7 @@ class RankMonitorServer:
             cfg: Its configuration; also what the rank receives when it calls.
             ipc_socket_path: Unix socket for the rank (``FT_RANK_MONITOR_IPC_SOCKET``). A stale
                 socket is replaced; the file is removed when the monitor ends.
-            is_restarter_logger: Write lines about layered restarts to stderr.
+            is_restarter_logger: Write lines about layered restarts to stdout.
             mp_ctx: Accepted for compatibility; monitors are exec'd whatever it says.
             env: Environment variables to add for the monitor.
 

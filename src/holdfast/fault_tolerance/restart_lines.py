@@ -1,0 +1,57 @@
+"""Lines on stdout that tell an outer restarter where this job's restarts stand.
+
+    [NestedRestarter] name=[InJob] state=handling stage=starting
+
+Rank 0 is followed (``core/layered_restart.py``): its monitor says when it has begun to work, the
+launcher when a cycle failed and when the job is over. Only the launcher of rank 0's node writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.layered_restart import RankMonitorState
+from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
+
+
+class RestartLines:
+    """One per launcher.
+
+    Args:
+        write: Takes a line, with its end.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._machine = RankMonitorStateMachine(self)
+        self._has_rank_0 = False
+
+    def log_restarter_event(self, msg: str, /) -> None:
+        """Take one line from the machine."""
+        if self._has_rank_0:
+            self._write(f"{msg}\n")
+
+    def cycle_begins(self, *, has_rank_0: bool) -> None:
+        """Ranks are about to be started, rank 0 by this launcher or by another."""
+        self.cycle_failed()  # maybe on another node only
+        self._has_rank_0 = has_rank_0
+        if self._machine.is_restarting():
+            self._machine.handle_periodic_check()
+
+    def rank_works(self) -> None:
+        """Rank 0 has sent its first heartbeat, or begun its first section, in this cycle."""
+        self._machine.handle_message()
+
+    def cycle_failed(self) -> None:
+        """What began before the ranks were at work again belongs to the same restart."""
+        if not self._machine.is_restarting():
+            self._machine.handle_disconnect()
+
+    def job_is_over(self, *, succeeded: bool) -> None:
+        """It says nothing of a job that never was monitored."""
+        if succeeded and self._machine.is_restarting():
+            self._machine.handle_message()
+        elif not succeeded:
+            self.cycle_failed()
+        if self._machine.state is not RankMonitorState.FINALIZED:
+            self._machine.handle_signal()
