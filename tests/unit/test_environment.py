@@ -11,7 +11,7 @@ import pytest
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.command_line.options import BY_NAME, FORMER, OPTIONS
 from holdfast.fault_tolerance.environment import VARIABLES, without_effect
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.plan import MAYBE_IDLE, LaunchPlan, make_plan
 
 ROOT = Path(__file__).parents[2]
 SPECIFIED = """
@@ -104,6 +104,7 @@ def test_only_options_that_do_something_or_say_why_not_are_known() -> None:
 @pytest.mark.parametrize("name", [n for n, variable in VARIABLES.items() if variable.is_idle])
 def test_a_variable_without_effect_is_warned_of_by_name(name: str) -> None:
     """Once, with what is there instead; and not where it is switched off."""
+    assert name.startswith(MAYBE_IDLE)  # else the plan does not look
     [line] = without_effect({name: "/tmp/x"})
     assert line == f"{name}: without effect here; {VARIABLES[name].effect}"
     assert without_effect({name: "0"}) == without_effect({name: ""}) == []

@@ -36,7 +36,6 @@ from holdfast.fault_tolerance.config import (
     option_of,
     resolve,
 )
-from holdfast.fault_tolerance.environment import without_effect
 from holdfast.fault_tolerance.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
@@ -73,6 +72,8 @@ _OF_RESTARTS = (
     *("ft_warm_standby_memory_mb", "ft_warm_preload"),
 )
 """Attributes that only matter where ranks are restarted."""
+MAYBE_IDLE = ("NVRX_", "TORCHELASTIC_")
+"""How the names of all variables begin that have no effect here."""
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 
 
@@ -262,7 +263,7 @@ def make_plan(
     warnings += meeting.warnings if meeting else ()
     warnings += _idle(args, config)
     warnings += _unmeasured(resolved)
-    warnings += without_effect(environ)
+    warnings += _variables_without_effect(environ)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -531,6 +532,15 @@ def _without_effect(args: Any, resolved: Resolved, *, is_alone: bool) -> list[st
 
 def _names(dests: Collection[str]) -> str:
     return ", ".join(option.name for option in OPTIONS if option.dest in dests)
+
+
+def _variables_without_effect(environ: Mapping[str, str]) -> list[str]:
+    """One line for variables that are set in vain; the table is loaded where there may be some."""
+    if not any(name.startswith(MAYBE_IDLE) for name in environ):
+        return []
+    from holdfast.fault_tolerance.environment import without_effect  # noqa: PLC0415 - see above
+
+    return without_effect(environ)
 
 
 def _unmeasured(resolved: Resolved) -> list[str]:
