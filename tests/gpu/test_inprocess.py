@@ -27,7 +27,9 @@ from holdfast.inprocess.health_check import CudaHealthCheck
 
 def calmly(soft=20, hard=40, **more):  # a first NCCL group takes its time
     limits = {"soft_timeout": seconds(soft), "hard_timeout": seconds(hard)}
-    return wrapper(**{**QUICK, **limits, **more})
+    # An error of a scenario must not restart it for ever.
+    retry = inprocess.initialize.RetryController(max_iterations=int(os.environ.get("N", 0)) + 50)
+    return wrapper(**{**QUICK, **limits, "initialize": retry, **more})
 
 def grouped():
     dist.init_process_group(gpu.backend)
@@ -219,6 +221,30 @@ def train(call: CallWrapper):
 run(train)
 """
 
+CREATION = """
+state = {}
+@calmly(soft=6, hard=12)
+def train(call: CallWrapper):
+    if call.iteration:
+        if RANK == 0:
+            note(again_s=time.monotonic() - state["at"])
+        return call.iteration
+    dist.init_process_group(gpu.backend)
+    if RANK == 1:
+        time.sleep(1.0)
+        raise RuntimeError("a fault on order")
+    state["at"] = time.monotonic()
+    dist.all_reduce(gpu.tensor(1.0))  # makes the communicator, for which it takes two
+    gpu.synchronize()
+
+run(train)
+"""
+NCCL = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # its watchdog leaves errors to the Wrapper
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+}
+
 
 def job_of(ranks: RankStarter, n: int, source: str, **env: str) -> Ranks:
     """Start ranks, each with a GPU of its own where there are as many."""
@@ -364,10 +390,24 @@ def test_two_ranks_of_one_gpu_restart_with_gloo(ranks: RankStarter, found: Found
 @pytest.mark.gpu(41, 75)
 def test_two_ranks_restart_with_nccl(ranks: RankStarter, found: Found) -> None:
     """Two ranks in an NCCL collective: the one that waits is freed, and both go on."""
-    job = job_of(ranks, 2, TWO, BACKEND="", NCCL_MULTI_RANK_GPU_ENABLE="1")
+    job = job_of(ranks, 2, TWO, BACKEND="", **NCCL)
     codes = job.wait(70.0)
     refused: list[Any] = [*job.notes(0, "refused"), *job.notes(1, "refused")]
     if refused:
         pytest.skip(f"NCCL refuses two ranks on one GPU: {refused[0].splitlines()[-1][:150]}")
     assert codes == [0, 0], job.output(0)[-2000:] + job.output(1)[-2000:]
     found.figure("fault to function again, s, of the rank that waited", job.notes(0, "again_s")[0])
+
+
+@pytest.mark.gpu(42, 60)
+@pytest.mark.parametrize("nonblocking", ["0", "1"], ids=["blocking", "nonblocking"])
+def test_a_rank_that_waits_for_a_communicator_is_freed(
+    ranks: RankStarter, nonblocking: str, found: Found
+) -> None:
+    """A rank whose NCCL communicator waits for a rank that failed is freed, and not killed."""
+    job = job_of(ranks, 2, CREATION, **NCCL, TORCH_NCCL_USE_COMM_NONBLOCKING=nonblocking)
+    codes = job.wait(55.0)
+    for again_s in job.notes(0, "again_s"):
+        found.figure("wait to function again, s (the fault comes after 1)", again_s)
+    found.note(f"exit codes {codes}; rank 0: {job.output(0).strip()[-200:]}")
+    assert codes == [0, 0], "the rank that waited was killed after hard_timeout"

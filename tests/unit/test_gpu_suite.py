@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.gpu import machine
+from tests.gpu.device import CpuStandIn, CudaDevice
 from tests.gpu.report import BROKE, HELD, SKIPPED, Found, Report, main
 from tests.real.harness import BOUND_S, until
 
@@ -86,6 +90,24 @@ def test_the_docs_list_every_claim_of_the_suite() -> None:
     ]
     assert len(claims) > 15
     assert [claim for claim in claims if f"| {claim}" not in documented] == []
+
+
+def test_the_stand_in_offers_what_the_gpu_offers() -> None:
+    """The same methods and parameters, in place of functions that torch.cuda really has."""
+    public = {name: m for name, m in vars(CudaDevice).items() if not name.startswith("_")}
+    assert len(public) > 10
+    for name, method in public.items():
+        other = getattr(CpuStandIn, name)
+        if callable(method):
+            assert inspect.signature(other) == inspect.signature(method), name
+    source = inspect.getsource(CpuStandIn.begin)
+    replaced = re.findall(r"cuda\.(\w+) = ", source)
+    assert "is_current_stream_capturing" in replaced
+    for name in replaced:
+        theirs = getattr(torch.cuda, name)
+        assert callable(theirs), name
+    assert callable(torch.cuda.Stream.query)
+    assert set(inspect.signature(torch.cuda.synchronize).parameters) == {"device"}
 
 
 def test_a_scenario_runs_with_a_stand_in_for_the_gpu(tmp_path: Path) -> None:
