@@ -101,6 +101,12 @@ def test_each_argument_arrives_in_the_plan(given: dict[str, Any], expected: dict
     }
 
 
+def test_a_configuration_that_hardly_anybody_means_is_warned_of() -> None:
+    """As on the command line."""
+    result = plan(fault_tol_cfg=FaultToleranceConfig(safety_factor=0.5))
+    assert [line for line in result.warnings if "safety_factor is 0.5" in line]
+
+
 def test_several_nodes_meet_as_configured() -> None:
     """Endpoint, keys of the rendezvous, and the number of a static one."""
     result = plan(

@@ -396,7 +396,7 @@ class FaultToleranceConfig:
         config, _, warnings = _load(path)
         if warnings and not ignore_not_recognized:
             raise ConfigError(warnings[0])
-        _warn([*warnings, *_doubts(config)])
+        _warn([*warnings, *doubts(config)])
         return config
 
     @staticmethod
@@ -497,7 +497,7 @@ def resolve(args: object) -> Resolved:
                 continue
         setattr(config, name, check(option_of(name), value, setting.kind))
         origins[name] = getattr(args, "origins", {}).get(f"ft_{name}", "command line")
-    return Resolved(config, origins, [*warnings, *_doubts(config)])
+    return Resolved(config, origins, [*warnings, *doubts(config)])
 
 
 def option_of(name: str) -> str:
@@ -628,15 +628,15 @@ def _malformed_yaml_error() -> type[ConfigError]:
     return MalformedYamlError
 
 
-def _doubts(config: FaultToleranceConfig) -> list[str]:
-    """Values that are accepted, and that hardly anybody means."""
-    doubts = []
+def doubts(config: FaultToleranceConfig) -> list[str]:
+    """Warnings of values that are accepted, and that hardly anybody means."""
+    found = []
     if config.safety_factor < 1:
-        doubts.append(
+        found.append(
             f"safety_factor is {config.safety_factor:g}, less than 1: a calculated timeout is "
             "shorter than the longest healthy interval it is calculated from"
         )
-    return doubts
+    return found
 
 
 def _warn(warnings: list[str]) -> None:

@@ -33,6 +33,7 @@ from holdfast.fault_tolerance.config import (
     SETTINGS,
     FaultToleranceConfig,
     Resolved,
+    doubts,
     option_of,
     resolve,
 )
@@ -254,7 +255,7 @@ def make_plan(
     nproc = _nproc(args.nproc_per_node, environ, machine)
     entry = _entrypoint(args, environ, machine)
     why_cold = _why_cold(entry)
-    resolved = resolve(args) if config is None else Resolved(config, {}, [])
+    resolved = resolve(args) if config is None else Resolved(config, {}, doubts(config))
     config = resolved.config
     later = _later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
