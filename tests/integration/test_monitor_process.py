@@ -553,6 +553,108 @@ def test_a_stopped_monitor_does_not_disturb_its_rank_and_learns_its_limits_later
         rank.kill()
 
 
+LEAVING_RANK = """
+import atexit, os, subprocess, sys, time
+from holdfast.fault_tolerance import RankMonitorClient
+def hang_on_the_way_out():
+    print("out", flush=True)
+    time.sleep(1000)
+client = RankMonitorClient()
+client.init_workload_monitoring()
+"""
+LEAVE = "client.shutdown_workload_monitoring()\n"
+OUT = "atexit.register(hang_on_the_way_out)\n"
+
+
+@contextlib.contextmanager
+def leaving_rank(node: Node, then: str) -> Iterator[subprocess.Popen[str]]:
+    """A rank with the real client."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVING_RANK + then],
+        env=os.environ | {"FT_RANK_MONITOR_IPC_SOCKET": node.path, "RANK": "3"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as rank:
+        try:
+            yield rank
+        finally:
+            rank.kill()
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        OUT + LEAVE,
+        OUT + "client._link.close()\n",
+        OUT + LEAVE + "client.init_workload_monitoring()\nclient.send_heartbeat()\n" + LEAVE,
+    ],
+    ids=["after its shutdown", "without one", "after it came back once"],
+)
+def test_a_rank_that_hangs_on_its_way_out_is_ended_with_evidence(
+    start: Callable[..., Node], then: str
+) -> None:
+    """Like any hang; it was never noticed."""
+    node = start(cfg={"exit_timeout": 0.5})
+    with leaving_rank(node, then) as rank:
+        assert rank.wait(BOUND_S) == -SIGKILL
+
+    overdue = node.expect("overdue")
+    assert (overdue["clock"], overdue["limit_s"], overdue["pid"]) == ("process exit", 0.5, rank.pid)
+    record, text = node.incident()
+    assert "hang_on_the_way_out" in record["stacks_text"]
+    assert "Its process goes on for 0.5" in text
+    assert "To allow longer: --ft-exit-timeout 1" in text
+    order = [op for op in node.ops() if op in ("bye", "overdue", "evidence", "signalled", "closed")]
+    byes = order.count("bye")
+    assert order == ["bye"] * byes + ["overdue", "evidence", "signalled", "closed"]
+
+
+def test_a_successor_knows_since_when_a_rank_has_left(start: Callable[..., Node]) -> None:
+    """From the page."""
+    node = start(cfg={"exit_timeout": 2.0})
+    with leaving_rank(node, LEAVE + "hang_on_the_way_out()") as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == "out\n"
+        node.expect("bye")
+        os.kill(node.monitor.pid, SIGKILL)
+        node.wait_for_end()
+        node.start()
+        node.begin_cycle(fresh=False)
+
+        assert rank.wait(BOUND_S) == -SIGKILL
+    assert node.expect("overdue")["clock"] == "process exit"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        LEAVE + "client.init_workload_monitoring()",
+        LEAVE + "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]])",
+    ],
+    ids=["it comes back", "it waits for a child that is the rank now"],
+)
+def test_a_rank_that_goes_on_with_the_training_after_its_shutdown_lives(
+    start: Callable[..., Node], then: str
+) -> None:
+    """Restarted in place, for one; the other as in a script that calls a script."""
+    node = start(cfg={"exit_timeout": 0.5})
+    child = LEAVING_RANK + "print('up', flush=True)\nos.read(0, 1)\n" + LEAVE
+    tail = "\nprint('up', flush=True)\nos.read(0, 1)\n"
+    if "sys.argv" in then:
+        then = then.replace("sys.argv[1]", repr(child))
+        tail = "\nchild.wait()\n"
+    with leaving_rank(node, then + tail) as rank:
+        assert rank.stdout is not None
+        assert rank.stdin is not None
+        assert rank.stdout.readline() == "up\n"
+        burn(0.8)
+        rank.stdin.write("x")
+        rank.stdin.flush()
+        assert rank.wait(BOUND_S) == 0
+    assert "overdue" not in node.ops()
+
+
 def test_a_page_of_a_recycled_pid_is_not_adopted(start: Callable[..., Node]) -> None:
     """Same pid, another start time: somebody else."""
     node = start()

@@ -505,6 +505,57 @@ client.shutdown_workload_monitoring()
     assert job.said(r"rank 1 .*hung \(section 'step': .* limit 0.5 s\)")
 
 
+def test_a_rank_that_hangs_at_its_exit_is_explained_and_the_job_goes_on(ft: Launcher) -> None:
+    """After shutdown_workload_monitoring(); nobody noticed."""
+    script = ft.script(
+        """
+import atexit, os, time
+from holdfast.fault_tolerance import RankMonitorClient
+def uploads_for_ever():
+    time.sleep(1000)
+client = RankMonitorClient()
+client.init_workload_monitoring()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    atexit.register(uploads_for_ever)
+client.shutdown_workload_monitoring()
+"""
+    )
+
+    job = ft.start(
+        "--max-restarts=1", "--log-dir=logs", "--ft-exit-timeout=0.5", script,
+    )  # fmt: skip
+
+    assert job.wait() == 0
+    assert "uploads_for_ever" in (job.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
+    assert job.said(r"rank 0 .*hung \(process exit: .* limit 0.5 s\); killed by SIGKILL")
+    assert job.said("Its process goes on for .* since it left its monitor, limit 0.50 s")
+    assert job.said("--ft-exit-timeout 1")
+
+
+def test_a_section_that_is_not_utf8_hangs_like_any_other(ft: Launcher) -> None:
+    """Its name came as bytes on the command line; the monitor died of it, six times."""
+    script = ft.script(
+        """
+import os, time
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+client.start_section(os.fsdecode(b"st\\xffep"))
+time.sleep(1000)
+"""
+    )
+    job = ft.start(
+        "--log-dir=logs", "--ft-rank-section-timeouts", os.fsdecode(b"st\xffep:0.5"), script
+    )
+
+    assert job.wait() == 1
+    [incident] = (job.run_dir / "incidents").glob("*.json")
+    record = json.loads(incident.read_text())
+    assert record["name"] == os.fsdecode(b"st\xffep")
+    assert not job.events("monitor_exited")
+    assert not job.said("cannot write")
+
+
 def test_a_hung_rank_that_ends_well_when_told_to_end_has_failed(ft: Launcher) -> None:
     """A handler of SIGTERM that saves and exits with 0 does not make a hang a success."""
     script = ft.script(

@@ -204,6 +204,16 @@ def test_shutdown_disarms_first_and_says_bye(monitor, client) -> None:
         client.send_heartbeat()
 
 
+def test_the_page_says_since_when_the_rank_has_left(monitor, client) -> None:
+    """Its process is expected to end, unless it initialises again."""
+    assert monitor.word(layout.LEFT_AT) == 0.0
+    client.shutdown_workload_monitoring()
+    assert 0.0 < monitor.word(layout.LEFT_AT) <= time.monotonic()
+
+    client.init_workload_monitoring()
+    assert monitor.word(layout.LEFT_AT) == 0.0
+
+
 def test_shutdown_never_raises(monitor, client, monkeypatch) -> None:
     """Not when the monitor is silent, and not when it is gone."""
     with monkeypatch.context() as patch:

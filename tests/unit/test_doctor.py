@@ -139,6 +139,9 @@ def test_a_hang_that_nobody_would_notice_is_told() -> None:
     told = wrong(limits.judge(sections, {}, monitored=True))
     assert [text for text in told if "a hang in section setup is not noticed" in text]
     assert [text for text in told if "outside of all sections is not noticed" in text]
+    endless = FaultToleranceConfig(exit_timeout=None)
+    told = wrong(limits.judge(endless, {}, monitored=True))
+    assert [text for text in told if "hangs at its exit" in text]
     assert [t for t in wrong(limits.judge(LIMITLESS, {}, monitored=True)) if "no limit is set" in t]
     assert (
         "not noticed by holdfast at all" in wrong(limits.judge(LIMITLESS, {}, monitored=False))[0]
@@ -201,6 +204,9 @@ def story(words: str, line: str, **environ: str) -> Story:
 def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     line = "--max-restarts 2 --ft-rank-section-timeouts step:60 train.py"
     assert story("section 'step'", line).noticed == "its monitor, after 60 s"
+    assert story("at its exit", line).noticed.startswith("its monitor, 7200 s after it left it")
+    never = story("at its exit", f"--ft-exit-timeout none {line}").noticed
+    assert never == "nobody: --ft-exit-timeout is null"
     assert story("between two heartbeats", line).noticed == "its monitor, after 2700 s"
     assert story("cannot be killed", line).noticed.startswith(f"{node.UNKILLABLE_AFTER_S:g} s")
     ends = {each.fault: each.end for each in stories(plan(line)) if each.end is not None}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.hang import (
+    EXIT,
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
@@ -48,6 +49,16 @@ def test_a_default_initial_limit_ends_with_the_first_section() -> None:
     assert overdue(after, chosen, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
     beating = Snapshot(0.0, heartbeat_at=20.0, outside_since=9.0, has_used_sections=True)
     assert overdue(beating, default, now=25.5) == Overdue(HEARTBEAT, None, 20.0, 5.0)
+
+
+def test_a_rank_that_has_left_is_measured_by_its_exit_alone() -> None:
+    """Whatever it left open; without a limit, by nothing."""
+    left = Snapshot(50.0, heartbeat_at=50.0, sections={"step": 50.0}, left_at=60.0)
+    limits = Limits(1.0, 1.0, 1.0, {"step": 1.0}, exit=10.0)
+
+    assert next_deadline(left, limits) == 70.0
+    assert overdue(left, limits, now=70.5) == Overdue(EXIT, None, 60.0, 10.0)
+    assert overdue(left, Limits(1.0, 1.0, 1.0, {"step": 1.0}), now=1e9) is None
 
 
 def test_an_outer_section_trips_although_a_younger_one_is_open_inside_it() -> None:

@@ -30,6 +30,12 @@ STEP = Overdue(hang.SECTION, "step", since=100.0, limit_s=300.0)
     ("clock", "name", "text", "remedy"),
     [
         (
+            hang.EXIT,
+            None,
+            "Its process goes on for 412.4 s since it left its monitor, limit 300.0 s",
+            "To allow longer: --ft-exit-timeout 600",
+        ),
+        (
             hang.INITIAL_HEARTBEAT,
             None,
             "Did not get initial heartbeat for 412.4 s, limit 300.0 s",

@@ -5,11 +5,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.hang import HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.core.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
 from holdfast.core.learned import TrippedLimits
 from holdfast.core.monitor import (
     EVIDENCE_S,
     GRACE_OVER,
+    HAS_LEFT,
     HUNG,
     IDLE,
     KILLED,
@@ -228,6 +229,55 @@ def test_a_learned_limit_trips_once_at_one_value() -> None:
     assert rank.handle(Looked(Snapshot(200.0, heartbeat_at=200.0), limits), 215.0) == []
 
 
+def left(at: float) -> Looked:
+    return Looked(Snapshot(at, left_at=at), LIMITS)
+
+
+def test_a_rank_that_has_left_must_end() -> None:
+    """By a clock of its own; what the page still says of other limits does not count."""
+    rank = Watch(SIGKILL, 15.0, TrippedLimits(), exit_s=60.0)
+    rank.handle(BEAT, 100.0)
+
+    assert rank.handle(left(105.0), 105.0) == []
+    assert (rank.state, rank.next_deadline()) == (WATCHING, 165.0)
+    assert rank.handle(left(105.0), 165.1) == [LookAgain()]
+    found = Overdue(EXIT, None, 105.0, 60.0)
+    assert rank.handle(left(105.0), 165.1) == [TakeEvidence(found, 165.1 + EVIDENCE_S)]
+
+
+def test_a_rank_that_comes_back_need_not_end() -> None:
+    """It initialised again, as a restart in place does, even when it was found late."""
+    rank = Watch(SIGKILL, 15.0, TrippedLimits(), exit_s=60.0)
+    again = Looked(Snapshot(armed_at=160.0, heartbeat_at=164.0), LIMITS)
+    rank.handle(left(100.0), 100.0)
+    assert rank.handle(again, 165.0) == []
+    assert rank.next_deadline() == 174.0
+
+    rank = Watch(SIGKILL, 15.0, TrippedLimits(), exit_s=60.0)
+    rank.handle(left(100.0), 100.0)
+    rank.handle(left(100.0), 160.1)
+    rank.handle(left(100.0), 160.1)
+    assert [type(e) for e in rank.handle(again, 165.0)] == [Abandon]
+    assert rank.state == WATCHING
+
+
+def test_a_rank_that_leaves_during_a_verdict_is_let_go_and_must_end() -> None:
+    """It is not said to have been restarted in place."""
+    rank = Watch(SIGKILL, 15.0, TrippedLimits(), exit_s=60.0)
+    for now in (100.0, 110.1, 110.1):
+        rank.handle(BEAT, now)
+
+    assert rank.handle(left(110.2), 110.3) == [Abandon(OVERDUE, HAS_LEFT)]
+    assert rank.next_deadline() == 170.2
+
+
+def test_without_a_limit_a_rank_that_has_left_is_not_watched() -> None:
+    """For ever."""
+    rank = watch()
+    assert rank.handle(left(105.0), 105.0) == []
+    assert rank.next_deadline() is None
+
+
 HALVES = st.integers(1, 30).map(lambda n: n / 2)
 
 
@@ -238,7 +288,7 @@ class WatchMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.limits = Limits(initial=8.0, subsequent=5.0, sections={"a": 3.0})
-        self.watch = Watch(SIGTERM, grace_s=4.0, tripped=TrippedLimits())
+        self.watch = Watch(SIGTERM, grace_s=4.0, tripped=TrippedLimits(), exit_s=6.0)
         self.snapshot: Snapshot | None = None
         self.log: list[object] = []  # effects of the current watch
         self.excused = False
@@ -258,6 +308,15 @@ class WatchMachine(RuleBasedStateMachine):
         self.log.clear()
         self.excused = False
         self.feed()
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule()
+    def leave(self) -> None:
+        self.snapshot = Snapshot(self.now, left_at=self.now)
+        self.log.clear()
+        self.excused = False
+        self.feed()
+        self.log = [effect for effect in self.log if not isinstance(effect, Abandon)]
 
     @precondition(lambda self: self.snapshot is not None)
     @rule()
@@ -325,7 +384,8 @@ class WatchMachine(RuleBasedStateMachine):
         verdicts = [e for e in self.log if isinstance(e, TakeEvidence)]
         assert all(v.until - EVIDENCE_S > v.overdue.deadline for v in verdicts)
         if self.watch.state == WATCHING and not self.excused:
-            late = overdue(self.snapshot, self.limits, self.now)
+            limits = Limits(exit=6.0) if self.snapshot.left_at is not None else self.limits
+            late = overdue(self.snapshot, limits, self.now)
             # What the rank did at this very instant is seen at the next wake-up.
             wake_at = self.watch.next_deadline()
             assert late is None or (wake_at is not None and wake_at <= late.deadline + 2**-9)

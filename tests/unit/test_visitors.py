@@ -38,6 +38,9 @@ class Quiet:
     def holds(self, seat: Seat) -> bool:
         return False
 
+    def yields(self, seat: Seat) -> bool:
+        return False
+
     def left(self, seat: Seat, why: str) -> None:
         """Nothing to be done."""
 

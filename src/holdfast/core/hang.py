@@ -3,13 +3,14 @@
 Pure: reads no clock, opens nothing. Times are seconds of the caller's monotonic clock, ages and
 limits are seconds; ``None`` as a limit means "never", ``None`` as an instant means "not running".
 
-Up to four kinds of clock run at once, each on its own::
+Up to four kinds of clock run at once, each on its own, and one alone after them::
 
     initial heartbeat   since armed, until the first heartbeat; a default one also ends with the
                         first section, for a rank that opens sections need not send heartbeats
     heartbeat           since the last heartbeat
     section             since it was opened; one clock per open section that has a limit
     outside sections    since the last section was closed (or armed); only while none is open
+    process exit        since the rank left its monitor, until its process ends; none of the others
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it. Two promises (DESIGN §10):
@@ -37,6 +38,7 @@ INITIAL_HEARTBEAT = "initial heartbeat"
 HEARTBEAT = "heartbeat"
 SECTION = "section"
 OUTSIDE_SECTIONS = "outside sections"
+EXIT = "process exit"
 
 
 class Value:
@@ -67,9 +69,11 @@ class Limits(Value):
         sections: Per section name. A section that is not named here is not timed.
         learned: ``(clock, name)`` of the limits that were calculated from measured intervals.
         section_ends_initial: The first section ends the initial clock, as the first heartbeat does.
+        exit: From leaving the monitor to the end of the process.
     """
 
     __slots__ = (
+        "exit",
         "initial",
         "learned",
         "out_of_section",
@@ -87,6 +91,7 @@ class Limits(Value):
         learned: Iterable[ClockKey] = (),
         *,
         section_ends_initial: bool = False,
+        exit: float | None = None,  # noqa: A002 - reads as its neighbours
     ) -> None:
         self.initial = initial
         self.subsequent = subsequent
@@ -94,6 +99,7 @@ class Limits(Value):
         self.sections = dict(sections or {})
         self.learned = frozenset(learned)
         self.section_ends_initial = section_ends_initial
+        self.exit = exit
 
 
 class Snapshot(Value):
@@ -106,12 +112,14 @@ class Snapshot(Value):
         sections: Name to opening time of the open sections.
         warming_up: The time outside sections is not judged yet.
         has_used_sections: It has opened one since it was armed, watched or not.
+        left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
     """
 
     __slots__ = (
         "armed_at",
         "has_used_sections",
         "heartbeat_at",
+        "left_at",
         "outside_since",
         "sections",
         "warming_up",
@@ -126,6 +134,7 @@ class Snapshot(Value):
         *,
         warming_up: bool = False,
         has_used_sections: bool = False,
+        left_at: float | None = None,
     ) -> None:
         self.armed_at = armed_at
         self.heartbeat_at = heartbeat_at
@@ -133,13 +142,14 @@ class Snapshot(Value):
         self.sections = dict(sections or {})
         self.warming_up = warming_up
         self.has_used_sections = has_used_sections
+        self.left_at = left_at
 
 
 class Overdue(Value):
     """One clock that ran (or can run) out.
 
     Attributes:
-        clock: One of the four kinds.
+        clock: One of the kinds above.
         name: Of the section; ``None`` for other clocks.
         since: Instant at which the clock started.
         limit_s: How old it may become.
@@ -180,6 +190,10 @@ class Excuse(Value):
 
 def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
     """All running clocks that have a limit, in no particular order."""
+    if snapshot.left_at is not None:
+        if limits.exit is None:
+            return []
+        return [Overdue(EXIT, None, snapshot.left_at, limits.exit)]
     clocks = []
     if snapshot.heartbeat_at is None:
         is_over = limits.section_ends_initial and snapshot.has_used_sections
@@ -224,5 +238,11 @@ def next_deadline(snapshot: Snapshot, limits: Limits, excuse: Excuse | None = No
 
 def shortest_limit(limits: Limits) -> float | None:
     """Seconds that any clock started from now on certainly has; ``None``: for ever."""
-    every = (limits.initial, limits.subsequent, limits.out_of_section, *limits.sections.values())
+    every = (
+        limits.initial,
+        limits.subsequent,
+        limits.out_of_section,
+        limits.exit,
+        *limits.sections.values(),
+    )
     return min((limit for limit in every if limit is not None), default=None)

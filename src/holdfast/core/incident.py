@@ -19,6 +19,7 @@ _OPTION = {
     hang.HEARTBEAT: "--ft-rank-heartbeat-timeout",
     hang.SECTION: "--ft-rank-section-timeouts",
     hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
+    hang.EXIT: "--ft-exit-timeout",
 }
 _TEN_S = 10.0
 
@@ -36,6 +37,7 @@ def what(overdue: Overdue, now: float) -> str:
         hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
         hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
         hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
+        hang.EXIT: f"Its process goes on for {age} since it left its monitor",
     }[overdue.clock]
     return f"{text}, limit {seconds(overdue.limit_s)}"
 

@@ -6,7 +6,9 @@ to look again. Times are seconds of the caller's monotonic clock. ::
     IDLE ──armed──► WATCHING ──overdue, twice──► TAKING_EVIDENCE ──taken, or its bound──►
     STOPPING ──grace over──► KILLED ──still there──► STUCK
        (straight to KILLED where the configured signal is SIGKILL)
-    any state ──gone, disarmed──► IDLE          any state ──armed anew──► WATCHING
+    any state ──gone, disarmed──► IDLE          any state ──armed anew, left──► WATCHING
+
+A rank that has left its monitor is watched on, by one clock: its process is expected to end.
 
 Rules kept here:
 
@@ -51,6 +53,9 @@ SIGCONT = 18
 
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
+
+HAS_LEFT = "is not monitored any more"
+"""Why a verdict is dropped of a rank that leaves its monitor."""
 
 HUNG = "hung"
 GRACE_OVER = "grace over"
@@ -164,12 +169,16 @@ class Watch:
         signal: Sent on a verdict, after SIGCONT.
         grace_s: Seconds until SIGKILL follows; not used where ``signal`` is SIGKILL.
         tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
+        exit_s: How long a process may go on after its rank has left; ``None``: for ever.
     """
 
-    def __init__(self, signal: int, grace_s: float, tripped: TrippedLimits) -> None:
+    def __init__(
+        self, signal: int, grace_s: float, tripped: TrippedLimits, exit_s: float | None = None
+    ) -> None:
         self.signal = signal
         self.grace_s = grace_s
         self.tripped = tripped
+        self.exit_s = exit_s
         self.state = IDLE
         self.verdict: Overdue | None = None
         self._armed_at: float | None = None
@@ -194,10 +203,12 @@ class Watch:
 
     def _looked(self, snapshot: Snapshot | None, limits: Limits, now: float) -> list[Effect]:
         if snapshot is None:
-            return self._leave("is not monitored any more")
+            return self._leave(HAS_LEFT)
+        if snapshot.left_at is not None:
+            limits = Limits(exit=self.exit_s)
         effects: list[Effect] = []
         if snapshot.armed_at != self._armed_at:
-            effects += self._leave(ARMED_ANEW)
+            effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
             self._armed_at = snapshot.armed_at
             self.state = WATCHING
         if self.state == WATCHING:

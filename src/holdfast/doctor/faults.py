@@ -81,6 +81,11 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
     if plan.ft.rank_out_of_section_timeout is None:
         text = "nobody, unless it sends heartbeats; torch's own timeouts end a collective"
         yield Story("a rank hangs: outside all sections", text, then)
+    exit_s = plan.ft.exit_timeout
+    at_exit = "nobody: --ft-exit-timeout is null"
+    if exit_s is not None:
+        at_exit = f"its monitor, {exit_s:g} s after it left it (--ft-exit-timeout)"
+    yield Story("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, then)
     yield Story(
         "a rank hangs and never called init_workload_monitoring()",
         "nobody; a warning says that no rank has called it"

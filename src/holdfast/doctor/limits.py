@@ -80,6 +80,12 @@ def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
             "--ft-rank-out-of-section-timeout out"
         )
         yield Finding(PROBE, "out of sections", Verdict.SUSPECT, text)
+    if config.exit_timeout is None:
+        text = (
+            "a rank that hangs at its exit, after shutdown_workload_monitoring(), is not noticed: "
+            "--ft-exit-timeout is null"
+        )
+        yield Finding(PROBE, "exit", Verdict.SUSPECT, text)
     if not in_force(config):
         text = "no limit is set: hangs are noticed only by torch, or once limits are learned"
         yield Finding(PROBE, "limits", Verdict.SUSPECT, text)

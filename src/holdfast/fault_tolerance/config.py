@@ -147,6 +147,13 @@ class FaultToleranceConfig:
         "heartbeat does",
         "ranks that only open sections send no heartbeats; a limit that you gave is kept as it is",
     )
+    exit_timeout: float | None = _setting(
+        7200.0,
+        _LIMIT,
+        "Longest healthy time from a rank's shutdown_workload_monitoring(), or from its leaving "
+        "its monitor without that, to the end of its process or its next init",
+        "the last checkpoint may be uploaded and the model evaluated; a hang at exit is found",
+    )
     learned_timeout_floor: float = _setting(
         30.0,
         Number("seconds", least=0),

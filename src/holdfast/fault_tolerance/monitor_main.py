@@ -24,6 +24,7 @@ import signal
 import socket
 
 from holdfast.core import monitor
+from holdfast.core.hang import Snapshot
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor_reports import Reports
@@ -94,6 +95,7 @@ class Monitor:
         self._view: PageView | None = None
         # The rank
         self._is_watching = False
+        self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
 
     # ------------------------------------------------------------ the loop
@@ -140,9 +142,16 @@ class Monitor:
         """Read the page and feed it to the machine, again while it asks for that."""
         view = self._view
         while view is not None and self._is_watching:
-            looked = monitor.Looked(view.snapshot(), view.limits())
+            looked = monitor.Looked(self._snapshot(view), view.limits())
             if not self._feed(looked, now):
                 break
+
+    def _snapshot(self, view: PageView) -> Snapshot | None:
+        """What the page shows; of a rank that left without a word, that it has left."""
+        shown, left_at = view.snapshot(), self._left_at
+        if left_at is None or (shown is not None and shown.left_at is not None):
+            return shown
+        return Snapshot(left_at, left_at=left_at)
 
     def _feed(self, event: monitor.Event, now: float) -> bool:
         """Whether the machine wants to look again."""
@@ -239,7 +248,10 @@ class Monitor:
         self._reports.configure(message)
         self._limits.configure(cfg)
         self._watch = monitor.Watch(
-            cfg["rank_termination_signal"], message["grace_s"], self._tripped
+            cfg["rank_termination_signal"],
+            message["grace_s"],
+            self._tripped,
+            cfg.get("exit_timeout"),
         )
         if message.get("standalone"):
             self._end_on_signals()
@@ -299,7 +311,8 @@ class Monitor:
             self._view = PageView(self._page.words, self._page.names)
 
     def _adopt(self, view: PageView) -> None:
-        if view.snapshot() is None:
+        snapshot = view.snapshot()
+        if snapshot is None:
             return
         try:
             process = proc.Process(view.pid)
@@ -312,7 +325,10 @@ class Monitor:
         self._visitors.take(Seat(view.global_rank, process, None))
         self._event("monitor_adopted", pid=process.pid)
         self._reports.log("info", f"rank {view.global_rank} (pid {process.pid}) is watched again")
-        self._arm()
+        if snapshot.left_at is None:
+            self._arm()
+        else:
+            self._is_watching, self._left_at = True, snapshot.left_at
 
     def _launcher_gone(self) -> None:
         if (ended := self._end_all()) is not None:
@@ -381,7 +397,7 @@ class Monitor:
         self._reports.tell({"op": "hello", "rank": seat.rank, "pid": seat.process.pid})
         wants_on = visitor.hello is not None and visitor.hello.get("resume")
         is_writer = view is not None and view.pid == seat.process.pid
-        if wants_on and not self._is_watching and is_writer:
+        if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
             self._arm()
 
     def _give_own_page(self, pid: int) -> None:
@@ -405,18 +421,36 @@ class Monitor:
             return {"op": "ok", "raised": self._update_limits(message)}
         if operation == "bye":
             self._warn_of_open_sections(seat)
-            self.left(seat, "said bye")
+            if not self._watches_exit(seat, "said bye"):
+                self.left(seat, "said bye")
             return {"op": "ok"}
         return {"op": "error", "text": f"unknown operation {operation!r}"}
 
     def _arm(self) -> None:
         if self._view is None:
             return
-        self._is_watching = True
+        self._is_watching, self._left_at = True, None
         if self._cycle is not None:
             self._reports.tell({"op": "armed", "cycle": self._cycle["cycle"]})
         if self._restarter is not None:
             self._restarter.handle_message()
+
+    def _watches_exit(self, seat: Seat, why: str) -> bool:
+        """The rank leaves; whether its process is watched on. It may hang on its way out.
+
+        Not if no end can be seen, or if it was not watched before. A verdict that is on its way is
+        dropped, for the rank has disarmed.
+        """
+        if self._left_at is not None:
+            return True
+        has_end = self._view is not None and seat.process.fileno() >= 0
+        if not has_end or not self._is_watching or self._watch.exit_s is None:
+            return False
+        now = clock.monotonic()
+        self._drop(why, now)
+        self._left_at = now
+        self._say_bye(seat)
+        return True
 
     def _update_limits(self, message: Message) -> dict[str, Any]:
         raised = self._limits.update(message)
@@ -445,22 +479,37 @@ class Monitor:
             )
 
     def holds(self, seat: Seat) -> bool:
-        """During a verdict: what was begun is ended by the rank's death, or by disarming.
+        """The rank has closed its connection; whether its seat is kept for it.
 
-        It may be on its way out for ever, for destructors of collectives hang, too.
+        So during a verdict: what was begun is ended by the rank's death, or by disarming. And where
+        its end is watched: it may be on its way out for ever, for destructors of collectives hang.
         """
-        return self._case is not None and self._view is not None and seat.process.fileno() >= 0
+        if self._case is not None:
+            return self._view is not None and seat.process.fileno() >= 0
+        return self._watches_exit(seat, "closed its connection")
+
+    def yields(self, seat: Seat) -> bool:
+        """Whether a rank that has left makes room for another process: that lives for it now."""
+        return seat.visitor is None and self._left_at is not None and self._case is None
 
     def left(self, seat: Seat, why: str) -> None:
         """Watch the rank no more."""
         if not self._is_watching:
             return
-        now = clock.monotonic()
-        self._feed(monitor.RankGone(), now)
+        self._drop(why, clock.monotonic())
         self._is_watching = False
+        if self._left_at is None:
+            self._say_bye(seat)
+        self._left_at = None
+
+    def _drop(self, why: str, now: float) -> None:
+        """End the verdict on the rank, if there is one."""
+        self._feed(monitor.RankGone(), now)
         if self._case is not None:
             self._case.close(why, now)
             self._case = None
+
+    def _say_bye(self, seat: Seat) -> None:
         self._reports.tell({"op": "bye", "rank": seat.rank, "pid": seat.process.pid})
         if self._restarter is not None:
             self._restarter.handle_disconnect()

@@ -164,7 +164,7 @@ class RankMonitorClient(RankProgress):
             # None: no space for a page; the sections of this rank go nowhere.
             path = welcome["page"]
             self._page = page = map_page(path, writable=True) if path else private_page()
-            page.words[layout.ARMED_AT] = 0.0
+            page.words[layout.ARMED_AT] = page.words[layout.LEFT_AT] = 0.0
             page.store_names(list(sections.section))
         except PageError as error:
             raise RankMonitorClientError(f"rank {info.global_rank}: {error}") from error
@@ -202,13 +202,19 @@ class RankMonitorClient(RankProgress):
         return number
 
     def shutdown_workload_monitoring(self) -> None:
-        """Leave the monitor; the rank is not watched any more. Never raises, may be repeated."""
+        """Leave the monitor. Never raises, may be repeated.
+
+        Heartbeats and sections are not watched any more. The process is: it is expected to end
+        within ``exit_timeout``, or to call ``init_workload_monitoring`` again before.
+        """
         with self._control_lock:
             if not self.is_initialized:
                 return
             link, left_open = self._link, self._open_sections()
             info = self.rank_info
             self._link = None
+            if self._page is not None:
+                self._page.words[layout.LEFT_AT] = monotonic()
             self._forget()
             if self._disarmed:
                 return

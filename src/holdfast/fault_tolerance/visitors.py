@@ -44,7 +44,10 @@ if TYPE_CHECKING:
             """Do what the seated rank asks for."""
 
         def holds(self, seat: Seat) -> bool:
-            """Whether the seat is kept for a rank that closed its connection."""
+            """The rank has closed its connection; whether the seat is kept for it."""
+
+        def yields(self, seat: Seat) -> bool:
+            """Whether a seat that is kept may be given to another process."""
 
         def left(self, seat: Seat, why: str) -> None:
             """The seat will be free in a moment; ``why`` completes "the rank ..."."""
@@ -177,19 +180,23 @@ class Visitors:
             visitor.channel.send(self._host.answer(seat, message))
 
     def _admit(self, visitor: Visitor) -> None:
-        """Give the seat to a visitor if it is free, or held for the very same process."""
+        """Give the seat to a visitor if it is free, or held for the very same process.
+
+        Or held for one that has left, and makes room.
+        """
         hello = visitor.hello
         if hello is None:
             return
         pid = visitor.pid or int(hello["pid"])  # 0: from a pid namespace that we don't see
         seat = self.seat
-        is_new = seat is None
-        if seat is None:
+        is_new = seat is None or (seat.process.pid != pid and self._host.yields(seat))
+        if seat is None or is_new:
             try:
                 process = proc.Process(pid)
             except (ProcessLookupError, OverflowError):
                 self.turn_away(visitor, f"there is no process {pid}")
                 return
+            self._free("has left, and another process has its place")
             seat = Seat(int(hello["rank"]), process, visitor)
             self.take(seat)
         elif seat.visitor is None and seat.process.pid == pid:
@@ -220,6 +227,7 @@ class Visitors:
             return
         if self._host.holds(seat):
             seat.visitor = None
+            self._call_next()
         else:
             self.vacate("closed its connection")
 
@@ -234,6 +242,10 @@ class Visitors:
 
     def vacate(self, why: str) -> None:
         """Forget the rank, if there is one, and call the next."""
+        self._free(why)
+        self._call_next()
+
+    def _free(self, why: str) -> None:
         seat = self.seat
         if seat is None:
             return
@@ -245,6 +257,7 @@ class Visitors:
         self._retry()
         if seat.visitor is not None:
             self._end_visit(seat.visitor)
+
+    def _call_next(self) -> None:
         for visitor in list(self._waiting):
-            if self.seat is None:
-                self._admit(visitor)
+            self._admit(visitor)

@@ -12,6 +12,7 @@ is harmless, and a reader acts only when a second read agrees:
     open a section    store its OPENED_AT, then clear OUTSIDE_SINCE
     close a section   store OUTSIDE_SINCE (if nothing else is open), then clear its OPENED_AT
     arm               store everything else first, ARMED_AT last; disarm: clear ARMED_AT first
+    leave             store LEFT_AT, then disarm
     limits            make LIMITS_VERSION odd, store the limits, make it even (cold path)
 
     word  0 .. 31              one fact each, names below
@@ -55,6 +56,7 @@ LONGEST_GAP = 21
 LONGEST_OUTSIDE = 22
 SECTION_ENDS_INITIAL = 23  # 1: nobody chose LIMIT_INITIAL, so the first section ends it, too
 USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
+LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
 
 SLOTS = 32  # first word of the section slots
 SLOT_WORDS = 4

@@ -78,11 +78,12 @@ class PageView:
         return None if iteration < 0 else iteration
 
     def snapshot(self) -> Snapshot | None:
-        """The clocks; ``None`` while the rank is not armed."""
+        """The clocks; ``None`` while the rank is not armed, and has not left."""
         words = self._words
         armed_at = _instant(words[page.ARMED_AT])
         if armed_at is None:
-            return None
+            left_at = _instant(words[page.LEFT_AT])
+            return None if left_at is None else Snapshot(left_at, left_at=left_at)
         # Before the sections: a rank that closes one stamps this first, then clears the slot.
         outside_since = _instant(words[page.OUTSIDE_SINCE])
         iteration = words[page.ITERATION]

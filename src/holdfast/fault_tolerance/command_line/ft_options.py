@@ -182,6 +182,7 @@ FT_OPTIONS = [
         "rank_heartbeat_timeout",
         "rank_section_timeouts",
         "rank_out_of_section_timeout",
+        "exit_timeout",
         "num_warmup_iterations",
         "safety_factor",
         "learned_timeout_floor",
