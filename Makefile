@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit bench soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit trainers bench soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,6 +32,11 @@ check: $(VENV)/.ready  ## lint, format, types, direction of imports
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs beside torchrun's, in .venv-trainers
+	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
+	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning datasets
+	@OMP_NUM_THREADS=1 .venv-trainers/bin/python -m bench trainers
 
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench

@@ -30,6 +30,7 @@ NAMES = (
     "startup",
     "restart",
     "warm",
+    "trainers",
     "nodes",
     "teardown",
     "assignment",

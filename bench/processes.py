@@ -151,7 +151,7 @@ class Launch:
                 raise BenchError(f"{self.kind} {why}, waited for {what}\n{self.console_tail()}")
             time.sleep(_LOOK_AGAIN_S)
 
-    def wait_for_words(self, words: str, times: int) -> None:
+    def wait_for_words(self, words: str, times: int, bound_s: float = BOUND_S) -> None:
         """Wait until the launcher has said something so often.
 
         Raises:
@@ -160,6 +160,7 @@ class Launch:
         self.wait_for(
             lambda: self._console.read_text(errors="replace").count(words) >= times and [],
             f"{words!r}, {times} times",
+            bound_s,
         )
 
     def count_warm_starts(self) -> tuple[int, int]:
