@@ -184,6 +184,15 @@ def test_a_progress_limit_of_a_file_without_a_measure_is_warned_of(tmp_path: Pat
     )
 
 
+def test_a_variable_of_no_option_is_warned_of() -> None:
+    """One letter too few, and the job has no restarts."""
+    environ = {"PET_MAX_RESTART": "3", "PET_NPROC_PER_NODE": "2", "PET_QUUX_FROBNICATION": "1"}
+    assert parse_args(["x.py"], environ).warnings == [
+        "PET_MAX_RESTART: no option reads this variable; did you mean PET_MAX_RESTARTS?",
+        "PET_QUUX_FROBNICATION: no option reads this variable",
+    ]
+
+
 @pytest.mark.parametrize(("value", "to_stdout"), [("1", True), ("true", True), ("0", False)])
 def test_the_log_goes_to_stdout_where_a_variable_says_so(value: str, to_stdout: bool) -> None:
     """NVRX_LOG_TO_STDOUT; without it, to stderr."""

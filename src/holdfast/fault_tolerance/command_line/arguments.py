@@ -103,6 +103,7 @@ def parse_args(
     for name, option in _FORMER_VARIABLES.items():
         if result.origins.get(option.dest) == _variable(name):
             warnings.append(f"{name} is an old name, write {option.name}")
+    warnings += _unread(env)
     if script is None and not result.print_config:
         raise UsageError(f"no script to run; usage: {USAGE}")
     if result.no_python and result.module and not result.run_path:
@@ -229,6 +230,20 @@ def _from_environment(env: Mapping[str, str], result: Arguments, given: Collecti
     if is_set(env, _DEBUG_VARIABLE) and "ft_log_level" not in given:
         result.ft_log_level = "debug"
         result.origins["ft_log_level"] = _variable(_DEBUG_VARIABLE)
+
+
+def _unread(env: Mapping[str, str]) -> list[str]:
+    """Variables that look like those of options, and are none's."""
+    names = [name for name in env if name.startswith("PET_")]
+    if not names:
+        return []
+    known = {name for option in OPTIONS for name in option.env}
+    lines = []
+    for name in sorted({*names} - known):
+        likely = nearest(name, known)
+        meant = f"; did you mean {likely}?" if likely else ""
+        lines.append(f"{name}: no option reads this variable{meant}")
+    return lines
 
 
 def _set(result: Arguments, option: Option, name: str, text: str) -> None:
