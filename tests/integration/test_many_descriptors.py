@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +67,31 @@ def test_deaths_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert leftovers.end_all(30.0) == []
     os.waitpid(pid, 0)
+
+
+def test_a_launcher_has_all_descriptors_it_may_have_and_its_ranks_the_usual_limit() -> None:
+    """Programs that use select(2), and libraries that close "all", rely on the soft limit."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < 512:
+        pytest.skip(f"this user may have {hard} descriptors")
+    source = """
+import os, resource, sys
+from holdfast.host import child
+from holdfast.host.descriptor_limit import raise_descriptor_limit
+
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+raise_descriptor_limit()
+read_end, write_end = os.pipe()
+command = ["/bin/sh", "-c", "read go; ulimit -n; ulimit -Hn"]
+pid = child.spawn_rank(child.death_tie(), command, os.environ, {0: read_end, 1: 1})
+os.write(write_end, b"go\\n")
+os.waitpid(pid, 0)
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), hard)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
+    )
+    of_rank, most_of_rank, *own = done.stdout.split()
+    assert (of_rank, len(set(own))) == ("200", 1)
+    assert most_of_rank in (own[0], "unlimited")

@@ -29,6 +29,9 @@ class Quiet:
     def refuses(self, error: OSError) -> None:
         self.refused.append(error.errno)
 
+    def complains(self, pid: int, what: str) -> None:
+        raise AssertionError(what)
+
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         visitor.channel.send({"op": "welcome"})
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
+from holdfast.core.complaints import Complaints
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.host import endpoint
+from holdfast.host import clock, endpoint
 from holdfast.host.acceptor import Acceptor
-from holdfast.host.channel import Channel, is_trusted
+from holdfast.host.channel import Channel, is_trusted, peer_of
 from holdfast.host.loop import Loop
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 128
 """More than this at once, and the oldest is dropped."""
 DESCRIPTION_CHARS_MAX = 1000
+_REQUEST_BYTES_MAX = 1 << 16
+_RANK_MAX = 1 << 31
 
 OnRequest = Callable[[int, WorkloadAction, str], None]
 """Called with global rank, action and description."""
@@ -39,6 +42,7 @@ class ControlEndpoint:
         self._loop = loop
         self._on_request = on_request
         self._peers: list[Channel] = []
+        self._complaints = Complaints()
         self._acceptor = Acceptor(endpoint.listen(path), _warn)
         loop.watch(self._acceptor.fileno(), self._accept)
 
@@ -61,31 +65,46 @@ class ControlEndpoint:
             self._loop.forget(self._acceptor.fileno())
         if connection is None:
             return
-        peer = Channel(connection, self._loop.epoll)
-        _, uid = peer.peer()
+        pid, uid = peer_of(connection)
         if not is_trusted(uid):
-            self._loop.hang_up(peer)
+            connection.close()
+            self._complain(pid, f"of user {uid} may not ask anything of this launcher")
             return
+        peer = Channel(connection, self._loop.epoll)
+        peer.trust(_REQUEST_BYTES_MAX)
         if len(self._peers) >= CONNECTIONS_MAX:
             self._drop(self._peers[0])
         self._peers.append(peer)
-        self._loop.call(peer.fileno(), lambda: self._serve(peer))
+        self._loop.call(peer.fileno(), lambda: self._serve(peer, pid))
 
-    def _serve(self, peer: Channel) -> None:
+    def _serve(self, peer: Channel, pid: int) -> None:
         peer.flush()
-        for message in peer.receive():
-            peer.send(self._answer(message))
+        try:
+            for message in peer.receive():
+                peer.send(self._answer(message))
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
+            peer.gone = f"its request cannot be handled: {error!r:.200}"
         if peer.gone:
+            if peer.gone != "closed":
+                self._complain(pid, f"was cut off: {peer.gone}")
             self._drop(peer)
+
+    def _complain(self, pid: int, what: str) -> None:
+        line = self._complaints.line(f"process {pid}", what, clock.monotonic())
+        if line is not None:
+            LOGGER.warning("control socket: %s", line)
 
     def _answer(self, message: Message) -> Message:
         rank, name = message.get("rank"), message.get("action")
-        if message.get("op") != "control" or not isinstance(rank, int):
+        if message.get("op") != "control" or not _is_rank(rank):
             return {"op": "error", "text": "not a workload control request"}
         if not isinstance(name, str) or name not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return {"op": "error", "text": f"unknown action {name!r}; there are {known}"}
-        description = str(message.get("description", ""))[:DESCRIPTION_CHARS_MAX]
+        said = message.get("description")
+        description = said[:DESCRIPTION_CHARS_MAX] if isinstance(said, str) else ""
+        # It goes into logs and files, which know no half of a character.
+        description = description.encode(errors="backslashreplace").decode()
         self._on_request(rank, WorkloadAction[name], description)
         return {"op": "ok"}
 
@@ -93,6 +112,10 @@ class ControlEndpoint:
         self._peers.remove(peer)
         self._loop.hang_up(peer)
         self.retry()
+
+
+def _is_rank(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _RANK_MAX
 
 
 def _warn(error: OSError) -> None:

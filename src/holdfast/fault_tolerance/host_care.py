@@ -84,8 +84,7 @@ class HostCare:
         if reaped.pid != self._pid:
             return False
         if self._peer is not None:  # its last words
-            for message in self._peer.receive_rest():
-                self._hear(message)
+            self._take(self._peer.receive_rest())
         self._hang_up()
         self._pid = 0
         self._feed(machine.Died(f"exit code {reaped.exit_code}"))
@@ -137,10 +136,19 @@ class HostCare:
 
     def _receive(self, peer: Channel) -> None:
         peer.flush()
-        for message in peer.receive():
-            self._hear(message)
+        self._take(peer.receive())
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _take(self, messages: list[Message]) -> None:
+        """A health process that says what cannot be handled is ended; the job goes on."""
+        try:
+            for message in messages:
+                self._hear(message)
+        except Exception as error:
+            LOGGER.exception("the health process sent a message that cannot be handled")
+            self._kill()
+            self._feed(machine.Died(f"it sent a message that cannot be handled: {error!r:.200}"))
 
     def _hear(self, message: Message) -> None:
         match message.get("op"):

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.host import endpoint
+from holdfast.host.channel import is_trusted, peer_of
+from holdfast.host.clock import monotonic
 from holdfast.wire.frames import Decoder, FrameError, encode
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 16
 _SENDER_S = 5.0
-"""A sender that says nothing for so long is dropped: one thread serves all."""
+"""A sender that is not done after so long is dropped: one thread serves all."""
 
 
 class IpcConnector:
@@ -101,14 +103,20 @@ class IpcConnector:
             except OSError:
                 return
             with accepted:
-                accepted.settimeout(_SENDER_S)
+                if not is_trusted(peer_of(accepted)[1]):
+                    continue
                 # What a sender does wrong ends its own connection and nothing else.
                 with contextlib.suppress(OSError, FrameError):
                     self._receive(accepted)
 
     def _receive(self, accepted: socket.socket) -> None:
         decoder = Decoder()
-        while data := accepted.recv(_CHUNK_BYTES):
+        until = monotonic() + _SENDER_S
+        while True:
+            accepted.settimeout(max(1e-3, until - monotonic()))
+            data = accepted.recv(_CHUNK_BYTES)
+            if not data:
+                return
             for message in decoder.feed(data):
                 with self._lock:
                     self._received.append(message)

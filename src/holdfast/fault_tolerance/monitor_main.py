@@ -24,6 +24,7 @@ import signal
 import socket
 
 from holdfast.core import monitor
+from holdfast.core.complaints import Complaints
 from holdfast.core.hang import Snapshot
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance.limits_in_force import LimitsInForce
@@ -31,6 +32,7 @@ from holdfast.fault_tolerance.monitor_reports import Reports
 from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
 from holdfast.host.channel import Channel
+from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
 from holdfast.host.page import Page, PageError, create_page, map_page
 from holdfast.wire.page_view import PageView
@@ -81,6 +83,7 @@ class Monitor:
         self._reports = Reports(self._control)
         self._visitors = Visitors(listener, self._descriptors, self)
         self._over = False
+        self._complaints = Complaints()
         # From "configure"
         self._config: Message = {}
         self._tripped = TrippedLimits()
@@ -376,6 +379,13 @@ class Monitor:
             "takes them",
         )
 
+    def complains(self, pid: int, what: str) -> None:
+        """Warn of a caller that does not belong here, once per caller and minute."""
+        line = self._complaints.line(f"process {pid}", what, clock.monotonic())
+        if line is not None:
+            local_rank = self._config.get("local_rank")
+            self._reports.log("warning", f"monitor of local rank {local_rank}: {line}")
+
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         """Tell a rank what it is measured by, and where it writes."""
         if is_new:
@@ -535,6 +545,7 @@ def main() -> None:
     for name in _IGNORED:  # whoever signals the job's processes: the launcher decides when to end
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     _close_inherited()
+    raise_descriptor_limit()
     _name_process("holdfast-rmon")
     listener = socket.socket(fileno=LISTENER_FD)
     monitor_of_a_rank = Monitor(listener, socket.socket(fileno=CONTROL_FD))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.fault_tolerance.console import LOGGER
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
 from holdfast.host.loop import Loop
@@ -103,8 +104,7 @@ class Monitors:
             if place.pid == pid:
                 place.pid = 0
                 if place.peer is not None:  # its last words
-                    for message in place.peer.receive_rest():
-                        self._on_message(local_rank, message)
+                    self._take(local_rank, place.peer, place.peer.receive_rest())
                 self._hang_up(place)
                 return local_rank
         return None
@@ -113,8 +113,7 @@ class Monitors:
         """Take in what this monitor has said by now, before its rank is judged."""
         place = self._places.get(local_rank)
         if place is not None and place.peer is not None:
-            for message in place.peer.receive_rest():
-                self._on_message(local_rank, message)
+            self._take(local_rank, place.peer, place.peer.receive_rest())
             if place.peer is not None:
                 self._check(place, place.peer)
 
@@ -137,9 +136,17 @@ class Monitors:
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
         peer.flush()
-        for message in peer.receive():
-            self._on_message(local_rank, message)
+        self._take(local_rank, peer, peer.receive())
         self._check(self._places[local_rank], peer)
+
+    def _take(self, local_rank: int, peer: Channel, messages: list[Message]) -> None:
+        """A monitor that says what cannot be handled is ended and replaced; the job goes on."""
+        try:
+            for message in messages:
+                self._on_message(local_rank, message)
+        except Exception as error:  # noqa: BLE001 - of whatever kind; it is logged
+            peer.gone = f"sent a message that cannot be handled: {error!r:.200}"
+            LOGGER.exception("the monitor of local rank %d %s", local_rank, peer.gone)
 
     def _check(self, place: _Place, peer: Channel) -> None:
         """End a monitor that has hung up or does not listen; it is replaced when reaped."""

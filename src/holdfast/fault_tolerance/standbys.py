@@ -23,6 +23,7 @@ from holdfast.host.standby_process import StandbyProcess, park
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.plan import WarmStandby
+    from holdfast.wire.frames import Message
 
 LOGGER = logging.getLogger("holdfast")
 _SIGKILL = 9
@@ -130,11 +131,14 @@ class Standbys:
         if pid in self._dying:
             self._dying.discard(pid)
             return True
-        for local_rank, parked in self._parked.items():
+        for local_rank, parked in list(self._parked.items()):
             if parked.process.pid == pid:
                 self._receive(local_rank, parked.peer)  # its last words may say why
-                self._forget(local_rank)
-                self._feed(machine.Died(local_rank))
+                if pid in self._dying:
+                    self._dying.discard(pid)
+                else:
+                    self._forget(local_rank)
+                    self._feed(machine.Died(local_rank))
                 return True
         return False
 
@@ -203,20 +207,27 @@ class Standbys:
         self._feed(machine.Started(local_rank, shape))
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
-        for message in peer.receive():
-            match message.get("op"):
-                case "ready":
-                    ready = machine.Ready(
-                        local_rank, int(message["memory_kib"]), message["assumed"]
-                    )
-                    self._feed(ready)
-                case "unfit":
-                    self._discard(local_rank)
-                    module = message["module"]
-                    library = None if module is None else str(module).partition(".")[0]
-                    self._feed(machine.Unfit(local_rank, str(message["reason"]), library))
+        try:
+            for message in peer.receive():
+                self._take(local_rank, message)
+        except Exception as error:
+            # The user's own modules are imported there; it may send anything.
+            LOGGER.exception("a process for warm standby sent a message that cannot be handled")
+            self._discard(local_rank)
+            self._feed(machine.Unfit(local_rank, f"sent what cannot be handled: {error!r:.200}"))
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _take(self, local_rank: int, message: Message) -> None:
+        match message.get("op"):
+            case "ready":
+                assumed, memory_kib = dict(message["assumed"]), int(message["memory_kib"])
+                self._feed(machine.Ready(local_rank, memory_kib, assumed))
+            case "unfit":
+                self._discard(local_rank)
+                module = message["module"]
+                library = None if module is None else str(module).partition(".")[0]
+                self._feed(machine.Unfit(local_rank, str(message["reason"]), library))
 
     def _go_on(self, local_rank: int, env: Mapping[str, str], out: int, err: int) -> int | None:
         parked = self._parked[local_rank]

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         def refuses(self, error: OSError) -> None:
             """There is no descriptor for who calls, and he is refused; told when that begins."""
 
+        def complains(self, pid: int, what: str) -> None:
+            """Process ``pid`` was cut off; ``what`` it did completes "process ...", for people."""
+
         def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
             """Welcome ``visitor``, who has the seat now; ``is_new``: for another process."""
 
@@ -57,8 +60,10 @@ WAIT_FOR_SEAT_S = 180.0
 """How long a second rank waits until the first one has left."""
 _CLOCKS_APART_S_MAX = 300.0
 """More than a hello can have waited to be read: two clocks that do not count the same time."""
+SILENT_S = 5.0
+"""How long a connection may be here without a hello."""
 _VISITORS_MAX = 64
-_SENSELESS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+_RANK_MAX = 1 << 31
 
 
 class Visitor:
@@ -111,7 +116,10 @@ class Visitors:
     def dismiss_late(self, now: float) -> None:
         """Turn away who has waited long enough."""
         for visitor in [v for v in self._waiting if now >= v.give_up_at]:
-            self.turn_away(visitor, f"no seat within {WAIT_FOR_SEAT_S:g} s")
+            if visitor.hello is None:
+                self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
+            else:
+                self.turn_away(visitor, f"no seat within {WAIT_FOR_SEAT_S:g} s")
 
     def dismiss_all(self, why: str) -> None:
         """Turn away who waits."""
@@ -140,30 +148,51 @@ class Visitors:
             self.turn_away((silent or self._waiting)[0], "too many connections wait here")
         channel = Channel(connected, self._descriptors.epoll)
         pid, uid = channel.peer()
-        visitor = Visitor(channel, pid, clock.monotonic() + WAIT_FOR_SEAT_S)
+        visitor = Visitor(channel, pid, clock.monotonic() + SILENT_S)
         self._waiting.append(visitor)
         self._descriptors.call(channel.fileno(), lambda: self._on_visitor(visitor))
         if not is_trusted(uid):
-            self.turn_away(visitor, f"user {uid} may not talk to this monitor")
+            self._cut_off(visitor, f"user {uid} may not talk to this monitor")
 
     def _on_visitor(self, visitor: Visitor) -> None:
-        for message in visitor.channel.receive():
-            try:
-                self._on_message(visitor, message)
-            except _SENSELESS as error:
-                self.turn_away(visitor, f"{message.get('op')!r} makes no sense: {error!r}")
+        channel = visitor.channel
+        is_known = visitor.hello is not None
+        if not is_known:
+            first = channel.receive_first()
+            self._take(visitor, [] if first is None else [first])
+            if visitor.hello is not None and channel.gone is None:
+                self._take(visitor, channel.trust())
+            elif channel.gone not in (None, "closed"):
+                self._host.complains(visitor.pid, f"sent no hello: {channel.gone}")
+        else:
+            self._take(visitor, channel.receive())
+        if channel.gone is None:
+            channel.flush()
+        if channel.gone is not None:
+            self._end_visit(visitor)
+
+    def _take(self, visitor: Visitor, messages: list[Message]) -> None:
+        for message in messages:
             if visitor.channel.gone is not None:
                 break
-        if visitor.channel.gone is None:
-            visitor.channel.flush()
-        if visitor.channel.gone is not None:
-            self._end_visit(visitor)
+            try:
+                self._on_message(visitor, message)
+            except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
+                op = str(message.get("op"))[:50] if isinstance(message.get("op"), str) else "?"
+                self._cut_off(visitor, f"{op!r} makes no sense: {error!r:.200}")
+
+    def _cut_off(self, visitor: Visitor, why: str) -> None:
+        """As :meth:`turn_away`, and for people to hear of."""
+        self._host.complains(visitor.pid, f"was cut off: {why}")
+        self.turn_away(visitor, why)
 
     def _on_message(self, visitor: Visitor, message: Message) -> None:
         seat = self.seat
         is_seated = seat is not None and seat.visitor is visitor
         if message.get("op") == "hello" and (is_seated or visitor.hello is None):
-            int(message["rank"]), int(message["pid"])  # senseless ones are turned away at once
+            rank, _ = int(message["rank"]), int(message["pid"])  # senseless ones raise
+            if not 0 <= rank < _RANK_MAX:
+                raise ValueError(f"rank {rank!r:.50}")
             apart_s = abs(clock.monotonic() - float(message.get("clock_s", clock.monotonic())))
             if apart_s > _CLOCKS_APART_S_MAX:
                 self.turn_away(
@@ -173,9 +202,10 @@ class Visitors:
                 )
                 return
             visitor.hello = message
+            visitor.give_up_at = clock.monotonic() + WAIT_FOR_SEAT_S
             self._admit(visitor)
         elif seat is None or not is_seated:
-            self.turn_away(visitor, "say hello first, then wait for the welcome")
+            self._cut_off(visitor, "say hello first, then wait for the welcome")
         else:
             visitor.channel.send(self._host.answer(seat, message))
 

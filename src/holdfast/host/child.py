@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.host import proc, rank_boot
+from holdfast.host.descriptor_limit import give_limit_back
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
@@ -84,9 +85,13 @@ def spawn_rank(
 ) -> int:
     """Start a rank: ``command`` (found on PATH), which dies when this process does.
 
-    A rank that is started while this process dies may miss the signal; its monitor ends it.
+    A rank that is started while this process dies may miss the signal; its monitor ends it. It has
+    the limit of descriptors that it would have without us: set from here while ``tie`` runs, long
+    before the rank's own program does.
     """
-    return spawn([*tie, *command], env, descriptors)
+    pid = spawn([*tie, *command], env, descriptors)
+    give_limit_back(pid)
+    return pid
 
 
 def become_subreaper() -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.host.controlled_process import ControlledProcess, start_controlled
+from holdfast.host.descriptor_limit import give_limit_back
 from holdfast.host.proc import MARKER
 
 _BOOT = "from holdfast.health.host_health_main import main; main()"
@@ -24,4 +25,6 @@ def start_health_process(wanted: Mapping[str, Any], job: str) -> ControlledProce
         OSError: The process cannot be started.
     """
     env = {**os.environ, MARKER: f"{job}.health.0"}
-    return start_controlled(_BOOT, (), env, {"wanted": wanted, "path": sys.path})
+    process = start_controlled(_BOOT, (), env, {"wanted": wanted, "path": sys.path})
+    give_limit_back(process.pid)  # it looks at its own, and means that of ranks
+    return process

@@ -1,0 +1,368 @@
+"""No stranger's byte ends a job: garbage for rank monitors, and for the launcher itself."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.complaints import LINES_MAX, QUIET_S
+from holdfast.fault_tolerance import host_care, monitors
+from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.fault_tolerance.ipc_connector import IpcConnector
+from holdfast.health.wanted import Wanted
+from holdfast.host import child, endpoint
+from holdfast.host.controlled_process import ControlledProcess
+from holdfast.host.loop import Loop
+from holdfast.host.monitor_process import start_monitor
+from holdfast.host.page import create_page
+from holdfast.wire.frames import Decoder
+from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams, values
+
+whole = st.integers(-1, 3)
+text = st.sampled_from(["a", "", "x" * 100])
+number = st.floats(0, 10)
+
+
+def unix(path: str) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX)
+    connected.settimeout(BOUND_S)
+    connected.connect(path)
+    return connected
+
+
+# ---------------------------------------------------------------- the rank monitor
+class Watched:
+    """A real monitor, with the test in the launcher's place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "rmon")
+        self._listener = endpoint.listen(self.path)
+        page = str(folder / "page")
+        create_page(page, 0)
+        limits = {
+            "initial_rank_heartbeat_timeout": 1e6,
+            "rank_heartbeat_timeout": 1e6,
+            "rank_section_timeouts": {},
+            "rank_out_of_section_timeout": None,
+            "rank_termination_signal": 9,
+            "log_level": 20,
+        }
+        config = {"cfg": limits, "local_rank": 0, "grace_s": 1.0, "node": "n", "marker": None}
+        self.process = start_monitor(self._listener.fileno(), config)
+        cycle = {"op": "cycle", "cycle": 0, "page": page, "dump": None}
+        self.process.control.sendall(encoded(cycle))
+        self._decoder = Decoder()
+        self._began = time.monotonic()
+        self.lines: list[str] = []
+
+    def check(self) -> None:
+        """It lets its rank in, and has not ended."""
+        with unix(self.path) as rank:
+            hello = {"op": "hello", "rank": 0, "pid": os.getpid()}
+            welcome = ask(rank, hello, lambda answer: True)
+            assert welcome["op"] == "welcome", welcome
+        self._drain()
+
+    def _drain(self) -> None:
+        control = self.process.control
+        while select.select([control], [], [], 0)[0]:
+            data = control.recv(1 << 16)
+            assert data, f"the monitor is gone; it said {self.lines}"
+            for message in self._decoder.feed(data):
+                if message["op"] == "log" and message["level"] == "warning":
+                    self.lines.append(message["text"])
+
+    def check_lines(self) -> None:
+        """One a minute: all strangers were this process."""
+        self.check()
+        minutes = 1 + (time.monotonic() - self._began) / QUIET_S
+        assert 1 <= len(self.lines) <= min(LINES_MAX, 1) * minutes, self.lines
+
+    def close(self) -> None:
+        self.process.control.close()
+        os.waitpid(self.process.pid, 0)
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    watched = Watched(tmp_path_factory.mktemp("monitor"))
+    yield watched
+    watched.check_lines()
+    watched.close()
+
+
+HELLO = {
+    "op": st.just("hello"),
+    "rank": whole,
+    "pid": st.just(os.getpid()),
+    "clock_s": st.builds(time.monotonic),
+    "num_warmup_iterations": whole,
+    "resume": st.booleans(),
+}
+FROM_RANKS = [
+    {"op": st.just("armed")},
+    {
+        "op": st.just("limits"),
+        "heartbeat": st.fixed_dictionaries(
+            {"initial": number | values, "subsequent": number | values, "learned": st.booleans()}
+        ),
+        "section": st.fixed_dictionaries(
+            {
+                "section": st.dictionaries(text, number | values),
+                "out_of_section": number | values,
+                "learned": st.lists(text),
+                "out_of_section_learned": st.booleans(),
+            }
+        ),
+    },
+    {"op": st.just("bye")},
+]
+
+
+@fuzz
+@given(data=streams(HELLO, *FROM_RANKS))
+def test_garbage_ends_no_rank_monitor(watched: Watched, data: bytes) -> None:
+    """From processes of the same user that are no rank."""
+    with unix(watched.path) as stranger:
+        send_and_hear_out(stranger, data)
+    watched.check()
+
+
+@fuzz
+@given(data=streams(*FROM_RANKS))
+def test_garbage_from_a_rank_ends_no_rank_monitor(watched: Watched, data: bytes) -> None:
+    """It has said hello."""
+    with unix(watched.path) as rank:
+        hello = {"op": "hello", "rank": 0, "pid": os.getpid()}
+        send_and_hear_out(rank, encoded(hello) + data)
+    watched.check()
+
+
+# ---------------------------------------------------------------- the launcher
+class Lines:
+    """What a launcher logs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+        self.lines: list[str] = []
+        for module in modules:
+            monkeypatch.setattr(module, "LOGGER", self)
+
+    def _take(self, line: str, *values: object) -> None:
+        self.lines.append(line % values)
+
+    warning = error = exception = info = _take
+
+    def log(self, level: Any, line: str, *values: object) -> None:
+        self._take(line, *values)
+
+
+CONTROL = {
+    "op": st.just("control"),
+    "rank": whole,
+    "action": st.sampled_from(list(WorkloadAction.__members__)),
+    "description": text,
+}
+
+
+@fuzz
+@given(data=st.lists(streams(CONTROL), min_size=1, max_size=3))
+def test_garbage_ends_no_control_endpoint(
+    tmp_path_factory: pytest.TempPathFactory, data: list[bytes]
+) -> None:
+    """A rank's request is answered, whoever called before; what is reported can be written."""
+    from holdfast.fault_tolerance import control_endpoint
+
+    asked: list[tuple[int, WorkloadAction, str]] = []
+    path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
+    with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
+        said = Lines(monkeypatch, control_endpoint)
+        control = ControlEndpoint(path, loop, lambda *request: asked.append(request))
+        for one in data:
+            _say_all(loop, unix(path), one)
+            loop.wait(0.0)
+        with unix(path) as rank:
+            rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))
+            for _ in range(3):
+                loop.wait(0.0)
+            assert Decoder().feed(rank.recv(1 << 16)) == [{"op": "ok"}]
+        assert asked[-1] == (3, WorkloadAction.ShutdownWorkload, "")
+        assert all(0 <= rank < 1 << 31 for rank, *_ in asked)
+        assert all(why.encode() is not None for *_, why in asked)
+        assert len(said.lines) <= 1
+        control.close()
+
+
+def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said once for all that its process tries."""
+    from holdfast.fault_tolerance import control_endpoint
+
+    def fail(*_request: object) -> None:
+        raise RuntimeError("no")
+
+    said = Lines(monkeypatch, control_endpoint)
+    with Loop() as loop:
+        control = ControlEndpoint(str(tmp_path / "c"), loop, fail)
+        for _ in range(3):
+            with unix(str(tmp_path / "c")) as rank:
+                rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))
+                for _ in range(3):
+                    loop.wait(0.0)
+                assert rank.recv(1) == b""
+        control.close()
+    [line] = said.lines
+    assert line == (
+        f"control socket: process {os.getpid()} was cut off: its request cannot be handled: "
+        "RuntimeError('no')"
+    )
+
+
+FROM_MONITORS = [
+    {"op": st.just("log"), "level": text, "text": text},
+    {"op": st.just("hello"), "rank": whole, "pid": whole},
+    {
+        **dict.fromkeys(("age_s", "limit_s", "detected_at"), number),
+        "op": st.just("overdue"),
+        "cycle": whole,
+        "clock": text,
+        "name": text,
+        "learned": st.booleans(),
+    },
+    {"op": st.just("evidence"), "cycle": whole},
+    {"op": st.just("recovered"), "cycle": whole},
+    {"op": st.just("event"), "event": st.dictionaries(text, values)},
+    {"op": st.just("signalled"), "cycle": whole, "signal": whole},
+    {"op": st.just("stuck"), "cycle": whole, "since_s": number},
+]
+NO_PID = 2**22 + 1
+"""Larger than any."""
+
+
+@fuzz
+@given(data=streams(*FROM_MONITORS))
+def test_garbage_from_a_monitor_ends_no_launcher(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    """It is ended and replaced, wherever in the launcher its message could not be handled."""
+    handled: list[Any] = []
+
+    def handle(_local_rank: int, message: Mapping[str, Any]) -> None:
+        handled.append((message["cycle"] + 1, message["clock"].encode()))
+
+    def speaks(loop: Loop, said: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours, theirs = socket.socketpair()
+        monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(NO_PID, ours))
+        killed: list[int] = []
+        monkeypatch.setattr(monitors.child, "send_signal", lambda pid, _: killed.append(pid))
+        node = monitors.Monitors(loop, handle)
+        folder = tmp_path_factory.getbasetemp()
+        node.open(0, str(folder / f"m{uuid.uuid4().hex[:8]}"), {})
+        node.start(0)
+        _say_all(loop, theirs, data)
+        assert killed == [NO_PID], "it hung up, if it did nothing else wrong"
+        assert node.died(NO_PID) == 0
+        node.close()
+
+    _in_a_launcher(speaks, monitors)
+
+
+FROM_HEALTH = [
+    {
+        "op": st.sampled_from(["finding", "noticed"]),
+        "number": whole,
+        "probe": text,
+        "subject": text,
+        "verdict": st.sampled_from(["healthy", "suspect"]),
+        "text": text,
+        "device": whole | st.none(),
+    },
+    {"op": st.just("checked"), "number": whole},
+    {"op": st.just("note"), "level": st.sampled_from(["info", "error"]), "text": text},
+]
+
+
+@fuzz
+@given(data=streams(*FROM_HEALTH))
+def test_garbage_from_a_health_process_ends_no_launcher(data: bytes) -> None:
+    """It is ended; the host counts as one that cannot be asked."""
+
+    def speaks(loop: Loop, said: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours, theirs = socket.socketpair()
+        monkeypatch.setattr(host_care.child, "send_signal", lambda *_: True)
+        care = host_care.HostCare(
+            Wanted(),
+            loop=loop,
+            job="job",
+            started=ControlledProcess(NO_PID, ours),
+            on_checked=lambda _: None,
+            on_sick=lambda _: None,
+            write_down=lambda *_args, **_fields: None,
+        )
+        monkeypatch.setattr(host_care, "start_health_process", no_process)
+        care.check(after_ranks=False)
+        _say_all(loop, theirs, data)
+        care.died(child.Reaped(NO_PID, 0, 0))
+        care.close()
+
+    _in_a_launcher(speaks, host_care)
+
+
+def no_process(*_: object) -> ControlledProcess:
+    raise OSError(11, "none")
+
+
+def _say_all(loop: Loop, theirs: socket.socket, data: bytes) -> None:
+    """Send while the launcher reads, and hang up."""
+    with theirs:
+        theirs.setblocking(False)
+        left = memoryview(data)
+        for _ in range(10 + len(data) // 1000):
+            try:
+                left = left[theirs.send(left) :]
+            except BlockingIOError:
+                pass
+            except OSError:  # it was cut off
+                break
+            if not left:
+                break
+            loop.wait(0.0)
+    for _ in range(4 + len(data) // (1 << 16)):
+        loop.wait(0.0)
+
+
+def _in_a_launcher(
+    speaks: Callable[[Loop, Lines, pytest.MonkeyPatch], None], *modules: Any
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
+        speaks(loop, Lines(monkeypatch, *modules), monkeypatch)
+
+
+# ---------------------------------------------------------------- the mailbox
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IpcConnector]:
+    box = IpcConnector(str(tmp_path_factory.mktemp("box") / "s"))
+    box.start_receiving()
+    yield box
+    box.stop_receiving()
+
+
+@fuzz
+@given(data=streams({"op": text}))
+def test_garbage_ends_no_mailbox(box: IpcConnector, data: bytes) -> None:
+    with unix(box.socket_path) as stranger:
+        send_and_hear_out(stranger, data)
+    box.send({"op": "mine"}, BOUND_S)
+    assert box.fetch_received()[-1] == {"op": "mine"}
