@@ -95,3 +95,11 @@ def test_the_message_classes_can_be_made_with_what_callers_know() -> None:
     assert data.AuthkeyMsg("k").authkey == "k"
     assert json.dumps(data.FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR) == '"FT_RANK_MONITOR_IPC_SOCKET"'
     assert data.FT_LAUNCHER_IPC_SOCKET_ENV_VAR == "FT_LAUNCHER_IPC_SOCKET"
+
+
+def test_timeouts_are_told_in_one_short_line() -> None:
+    """Only those that are set."""
+    heartbeats, sections = HeartbeatTimeouts(3600.0, None), SectionTimeouts({"a": 1.5, "b": None})
+    assert data.timeouts_text(heartbeats, sections) == "section 'a' 1.5 s, first heartbeat 3600 s"
+    assert data.timeouts_text(None, SectionTimeouts({}, 30.0)) == "outside sections 30 s"
+    assert data.timeouts_text(None, None) == "none"

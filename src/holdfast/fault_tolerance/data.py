@@ -101,6 +101,23 @@ class SectionTimeouts:
         )
 
 
+def timeouts_text(heartbeats: HeartbeatTimeouts | None, sections: SectionTimeouts | None) -> str:
+    """``section 'step' 60 s, outside sections 30 s, first heartbeat 3600 s, ...`` for people.
+
+    >>> timeouts_text(HeartbeatTimeouts(3600.0, None), SectionTimeouts({"step": 1.5}))
+    "section 'step' 1.5 s, first heartbeat 3600 s"
+    """
+    limits: dict[str, float | None] = {}
+    if sections is not None:
+        limits = {f"section {name!r}": limit_s for name, limit_s in sections.section.items()}
+        limits["outside sections"] = sections.out_of_section
+    if heartbeats is not None:
+        limits["first heartbeat"] = heartbeats.initial
+        limits["between heartbeats"] = heartbeats.subsequent
+    set_ones = [f"{what} {limit_s:g} s" for what, limit_s in limits.items() if limit_s is not None]
+    return ", ".join(set_ones) or "none"
+
+
 class SectionAction(Enum):
     """What happens to a section."""
 

@@ -16,6 +16,7 @@ a hung rank must not be kept alive by its children.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -33,6 +34,7 @@ from holdfast.fault_tolerance.data import (
     RankInfo,
     SectionTimeouts,
     WorkloadControlRequest,
+    timeouts_text,
 )
 from holdfast.fault_tolerance.limits_state import LearnedBefore
 from holdfast.fault_tolerance.monitor_link import MonitorLink
@@ -131,12 +133,12 @@ class RankMonitorClient(RankProgress):
                     info.global_rank,
                 )
                 return
-            self.logger.info(
-                "rank %d (pid %d) is monitored: %s, %s",
+            self.logger.log(
+                logging.INFO if info.global_rank == 0 else logging.DEBUG,  # one line for the job
+                "rank %d (pid %d) is monitored; timeouts: %s",
                 info.global_rank,
                 info.pid,
-                self.hb_timeouts,
-                self.section_timeouts,
+                timeouts_text(self.hb_timeouts, self.section_timeouts),
             )
 
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
