@@ -33,6 +33,9 @@ from tests.unit.fake_gpus import FAKE_NVML, fake_pynvml
 BUDGET_S = float(os.environ.get("HOLDFAST_GPU_BUDGET_S") or 540.0)
 LEAST_S = 10.0
 """A test is not begun when less is left."""
+_DETAIL = 3000
+"""Characters that are kept of each text of a failure."""
+_OUTPUTS = ("console.*", "*.out", "*.log", "notes")
 _BEGAN_AT = time.monotonic()
 _KEY = pytest.StashKey[Found]()
 _session: _Session | None = None
@@ -132,7 +135,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         found.why = str(result.longrepr[2]).removeprefix("Skipped: ")
     elif result.failed:
         found.outcome = BROKE
-        found.why = f"{result.when}: " + _last_line(str(call.excinfo.value if call.excinfo else ""))
+        found.why = f"{result.when}: " + _first_line(
+            str(call.excinfo.value if call.excinfo else "")
+        )
+        found.detail += str(result.longrepr)[-_DETAIL:] + _output_of(item)
     elif result.when == "call":
         found.outcome = HELD
     if result.when == "teardown":
@@ -140,9 +146,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         _session.report.write()
 
 
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines() or ["no word"]
-    return lines[0][:300]
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no word"])[0][:300]
+
+
+def _output_of(item: pytest.Item) -> str:
+    """The ends of the files that launchers and ranks of this test write to."""
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if folder is None:
+        return ""
+    ends = []
+    for path in sorted(file for kind in _OUTPUTS for file in folder.rglob(kind)):
+        with contextlib.suppress(OSError):
+            ends.append(f"\n--- {path.name}\n{path.read_text(errors='replace')[-_DETAIL:]}")
+    return "".join(ends)
 
 
 def _marker(item: pytest.Item) -> tuple[int, float]:

@@ -24,7 +24,8 @@ class Found:
         claim: What it shows, one sentence.
         outcome: One of the four above.
         seconds: How long it took.
-        why: The failure or the reason of the skip; its last line.
+        why: The failure or the reason of the skip; its first line.
+        detail: Of a failure: where, and the last lines of what was started. In the file only.
         figures: Quantities, by name; the unit is in the name.
         notes: What a person should read.
     """
@@ -34,6 +35,7 @@ class Found:
     outcome: str = NOT_REACHED
     seconds: float = 0.0
     why: str = ""
+    detail: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -43,7 +45,7 @@ class Found:
 
     def note(self, text: str) -> None:
         """Keep a sentence."""
-        self.notes.append(text.strip())
+        self.notes.append(" ".join(text.split()))
 
 
 class Report:
