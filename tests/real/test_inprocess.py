@@ -144,24 +144,6 @@ def test_a_rank_that_leaves_has_its_exception_and_the_others_go_on(
     assert job.said(0, f"BASE_EXCEPTION of rank 1: .*{error}")
 
 
-def test_with_the_default_store_rank_0_hosts_it_and_may_be_lost(ranks: RankStarter) -> None:
-    source = """
-    @inprocess.Wrapper(**QUICK)
-    def train(call: CallWrapper):
-        dist.init_process_group("gloo")
-        if call.iteration == 0 and RANK == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        assert all_reduce() == 1
-        dist.destroy_process_group()
-        return call.iteration
-
-    run(train)
-    """
-    job = ranks(2, source)
-    assert job.wait() == [SIGKILLED, 0]
-    assert job.notes(1, "returned") == [1]
-
-
 def test_rank_0_joins_a_store_that_listens_on_the_port_already(ranks: RankStarter) -> None:
     """One that the program made before, say; other programs are named when the time is over."""
     source = """
