@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-
 from tests.real.ranks import SIGKILLED, RankStarter
 
 
 def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: RankStarter) -> None:
     """FaultCounter, RetryController, ThreadedFinalize, last_call_wait, logfile and pidfile.
+
+    What a health check raises before the function is a fault, as a HealthCheckError.
 
     And ``disable_hang_protection``: a wait above both limits is no fault in there.
     """
@@ -22,10 +23,19 @@ def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: Ra
     def clean_up(what, *, again):
         note(cleaned_up=[what, again, threading.current_thread() is threading.main_thread()])
 
+    class Unwell(inprocess.health_check.HealthCheck):
+        def __call__(self, state):
+            if state.iteration == 2 and state.fn_exception is None:
+                raise ValueError("unwell")
+            if state.iteration == 2:
+                error = state.fn_exception
+                note(held=[type(error).__name__, type(error.__cause__).__name__])
+            return state
+
     times = dict(QUICK, hard_timeout=seconds(2.2), last_call_wait=seconds(0.3))
     @wrapper(
         initialize=inprocess.initialize.RetryController(max_iterations=4),
-        health_check=inprocess.health_check.FaultCounter(max_rank_faults=1),
+        health_check=Compose(Unwell(), inprocess.health_check.FaultCounter(max_rank_faults=1)),
         finalize=inprocess.finalize.ThreadedFinalize(
             seconds(20), clean_up, args=("cache",), kwargs={"again": True}),
         monitor_process_logfile=LOG, monitor_process_pidfile=PID, **times,
@@ -61,7 +71,8 @@ def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: Ra
     ]
     assert "iteration=4" in job.notes(0, "text")[0]
     assert "max_rank_faults=1" in job.notes(1, "text")[0]
-    assert [len(job.notes(rank, "entered")) for rank in range(2)] == [4, 2]
+    assert [len(job.notes(rank, "entered")) for rank in range(2)] == [3, 2]
+    assert job.notes(0, "held") == [["HealthCheckError", "ValueError"]]
     assert job.notes(0, "cleaned_up") == [["cache", True, False]] * 4
     assert job.notes(1, "cleaned_up") == [["cache", True, False]] * 2
     pauses = zip(job.notes(0, "entered")[1:], job.notes(0, "fails"), strict=False)
@@ -126,3 +137,21 @@ def test_a_tree_replaces_within_the_group_and_late_completion_is_a_fault(
     assert job.notes(2, "now") == [[1, 2]] * 3
     assert job.notes(3, "raised") == ["TimeoutError"]
     assert job.said(1, "completion_timeout")
+
+
+def test_a_rank_neither_active_nor_inactive_is_a_fault(ranks: RankStarter) -> None:
+    source = """
+    from holdfast.inprocess.rank_assignment import RankFilter
+
+    class Strange(RankFilter):
+        def __call__(self, state):
+            if state.iteration == 0:
+                state.mode = inprocess.Mode.ABORTED
+            return state
+
+    run(wrapper(rank_filter=Strange(), **QUICK)(lambda: "works"))
+    """
+    job = ranks(1, source)
+    assert job.wait() == [0]
+    assert job.notes(0, "returned") == ["works"]
+    assert job.said(0, "InternalError: rank_assignment or rank_filter left rank 0 in mode ABORTED")

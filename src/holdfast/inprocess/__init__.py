@@ -33,6 +33,7 @@ _SUBMODULES = frozenset(
         "finalize",
         "health_check",
         "initialize",
+        "monitor_thread",
         "nested_restarter",
         "rank_assignment",
         "rank_filter",

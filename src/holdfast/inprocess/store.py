@@ -29,11 +29,12 @@ from torch.distributed import DistNetworkError
 from holdfast.host import clock
 from holdfast.inprocess.attribution import InterruptionRecord
 from holdfast.inprocess.duration import in_seconds
-from holdfast.inprocess.exception import BarrierOverflow, BarrierTimeout
+from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.inprocess.side_thread import run_within
 
 __all__ = [
+    "BarrierError",
     "BarrierOverflow",
     "BarrierTimeout",
     "FileStore",

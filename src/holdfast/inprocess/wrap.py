@@ -140,17 +140,19 @@ class Wrapper:
         health_check: HealthCheck | Compose | None = None,
         rank_assignment: RankAssignment | Compose | None = _DEFAULT,
         rank_filter: RankFilter | Compose | None = None,
-        last_call_wait: dt.timedelta | None = None,
+        last_call_wait: dt.timedelta = _DEFAULT,
         **others: Any,
     ) -> None:
-        self._waits_for_last_call = last_call_wait is not None
+        self._waits_for_last_call = last_call_wait is not _DEFAULT
         if abort is _DEFAULT:
             abort = abort_plugins.AbortTorchDistributed()
         if rank_assignment is _DEFAULT:
             rank_assignment = Compose(ActivateAllRanks(), ShiftRanks())
+        if last_call_wait is _DEFAULT:
+            last_call_wait = _DEFAULT_LAST_CALL_WAIT
         arguments = WrapperArguments(
             store_factory=store_factory,
-            store_kwargs=store_kwargs,
+            store_kwargs={} if store_kwargs is None else store_kwargs,
             # A Compose is of the kind of what it composes, which types cannot say.
             initialize=cast("Initialize | None", initialize),
             abort=cast("abort_plugins.Abort | None", abort),
@@ -158,7 +160,7 @@ class Wrapper:
             health_check=cast("HealthCheck | None", health_check),
             rank_assignment=cast("RankAssignment | None", rank_assignment),
             rank_filter=cast("RankFilter | None", rank_filter),
-            last_call_wait=_DEFAULT_LAST_CALL_WAIT if last_call_wait is None else last_call_wait,
+            last_call_wait=last_call_wait,
             **others,
         )
         import torch.distributed as dist  # noqa: PLC0415 - the package is imported without torch
@@ -469,8 +471,9 @@ class CallWrapper:
         try:
             interrupt.arm(self._should_restart)
             self._session.feed(machine.Entered())
+            self._check_mode()
             self._plugins.initialize(self._state)
-            self._plugins.health_check(self._state)
+            self._check_health()
             if is_active:
                 self._result = function()
         except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
@@ -497,6 +500,24 @@ class CallWrapper:
         # garbage collection, and there gloo takes 10 ms.
         outcome = None
         self._session.feed(event)
+
+    def _check_mode(self) -> None:
+        if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
+            raise InternalError(
+                f"rank_assignment or rank_filter left rank {self._state.rank} in mode "
+                f"{self._state.mode.name}: it can work (ACTIVE) or stand by (INACTIVE)"
+            )
+
+    def _check_health(self) -> None:
+        """Before the function: a fault like any other."""
+        try:
+            self._plugins.health_check(self._state)
+        except HealthCheckError:
+            raise
+        except Exception as error:
+            raise HealthCheckError(
+                f"rank {self._state.rank} is not well before iteration {self._iteration}: {error}"
+            ) from error
 
     def _should_restart(self) -> RankShouldRestart:
         causes = self._causes_of_abort

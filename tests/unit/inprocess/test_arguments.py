@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.inprocess import Compose
-from holdfast.inprocess.abort import AbortTransformerEngine
+from holdfast.inprocess import Compose, Wrapper
+from holdfast.inprocess.abort import AbortTorchDistributed, AbortTransformerEngine
 from holdfast.inprocess.arguments import WrapperArguments
 from holdfast.inprocess.finalize import ThreadedFinalize
 from holdfast.inprocess.health_check import CudaHealthCheck, FaultCounter
@@ -58,6 +58,19 @@ def test_defaults_are_those_of_the_specification() -> None:
         "termination_grace_time": 5,
     }
     validate()
+
+
+def test_what_is_not_given_is_what_the_specification_says() -> None:
+    """``None`` means none, where something else is the default, or is refused."""
+    bare = Wrapper()
+    assert bare.store_kwargs == {}
+    assert isinstance(bare.abort, AbortTorchDistributed)
+    assert isinstance(bare.rank_assignment, Compose)
+    assert bare.last_call_wait == seconds(1)
+    none = Wrapper(abort=None, rank_assignment=None)
+    assert (none.abort, none.rank_assignment) == (None, None)
+    with pytest.raises(TypeError, match="last_call_wait"):
+        Wrapper(last_call_wait=None)  # type: ignore[arg-type]
 
 
 def test_everything_at_once_is_fine() -> None:
