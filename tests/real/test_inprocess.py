@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -518,6 +519,59 @@ def test_the_loss_of_the_guard_ends_the_call_on_its_node_in_words(ranks: RankSta
     for rank in range(2):
         assert job.notes(rank, "raised") == ["InternalError"]
         assert "the guard of this node is gone" in job.notes(rank, "text")[0]
+
+
+def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
+    ranks: RankStarter,
+) -> None:
+    """Rank 1's guard is stopped; rank 0 goes on alone; then its guard is stopped, too.
+
+    Rank 1 swallows the restart and ends itself; rank 0 leaves in words.
+    """
+    source = """
+    from holdfast.inprocess import guard_process
+
+    # As if each rank had a node to itself: a guard of its own.
+    address = guard_process.guard_address
+    guard_process.guard_address = lambda token, *rest: address(f"{token} of {RANK}", *rest)
+
+    times = dict(QUICK, heartbeat_interval=seconds(0.1), heartbeat_timeout=seconds(2))
+    @wrapper(**times)
+    def train(call: CallWrapper):
+        note(iteration=call.iteration, now=now(), at=time.monotonic())
+        while True:
+            try:
+                while True:
+                    time.sleep(0.01)
+                    with open(f"{os.environ['OUT']}/wrote{RANK}", "w") as file:
+                        file.write(f"{time.monotonic()}\\n")
+            except BaseException:
+                if RANK == 0:
+                    raise
+
+    run(train)
+    """
+    job = ranks(2, source)
+    until(lambda: all(job.notes(rank, "iteration") for rank in range(2)), "both run")
+    guards = {b"RANK=0\0": 0, b"RANK=1\0": 0}
+    for pid in job.guards():
+        env = Path(f"/proc/{pid}/environ").read_bytes()
+        guards.update({key: pid for key in guards if key in b"\0" + env})
+    try:
+        os.kill(guards[b"RANK=1\0"], signal.SIGSTOP)
+        until(lambda: 1 in job.notes(0, "iteration"), "rank 0 goes on")
+        os.kill(guards[b"RANK=0\0"], signal.SIGSTOP)
+        assert job.wait() == [5, SIGKILLED]
+    finally:
+        for pid in guards.values():
+            os.kill(pid, signal.SIGCONT)
+    assert job.notes(0, "now") == [[0, 2], [0, 1]]
+    last_write = float((job.folder / "wrote1").read_text().strip() or 0.0)
+    assert last_write < job.notes(0, "at")[1], "rank 1 did not write as one of two any more"
+    assert job.said(1, "guard of this node is stopped or cut off.* this process ends itself")
+    assert job.said(1, r'job.py", line \d+ in train'), "its stacks come first"
+    assert job.notes(0, "raised") == ["InternalError"]
+    assert "guard of this node is stopped" in job.notes(0, "text")[0]
 
 
 def test_nothing_is_left_behind_by_a_call(ranks: RankStarter) -> None:

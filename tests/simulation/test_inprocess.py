@@ -7,10 +7,13 @@ import random
 import pytest
 
 from holdfast.testing.inprocess import (
+    FOR_EVER_S,
     Call,
     CallSimulation,
     Cut,
     GuardDies,
+    GuardStops,
+    NodeStops,
     RankFault,
     What,
     simulate_call,
@@ -72,6 +75,36 @@ def test_a_node_that_is_cut_off_for_good_is_gone_before_the_others_go_on() -> No
     ended = ends(Call(6, 2, (RankFault(0, 4, What.HOLD),), (Cut(0.6, 1, 1000.0),)))
     assert ended[:2] == ["finished"] * 2
     assert "finished" not in ended[2:4]
+
+
+@pytest.mark.parametrize("for_s", [27.0, 31.0, 200.0, FOR_EVER_S])
+@pytest.mark.parametrize("kind", [GuardStops, NodeStops])
+def test_a_node_whose_guard_is_stopped_is_gone_before_the_others_go_on(
+    kind: type[GuardStops | NodeStops], for_s: float
+) -> None:
+    """Nobody tells its ranks; the lease in their pages runs out. Checked at every step."""
+    for seed in range(10):
+        ended = ends(Call(4, 2, (RankFault(0, 2, What.SWALLOW),), (kind(0.7, 1, for_s),)), seed)
+        assert ended[:2] == ["finished"] * 2
+        assert set(ended[2:]) <= {"failed", ""}
+
+
+@pytest.mark.parametrize("kind", [GuardStops, NodeStops])
+def test_on_one_node_ranks_do_not_wait_for_a_stopped_guard_for_ever(
+    kind: type[GuardStops | NodeStops],
+) -> None:
+    """Nor do other nodes for that of the coordinator."""
+    for nodes in (1, 2):
+        ended = ends(Call(2 * nodes, 2, node_faults=(kind(0.7, 0, FOR_EVER_S),)))
+        left = [] if kind is GuardStops else [""] * 2  # those that are stopped never do anything
+        assert ended == left + ["failed"] * (2 * nodes - len(left))
+
+
+@pytest.mark.parametrize("kind", [GuardStops, NodeStops])
+def test_a_short_stop_is_waited_for(kind: type[GuardStops | NodeStops]) -> None:
+    """Shorter than the lease: nobody is lost."""
+    call = Call(4, 2, (RankFault(0, 0, What.RAISE),), (kind(0.4, 1, 15.0),))
+    assert ends(call) == ["finished"] * 4
 
 
 def test_a_short_cut_is_waited_for() -> None:

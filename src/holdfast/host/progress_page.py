@@ -54,17 +54,17 @@ def make_progress_page() -> ProgressPage:
 
 
 def map_progress_page(pid: int, fd: int) -> ProgressPage:
-    """The page that process ``pid`` has under descriptor ``fd``, read-only.
+    """The page that process ``pid`` has under descriptor ``fd``, to read and to renew its lease.
 
     Raises:
         OSError: The process is gone, is another user's, or this is no page of ours.
     """
     path = f"/proc/{pid}/fd/{fd}"
-    own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    own = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(own).st_size != layout.PAGE_BYTES:
             raise OSError(0, f"{path} is no progress page of this version of holdfast")
-        page = ProgressPage(-1, mmap.mmap(own, layout.PAGE_BYTES, access=mmap.ACCESS_READ))
+        page = ProgressPage(-1, mmap.mmap(own, layout.PAGE_BYTES))
     finally:
         os.close(own)
     if page.words[layout.VERSION] != layout.LAYOUT_VERSION:

@@ -349,6 +349,10 @@ class GuardProcess:
             case machine.Signal():
                 if rank := self._ranks.get(effect.rank):
                     self._signal(rank, effect)
+            case machine.Renew():
+                for rank in self._ranks.values():
+                    assert rank.page is not None
+                    rank.page.words[layout.LEASE_UNTIL] = effect.until or 0.0
             case machine.Quit():
                 self._has_quit = True
                 if self._coordinator is not None:

@@ -3,6 +3,7 @@
     guard ──socket──► watcher thread ──► machine ──► main thread woken, or interrupted
                         │ every interval: both progress marks
                         │ on Abort: the abort plug-in; then the interrupt, again until seen
+    guard ──page────► lease thread ──► machine: the guard is stopped
     main thread ──feed(...), wait()──► machine ──► guard
 
 The shell around ``core.inprocess.rank``; decides nothing.
@@ -11,6 +12,7 @@ The shell around ``core.inprocess.rank``; decides nothing.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import signal
@@ -20,6 +22,7 @@ import weakref
 from collections.abc import Callable
 
 from holdfast.core.inprocess import rank as machine
+from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
 from holdfast.core.inprocess.messages import Cause, MessageError, down_from_wire
 from holdfast.core.never import assert_never
 from holdfast.host import wait_for
@@ -66,6 +69,7 @@ class Session:
         abort: Called in the watcher thread, once per abort: frees whoever waits.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
+        silence_s: What the coordinator bears of a node; the lease follows from it.
         interval_s: How often progress is marked.
     """
 
@@ -79,6 +83,7 @@ class Session:
         abort: Callable[[tuple[Cause, ...]], None],
         abort_again: Callable[[], None],
         waits: Callable[[], bool],
+        silence_s: float,
         interval_s: float,
     ) -> None:
         self._socket: socket.socket | None = connected
@@ -89,6 +94,7 @@ class Session:
         self._abort = abort
         self._abort_again = abort_again
         self._waits = waits
+        self._silence_s = silence_s
         self._interval_s = interval_s
         self._lock = threading.RLock()
         self._proceed: machine.Proceed | None = None
@@ -105,6 +111,12 @@ class Session:
         self._watcher = threading.Thread(
             target=self._watch, name="holdfast.inprocess watcher", daemon=True
         )
+        # Its own thread: the watcher may be in an abort plug-in, for as long as that takes.
+        self._look_again = threading.Event()
+        self._is_welcome = False
+        self._lease_watcher = threading.Thread(
+            target=self._watch_lease, name="holdfast.inprocess lease", daemon=True
+        )
 
     # ------------------------------------------------------------ the main thread
 
@@ -113,6 +125,7 @@ class Session:
         _sessions.add(self)
         self._stamps.begin()
         self._watcher.start()
+        self._lease_watcher.start()
         self.feed(machine.Begin(world))
 
     def feed(self, event: machine.Event) -> None:
@@ -152,8 +165,10 @@ class Session:
             self._is_closed = True
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake_up, 1)
-        if self._watcher.ident is not None:
-            self._watcher.join(_JOIN_S)
+        self._look_again.set()
+        for thread in (self._watcher, self._lease_watcher):
+            if thread.ident is not None:
+                thread.join(_JOIN_S)
         self._stamps.end()
         if self._socket is not None:
             self._socket.close()
@@ -187,6 +202,7 @@ class Session:
                     self._is_interrupting = False
                 case machine.RunAbort():
                     self._pending_abort = effect.causes
+                    os.eventfd_write(self._wake_up, 1)
                 case _:
                     assert_never(effect)
 
@@ -258,6 +274,9 @@ class Session:
             say = log.warning if frame.get("level") == "warning" else log.error
             say("%s", frame.get("text"))
             return
+        if not self._is_welcome:
+            self._is_welcome = True
+            self._look_again.set()  # the guard's lease is shorter than the one to begin with
         try:
             self.feed(machine.Heard(down_from_wire(frame)))
         except MessageError as error:
@@ -267,12 +286,10 @@ class Session:
         """The others go on without this rank; a function that does not let go must not, either."""
         self._fence_at = None
         if self._machine.is_in_user_code:
-            log.critical(
-                "the node guard is gone, and the function has not let a restart pass for %g s: "
-                "this process ends itself",
-                _FENCE_S,
+            _end_this_process(
+                "the node guard is gone, and the function has not let a restart pass for "
+                f"{_FENCE_S:g} s"
             )
-            os.kill(os.getpid(), signal.SIGKILL)
 
     def _run_abort(self, causes: tuple[Cause, ...]) -> None:
         atomic = self._interrupt.atomic
@@ -285,6 +302,44 @@ class Session:
                 break
         self._abort(causes)
         self.feed(machine.AbortDone())
+
+    # ------------------------------------------------------------ the lease thread
+
+    def _watch_lease(self) -> None:
+        words = self._page.words
+        lease = RankLease(rank_fence_s(self._silence_s))
+        while not self._is_closed:
+            until, now = words[layout.LEASE_UNTIL] or None, monotonic()
+            step = lease.look(until, now)
+            if step is not Step.NOTHING and self._machine.has_left:
+                return
+            if step is Step.LEAVE:
+                assert until is not None
+                self.feed(machine.LeaseOver(self._why_over(until, now)))
+            elif step is Step.END:
+                _end_this_process(
+                    f"{self._why_over(until or now, now)}; it has not left the function"
+                )
+            look_at = lease.next_look(until)
+            if look_at is None:
+                return  # the call is over
+            self._look_again.wait(max(0.0, look_at - monotonic()))
+            self._look_again.clear()
+
+    def _why_over(self, until: float, now: float) -> str:
+        return (
+            "the guard of this node is stopped or cut off: this rank's lease, which it renews, ran "
+            f"out {now - until:.1f} s ago (heartbeat_timeout {self._silence_s:g} s), and the other "
+            "nodes go on without this one"
+        )
+
+
+def _end_this_process(why: str) -> None:
+    """Nobody else may be left to do it: first the stacks of all threads, then SIGKILL."""
+    log.critical("%s: this process ends itself (SIGKILL); its stacks are on stderr", why)
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        faulthandler.dump_traceback(2)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 for _own in (Session.feed, Session.wait):

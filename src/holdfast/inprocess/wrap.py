@@ -77,6 +77,8 @@ _Result = TypeVar("_Result")
 
 _LAST_WORDS_S = 10.0
 """How long a rank that leaves waits for its collectives to be aborted, at most."""
+_JOIN_BARRIERS = 2.0
+"""Times barrier_timeout: the wait for rank 0 in the store, then the guard's for all ranks."""
 _REAP_S = 10.0
 """How long the end of a call waits for process groups of before the last restart to be destroyed:
 mostly they are; gloo takes 10 ms."""
@@ -360,6 +362,8 @@ class CallWrapper:
         exits.enter_context(_older_objects_set_aside())
         exits.callback(self._drop_stores)
         barrier_s = in_seconds(arguments.barrier_timeout)
+        # Until the guard writes it: a guard that is stopped before it answers is noticed, too.
+        page.words[layout.LEASE_UNTIL] = monotonic() + _JOIN_BARRIERS * barrier_s
         given = dict(arguments.store_kwargs or {})
         if issubclass(arguments.store_factory, TCPStore):
             given.setdefault("timeout", dt.timedelta(seconds=barrier_s))
@@ -375,6 +379,7 @@ class CallWrapper:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
+            silence_s=in_seconds(arguments.heartbeat_timeout),
             interval_s=in_seconds(arguments.progress_watchdog_interval),
         )
         exits.callback(self._session.close)

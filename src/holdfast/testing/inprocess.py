@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.core.inprocess import coordinator as coord
 from holdfast.core.inprocess import guard as gd
 from holdfast.core.inprocess import rank as rk
+from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
 from holdfast.core.inprocess.messages import (
     Commit,
     Down,
@@ -47,9 +49,12 @@ from holdfast.testing.simulation import Violation
 
 LIMITS = gd.Limits(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=1.0, silence_s=30.0)
 PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=30.0)
+FOR_EVER_S = 1e6
 HORIZON_S = 3600.0
 """Nothing that is simulated here may take an hour."""
 _SLACK_S = 2.0
+_WAKING_S = 0.01
+"""After so long a process that was stopped has seen that its lease is over."""
 _FENCE_S = 5.0
 """As in ``inprocess/session.py``."""
 
@@ -94,7 +99,25 @@ class Cut:
     for_s: float
 
 
-NodeFault = GuardDies | Cut
+@dataclass(frozen=True)
+class GuardStops:
+    """The guard of a node is stopped for a while; the coordinator with it, where it is there."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class NodeStops:
+    """All processes of a node are stopped for a while, as when a container is frozen."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+NodeFault = GuardDies | Cut | GuardStops | NodeStops
 
 
 @dataclass(frozen=True)
@@ -125,10 +148,9 @@ def random_call(seed: int, ranks: int = 8) -> Call:
     if rng.random() < 0.4:
         node = rng.randrange((ranks + per_node - 1) // per_node)
         at = rng.choice([0.5, 1.0, rng.random() * 5])
-        if rng.random() < 0.5:
-            node_faults.append(GuardDies(at, node))
-        else:
-            node_faults.append(Cut(at, node, rng.choice([0.5, 5.0, 25.0, 200.0])))
+        for_s = rng.choice([0.5, 5.0, 19.0, 22.0, 25.0, 27.0, 31.0, 200.0, FOR_EVER_S])
+        kind = rng.choice([GuardDies, Cut, GuardStops, NodeStops])
+        node_faults.append(GuardDies(at, node) if kind is GuardDies else kind(at, node, for_s))
     return Call(ranks, per_node, tuple(faults), tuple(node_faults), rng.random() < 0.2)
 
 
@@ -154,6 +176,7 @@ class _Process:
         self.is_interrupting = False
         self.is_slow = False
         self.returned_in = -1
+        self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
 
 
 @dataclass
@@ -170,6 +193,10 @@ class _Node:
     down_at: float = 0.0
     armed: float | None = None
     messages: int = 0
+    guard_stopped_until: float = 0.0
+    ranks_stopped_until: float = 0.0
+    lease_until: float | None = LIMITS.silence_s + 2 * PATIENCE.barrier_s
+    """In the pages of its ranks."""
 
     @property
     def name(self) -> str:
@@ -232,8 +259,13 @@ class CallSimulation:
         return all(not p.is_alive or p.outcome or self._is_nobodys(p) for p in self.processes)
 
     def _is_nobodys(self, process: _Process) -> bool:
-        """It holds its own interpreter, and the guard that would kill it is dead."""
-        return process.hang is What.HOLD and not process.node.is_alive
+        """It holds its own interpreter or is stopped, and so is the guard that would kill it."""
+        node = process.node
+        guard_acts = node.is_alive and node.guard_stopped_until < HORIZON_S
+        return not guard_acts and (process.hang is What.HOLD or not self._runs(process))
+
+    def _runs(self, process: _Process) -> bool:
+        return process.node.ranks_stopped_until < HORIZON_S
 
     def _those_left(self) -> str:
         left = [p for p in self.processes if p.is_alive and not p.outcome]
@@ -251,10 +283,47 @@ class CallSimulation:
     def _inflict(self, fault: NodeFault) -> None:
         node = self.nodes[fault.node]
         self._say(node.name, fault)
-        if isinstance(fault, GuardDies):
-            self._guard_dies(node)
-        else:
-            node.cut_from, node.cut_until = self.clock.now, self.clock.now + fault.for_s
+        match fault:
+            case GuardDies():
+                self._guard_dies(node)
+            case Cut():
+                node.cut_from, node.cut_until = self.clock.now, self.clock.now + fault.for_s
+            case GuardStops() | NodeStops():
+                node.guard_stopped_until = self.clock.now + fault.for_s
+                if isinstance(fault, NodeStops):
+                    node.ranks_stopped_until = node.guard_stopped_until
+                    for process in self._of(node):
+                        at = node.ranks_stopped_until + _WAKING_S
+                        self.clock.call_at(at, partial(self._check_woken, process))
+            case _:
+                assert_never(fault)
+
+    def _is_stopped(self, process: _Process, again: Callable[[], None]) -> bool:
+        """It does that when it wakes up."""
+        if process.node.ranks_stopped_until <= self.clock.now:
+            return False
+        self.clock.call_at(process.node.ranks_stopped_until, again)
+        return True
+
+    def _watches_lease(self, process: _Process) -> None:
+        """In a thread of its own; it needs the interpreter, like all Python code."""
+        again = partial(self._watches_lease, process)
+        if not process.is_alive or process.outcome or self._is_stopped(process, again):
+            return
+        if process.hang is What.HOLD:
+            self.clock.call_in(1.0, again)
+            return
+        until = process.node.lease_until
+        step = process.lease.look(until, self.clock.now)
+        if step is not Step.NOTHING and process.machine.has_left:
+            return
+        if step is Step.LEAVE:
+            self._feed_rank(process, rk.LeaseOver("the guard is stopped"))
+        elif step is Step.END:
+            self._dies(process, "its lease was over")
+        at = process.lease.next_look(until)
+        if at is not None:
+            self.clock.call_at(at, again)
 
     def _guard_dies(self, node: _Node) -> None:
         if not node.is_alive:
@@ -328,6 +397,10 @@ class CallSimulation:
     def _feed_coordinator(self, event: coord.Event) -> None:
         if not self._is_coordinated:
             return
+        stopped_until = self.nodes[0].guard_stopped_until
+        if stopped_until > self.clock.now:
+            self.clock.call_at(stopped_until, partial(self._feed_coordinator, event))
+            return
         self.steps += 1
         for effect in self._coordinator.handle(event, self.clock.now):
             self._say("coordinator", effect)
@@ -367,6 +440,9 @@ class CallSimulation:
     def _feed_guard(self, node: _Node, event: gd.Event) -> None:
         if not node.is_alive:
             return
+        if node.guard_stopped_until > self.clock.now:
+            self.clock.call_at(node.guard_stopped_until, partial(self._feed_guard, node, event))
+            return
         self.steps += 1
         effects = list(node.guard.handle(event, self.clock.now))
         for effect in effects:
@@ -388,6 +464,8 @@ class CallSimulation:
                         self.clock.call_in(0.02, partial(self._feed_guard, node, taken))
                 case gd.Signal():
                     self._signalled(self.processes[effect.rank], effect.signals)
+                case gd.Renew():
+                    node.lease_until = effect.until
                 case gd.Quit():
                     self._disconnect(node)
                 case _:
@@ -441,9 +519,12 @@ class CallSimulation:
             process.outcome = "failed: no guard"
             return
         self._feed_guard(node, gd.RankCame(Hello(process.number, self.call.ranks)))
+        self._watches_lease(process)
 
     def _feed_rank(self, process: _Process, event: rk.Event) -> None:
         if not process.is_alive or process.outcome:
+            return
+        if self._is_stopped(process, partial(self._feed_rank, process, event)):
             return
         self.steps += 1
         for effect in process.machine.handle(event):
@@ -471,11 +552,15 @@ class CallSimulation:
         self.clock.call_in(self._short(), partial(self._main, process))
 
     def _abort_done(self, process: _Process) -> None:
+        if self._is_stopped(process, partial(self._abort_done, process)):
+            return
         if process.hang is What.HOLD and process.user_epoch is not None:
             return
         self._feed_rank(process, rk.AbortDone())
 
     def _interrupted(self, process: _Process) -> None:
+        if self._is_stopped(process, partial(self._interrupted, process)):
+            return
         if not process.is_alive or not process.is_interrupting or process.user_epoch is None:
             return
         if process.hang in (What.HOLD, What.SWALLOW):
@@ -486,6 +571,8 @@ class CallSimulation:
 
     def _main(self, process: _Process) -> None:
         """The main thread, where it waits and there is something for it to do."""
+        if self._is_stopped(process, partial(self._main, process)):
+            return
         if not process.is_waiting or not process.is_alive or process.outcome:
             return
         directive: rk.Directive | None
@@ -514,6 +601,8 @@ class CallSimulation:
                 assert_never(directive)
 
     def _unwound(self, process: _Process) -> None:
+        if self._is_stopped(process, partial(self._unwound, process)):
+            return
         if process.is_alive:
             process.is_waiting = True
             standing = Standing(process.number, process.assigned, process.base)
@@ -529,6 +618,8 @@ class CallSimulation:
         self.clock.call_in(self._short(), partial(self._assign, process, commit))
 
     def _assign(self, process: _Process, commit: Commit) -> None:
+        if self._is_stopped(process, partial(self._assign, process, commit)):
+            return
         if not process.is_alive:
             return
         if process.machine.must_unwind and self._rng.random() < 0.5:
@@ -562,6 +653,8 @@ class CallSimulation:
         self._feed_rank(process, rk.Entered())
 
     def _acts(self, process: _Process, fault: RankFault, epoch: int) -> None:
+        if self._is_stopped(process, partial(self._acts, process, fault, epoch)):
+            return
         if not process.is_alive or process.user_epoch != epoch:
             return
         self._say(f"rank{process.number}", fault.what.value)
@@ -590,6 +683,8 @@ class CallSimulation:
 
     def _reach(self, process: _Process, epoch: int, *, late: bool) -> None:
         """The work is done; the rest is a collective of the epoch's ranks."""
+        if self._is_stopped(process, partial(self._reach, process, epoch, late=late)):
+            return
         if not process.is_alive or process.user_epoch != epoch:
             return
         process.at_collective = epoch
@@ -603,6 +698,8 @@ class CallSimulation:
 
     def _returns(self, number: int, epoch: int) -> None:
         process = self.processes[number]
+        if self._is_stopped(process, partial(self._returns, number, epoch)):
+            return
         if not process.is_alive or process.user_epoch != epoch:
             return
         fault = self._faults.pop((epoch, number), None)
@@ -663,10 +760,23 @@ class CallSimulation:
     def _check_alone(self, process: _Process, other: _Process, epoch: int) -> None:
         if not other.node.is_alive:
             return  # nobody is left who could end it; it has been told, and can't hear
+        if other.hang is What.HOLD and other.node.guard_stopped_until > self.clock.now:
+            return  # likewise; and none of its Python code runs
+        if other.node.ranks_stopped_until > self.clock.now:
+            until = other.node.lease_until
+            if until is not None and until + rank_fence_s(LIMITS.silence_s) <= self.clock.now:
+                return  # it will end itself when it wakes up: see _check_woken
         raise Violation(
             f"rank {process.number} enters epoch {process.assigned.epoch} while rank "
             f"{other.number} runs epoch {epoch}"
         )
+
+    def _check_woken(self, process: _Process) -> None:
+        """A rank that was stopped while the others went on does not go on where it was."""
+        epoch = process.user_epoch
+        newest = max((p.user_epoch or 0 for p in self.processes if p.is_alive), default=0)
+        if process.is_alive and epoch is not None and epoch < newest:
+            raise Violation(f"rank {process.number} wakes up in epoch {epoch} of {newest}")
 
     def _check_told(self, message: Down) -> None:
         if isinstance(message, Exit) and "different assignments" in message.text:
@@ -681,7 +791,9 @@ class CallSimulation:
     def _check_found(self, process: _Process, epoch: int) -> None:
         if process.user_epoch == epoch and process.machine.phase is rk.Phase.RUNNING:
             cut = process.node.cut_from <= self.clock.now < process.node.cut_until
-            if process.node.is_alive and not cut and process.hang is What.HANG:
+            stops = (GuardStops, NodeStops)
+            stopped = any(isinstance(fault, stops) for fault in self.call.node_faults)
+            if process.node.is_alive and not cut and not stopped and process.hang is What.HANG:
                 raise Violation(f"H-2: rank {process.number} hangs unnoticed")
 
     def _check_finish(self, process: _Process) -> None:

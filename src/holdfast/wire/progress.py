@@ -1,7 +1,8 @@
 """The page in which a rank marks its progress for its node's guard: 8-byte floats, one fact each.
 
-Instants of the machine's monotonic clock, 0.0 for never. Single writer: the rank. There is no lock:
-each word is stored whole, and means something by itself. Lean: imported by the node guard.
+Instants of the machine's monotonic clock, 0.0 for never. Each word has one writer: the rank, and of
+``LEASE_UNTIL`` the guard. There is no lock: a word is stored whole, and means something by itself.
+Lean: imported by the node guard.
 """
 
 VERSION = 0
@@ -16,7 +17,10 @@ UNLIMITED = 4
 """Not 0.0: the function has switched its limits off for a while."""
 WAITS = 5
 """Not 0.0: when the watcher thread last looked, the main thread waited for other ranks."""
+LEASE_UNTIL = 6
+"""Until when the rank may run; 0.0: without an end. The rank writes it before it attaches, then the
+guard (``core/inprocess/lease.py``)."""
 
 WORDS = 8
 PAGE_BYTES = 8 * WORDS
-LAYOUT_VERSION = 1.0
+LAYOUT_VERSION = 2.0

@@ -6,8 +6,6 @@ import pytest
 
 from holdfast.core.inprocess.guard import (
     EVIDENCE_S,
-    FENCE_SHARE,
-    LEASE_SHARE,
     SIGCONT,
     SIGKILL,
     SIGTERM,
@@ -26,12 +24,14 @@ from holdfast.core.inprocess.guard import (
     RankCame,
     RankGone,
     RankSaid,
+    Renew,
     Signal,
     TakeEvidence,
     TellCoordinator,
     TellRank,
     TimePassed,
 )
+from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
 from holdfast.core.inprocess.messages import (
     Abort,
     Beat,
@@ -73,11 +73,19 @@ class Node:
     def __init__(self, limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> None:
         self.now = FROM
         self.guard = Guard(limits)
+        self.renewed: list[float | None] = []
         for rank in ranks:
-            self.guard.handle(RankCame(Hello(rank, 4)), self.now)
+            self.but_renewals(self.guard.handle(RankCame(Hello(rank, 4)), self.now))
+
+    def but_renewals(self, effects: list[Effect]) -> list[Effect]:
+        """What else there is; renewals of the ranks' lease are kept, from the beginning."""
+        self.renewed += [
+            None if e.until is None else e.until - FROM for e in effects if isinstance(e, Renew)
+        ]
+        return [effect for effect in effects if not isinstance(effect, Renew)]
 
     def down(self, message: Down) -> list[Effect]:
-        return self.guard.handle(CoordinatorSaid(message), self.now)
+        return self.but_renewals(self.guard.handle(CoordinatorSaid(message), self.now))
 
     def up(self, rank: int, message: Up) -> list[Effect]:
         return self.guard.handle(RankSaid(rank, message), self.now)
@@ -140,7 +148,9 @@ def text_of(effects: list[Effect]) -> str:
 def test_a_rank_that_comes_is_told_to_the_coordinator() -> None:
     guard = Guard(LIMITS)
     assert guard.next_deadline() is None
-    assert guard.handle(RankCame(Hello(2, 4)), 0.0) == [TellCoordinator(Hello(2, 4))]
+    renewed, told_up = guard.handle(RankCame(Hello(2, 4)), 0.0)
+    assert renewed == Renew(rank_lease_until(0.0, SILENCE_S)), "first"
+    assert told_up == TellCoordinator(Hello(2, 4))
     assert guard.ranks == {2}
 
 
@@ -708,8 +718,45 @@ def test_an_answer_that_was_overtaken_does_not_shorten_the_lease() -> None:
     assert all(isinstance(e, TellCoordinator) for e in node.at(10.0 + LEASE_S - 0.1))
 
 
-def test_the_lease_and_the_fence_end_before_the_coordinators_patience() -> None:
-    assert LEASE_SHARE + FENCE_SHARE < 1
+def rank_lease_s(answered_s: float) -> float:
+    return rank_lease_until(FROM + answered_s, 30.0) - FROM
+
+
+def test_an_answer_renews_the_lease_of_the_ranks_from_when_the_beat_was_sent() -> None:
+    node = Node(QUICK_BEATS)
+    assert node.renewed == [rank_lease_s(0.0)] * 2, "with each rank that comes"
+    node.at(9.0)
+    node.down(Echo(FROM + 4.0))
+    assert node.renewed[2:] == [rank_lease_s(4.0)]
+    node.down(Echo(FROM + 3.0))
+    assert node.renewed[3:] == [], "overtaken"
+
+
+def test_a_rank_that_comes_late_gets_the_lease_that_there_is() -> None:
+    node = Node(QUICK_BEATS)
+    node.down(Echo(FROM + 4.0))
+    renewed, _ = node.guard.handle(RankCame(Hello(1, 4)), FROM + 12.0)
+    assert renewed == Renew(FROM + rank_lease_s(4.0))
+
+
+@pytest.mark.parametrize("end", [Exit(finished=True), FAILED])
+def test_nobody_needs_a_lease_of_a_call_that_is_over(end: Down) -> None:
+    """Completing may take long, and the guard has no more beats."""
+    node = running()
+    node.down(end)
+    assert node.renewed[-1] is None
+
+
+def test_a_guard_that_was_stopped_renews_nothing_by_answers_that_it_reads_late() -> None:
+    """They were sent before the stop; and its ranks have no time left when it sees that."""
+    node = running(QUICK_BEATS, ranks=(2,))
+    node.now = FROM + 100.0
+    node.down(Echo(FROM + 2.0))
+    assert node.renewed[-1] == rank_lease_s(2.0)
+    lost, kill = node.at(100.0)
+    assert isinstance(lost, TellRank)
+    assert isinstance(kill, Signal)
+    assert kill.signals == (SIGCONT, SIGKILL)
 
 
 # ------------------------------------------------------------------ fencing

@@ -37,6 +37,7 @@ from holdfast.core.inprocess.rank import (
     GuardGone,
     Heard,
     Interrupt,
+    LeaseOver,
     Leaving,
     Phase,
     Proceed,
@@ -69,6 +70,7 @@ FAILED = Heard(Exit(finished=False, text="no rank is left"))
 LOST = Heard(Lost("the coordinator is gone"))
 REFUSED = Heard(Refused(ME, "two processes"))
 GUARD_GONE = GuardGone("signal 9")
+LEASE_OVER = LeaseOver("the guard is stopped")
 LEAVES = Leaving("SystemExit: 5")
 
 WAYS: dict[str, tuple[Event, ...]] = {
@@ -241,6 +243,7 @@ ENDS: list[tuple[Event, str]] = [
     (LOST, "the coordinator is gone"),
     (REFUSED, "two processes"),
     (GUARD_GONE, "the guard of this node is gone: signal 9"),
+    (LEASE_OVER, "the guard is stopped"),
 ]
 
 

@@ -18,9 +18,8 @@ Tickless: the page is read when the earliest limit could run out, not before.
 
 Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
 lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
-are told to leave, and get SIGKILL if they have not after FENCE_SHARE of the silence (``grace_s``
-where that is shorter); no time is left for stacks. Lease and fence are together shorter than
-the coordinator's patience, which starts later still, at the beat's arrival.
+are told to leave, and get SIGKILL if they do not. The ranks have a lease from their guard, too,
+which they keep themselves where this guard is stopped. Figures: ``core/inprocess/lease.py``.
 
 Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
 H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
@@ -31,6 +30,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.core.inprocess.lease import (
+    LEASE_SHARE,
+    guard_fence_s,
+    guard_lease_until,
+    rank_lease_until,
+)
 from holdfast.core.inprocess.messages import (
     Abort,
     Beat,
@@ -60,12 +65,6 @@ UNKILLABLE_S = 15.0
 """A rank that outlives SIGKILL for this long sits in the kernel; the others go on without it."""
 VICTIM_S = 0.25
 """How much longer than others a rank has that waits for others."""
-LEASE_SHARE = 0.6
-"""Of the silence the coordinator bears: what is left is for killing, and for clocks that differ."""
-
-FENCE_SHARE = 0.2
-"""Of that silence, at most, for leaving by themselves."""
-
 SIGKILL = 9
 SIGTERM = 15
 SIGCONT = 18
@@ -202,11 +201,18 @@ class Signal:
 
 
 @dataclass(frozen=True)
+class Renew:
+    """Write into the page of every rank that it may run until then; ``None``: without an end."""
+
+    until: float | None
+
+
+@dataclass(frozen=True)
 class Quit:
     """No rank of this node is left: nothing more to do."""
 
 
-Effect = TellRank | TellCoordinator | Look | TakeEvidence | Signal | Quit
+Effect = TellRank | TellCoordinator | Look | TakeEvidence | Signal | Renew | Quit
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,8 @@ class Guard:
         self._ranks: dict[int, _Rank] = {}
         self._epoch = -1
         self._beat_at: float | None = None
-        self._lease_until: float | None = None
+        self._answered_at: float | None = None
+        """When the last beat that was answered was sent; None: there is no lease."""
         self._is_over = False
         self._is_lost = False
         self._fence_at: float | None = None
@@ -292,7 +299,7 @@ class Guard:
 
     def next_deadline(self) -> float | None:
         """When to feed :class:`TimePassed`, at the latest."""
-        deadlines = [self._beat_at, self._lease_until, self._fence_at]
+        deadlines = [self._beat_at, self._lease_until(), self._fence_at]
         for rank in self._ranks.values():
             deadlines.extend(rank.deadlines())
         return min((at for at in deadlines if at is not None), default=None)
@@ -330,8 +337,18 @@ class Guard:
         self._ranks[rank] = _Rank()
         if self._beat_at is None:
             self._beat_at = now + self._limits.beat_s
-            self._lease_until = now + self._limits.silence_s * LEASE_SHARE
-        return [TellCoordinator(hello)]
+            self._answered_at = now
+        return [self._renew(), TellCoordinator(hello)]
+
+    def _lease_until(self) -> float | None:
+        if self._answered_at is None:
+            return None
+        return guard_lease_until(self._answered_at, self._limits.silence_s)
+
+    def _renew(self) -> Renew:
+        if self._answered_at is None:
+            return Renew(None)
+        return Renew(rank_lease_until(self._answered_at, self._limits.silence_s))
 
     def _relay_up(self, number: int, message: Up) -> list[Effect]:
         rank = self._ranks.get(number)
@@ -395,7 +412,7 @@ class Guard:
         rank = self._ranks.pop(number)
         effects: list[Effect] = [] if rank.at is _At.OUT else self._ready_if_all_are()
         if not self._ranks:
-            self._beat_at = self._lease_until = self._fence_at = None
+            self._beat_at = self._answered_at = self._fence_at = None
             self._is_over = True
             effects.append(Quit())
         return effects
@@ -407,10 +424,10 @@ class Guard:
             return []
         match message:
             case Echo():
-                if self._lease_until is not None:
-                    lease = message.sent_at + self._limits.silence_s * LEASE_SHARE
-                    self._lease_until = max(self._lease_until, lease)
-                return []
+                if self._answered_at is None or message.sent_at <= self._answered_at:
+                    return []
+                self._answered_at = message.sent_at
+                return [self._renew()]
             case Commit():
                 self._epoch = message.epoch
                 for rank in self._here():
@@ -432,20 +449,21 @@ class Guard:
                 return [TellRank(message.rank, message)]
             case Exit():
                 self._is_over = True
-                self._beat_at = self._lease_until = None
+                self._beat_at = self._answered_at = None
                 if not message.finished:
                     self._fence_at = now + self._fence_s()
                 for rank in self._here():
                     self._rest(rank)
+                return [self._renew(), *self._tell_ranks(message)]
             case Lost():
                 return []
             case _:
                 assert_never(message)
-        return [TellRank(n, message) for n, rank in self._ranks.items() if self._is_told(rank)]
+        return self._tell_ranks(message)
 
-    def _is_told(self, rank: _Rank) -> bool:
+    def _tell_ranks(self, message: Down) -> list[Effect]:
         """Ranks that leave still want to hear of the abort, to free their own collectives."""
-        return rank.stuck_at is None
+        return [TellRank(n, message) for n, rank in self._ranks.items() if rank.stuck_at is None]
 
     def _here(self) -> list[_Rank]:
         return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
@@ -465,15 +483,17 @@ class Guard:
         if self._is_lost or self._is_over:
             return []
         self._is_lost = True
-        self._beat_at = self._lease_until = None
-        self._fence_at = now + self._fence_s()
+        # A guard that was stopped finds that its lease was over before: no more time is given.
+        over_at = min(now, self._lease_until() or now)
+        self._beat_at = self._answered_at = None
+        self._fence_at = over_at + self._fence_s()
         for rank in self._here():
             rank.look_at = None
         # Those that leave wait for an abort, which does not come any more.
         return [TellRank(number, Lost(how)) for number in self._ranks]
 
     def _fence_s(self) -> float:
-        return min(self._limits.grace_s, FENCE_SHARE * self._limits.silence_s)
+        return guard_fence_s(self._limits.silence_s, self._limits.grace_s)
 
     # ------------------------------------------------------------ progress
 
@@ -559,7 +579,8 @@ class Guard:
 
     def _pass_time(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if self._lease_until is not None and now >= self._lease_until:
+        lease_until = self._lease_until()
+        if lease_until is not None and now >= lease_until:
             silence = self._limits.silence_s * LEASE_SHARE
             effects += self._lose_coordinator(
                 f"the coordinator has not answered for {silence:g} s", now

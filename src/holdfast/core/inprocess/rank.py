@@ -124,6 +124,13 @@ class GuardGone:
 
 
 @dataclass(frozen=True)
+class LeaseOver:
+    """Watcher: the guard is there, but has not renewed this rank's lease."""
+
+    how: str
+
+
+@dataclass(frozen=True)
 class AbortDone:
     """Watcher: whoever waited in a collective is free."""
 
@@ -139,6 +146,7 @@ Event = (
     | Gone
     | Heard
     | GuardGone
+    | LeaseOver
     | AbortDone
 )
 
@@ -259,6 +267,11 @@ class Rank:
         """Whether the main thread is where it may be interrupted."""
         return self._in_user_code
 
+    @property
+    def has_left(self) -> bool:
+        """Whether the main thread is out of all user's code of this call but its last hook."""
+        return self._is_leaving or self.phase is Phase.OVER
+
     def handle(self, event: Event) -> list[Effect]:
         """What follows from ``event``."""
         match event:
@@ -285,6 +298,8 @@ class Rank:
                 return self._hear(event.message)
             case GuardGone():
                 return self._fail(f"the guard of this node is gone: {event.how}")
+            case LeaseOver():
+                return self._fail(event.how)
             case AbortDone():
                 return self._abort_done()
             case _:
