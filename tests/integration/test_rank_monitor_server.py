@@ -246,6 +246,31 @@ def test_it_leaves_with_its_maker(tmp_path: Path) -> None:
         wait_until(lambda path=path: not path.exists())
 
 
+def test_a_process_that_started_its_own_monitor_may_go_on_without_it(tmp_path: Path) -> None:
+    """A notebook: nobody said that it would end."""
+    code = (
+        "import os, sys, time\n"
+        "from holdfast.fault_tolerance import (\n"
+        "    FaultToleranceConfig, RankMonitorClient, RankMonitorServer)\n"
+        "cfg = FaultToleranceConfig(exit_timeout=0.2)\n"
+        "p = RankMonitorServer.run_in_subprocess(cfg, sys.argv[1])\n"
+        "client = RankMonitorClient()\n"
+        "client.init_workload_monitoring()\n"
+        "client.shutdown_workload_monitoring()\n"
+        "time.sleep(0.6)\n"
+    )
+    path = str(tmp_path / "socket")
+    maker = subprocess.run(
+        [sys.executable, "-c", code, path],
+        env=os.environ | {"FT_RANK_MONITOR_IPC_SOCKET": path, "RANK": "0"},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert maker.returncode == 0, maker.stderr
+
+
 def has_ended(pid: int) -> bool:
     state = process_state(pid)
     return state is None or state.state == "Z"

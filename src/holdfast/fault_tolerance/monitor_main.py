@@ -448,12 +448,14 @@ class Monitor:
     def _watches_exit(self, seat: Seat, why: str) -> bool:
         """The rank leaves; whether its process is watched on. It may hang on its way out.
 
-        Not if no end can be seen, or if it was not watched before. A verdict that is on its way is
-        dropped, for the rank has disarmed.
+        Not if no end can be seen, or if it was not watched before. Nor the process that started
+        this monitor, a notebook or a test: nobody said that it would end. A verdict that is on its
+        way is dropped, for the rank has disarmed.
         """
         if self._left_at is not None:
             return True
-        has_end = self._view is not None and seat.process.fileno() >= 0
+        has_end = seat.process.fileno() >= 0 and seat.process.pid != os.getppid()
+        has_end = has_end and self._view is not None
         if not has_end or not self._is_watching or self._watch.exit_s is None:
             return False
         now = clock.monotonic()
