@@ -41,8 +41,9 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench
 
-soak: soak-fuzz  ## garbage for every endpoint, then 200 random faults in a row on a tiny job (FAULTS=n SEED=n)
+soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job (FAULTS=n SEED=n), 3000 process tables (TABLES=n)
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
+	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/test_ownership.py --timeout=3600
 
 soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 100,000 interrupts
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)

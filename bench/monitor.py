@@ -14,9 +14,10 @@ from typing import Any
 
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.host import endpoint
+from holdfast.host.job_name import new_job
 from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
-from holdfast.host.run_dirs import make_runtime_dir, new_job
+from holdfast.host.run_dirs import make_runtime_dir
 from holdfast.wire.frames import Decoder, encode
 
 BOUND_S = 60.0

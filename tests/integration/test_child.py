@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import child, port, rank_boot
+from holdfast.host import child, port, proc, rank_boot
 from tests.real.harness import until
 
 PARENT = """
@@ -89,9 +89,11 @@ def test_everything_below_us_is_found_but_what_is_to_be_left() -> None:
     one = child.spawn(["/bin/sh", "-c", "setsid sleep 1000 & exec sleep 1000"], env, {})
     other = child.spawn(["/bin/sleep", "1000"], env, {})
 
-    below_one = until(lambda: child.descendants(one), "its child runs")
-    assert {one, other, *below_one} <= set(child.descendants())
-    rest = set(child.descendants(leave=frozenset({one})))
+    below_one = until(lambda: set(proc.subtree(one)) - {one}, "its child runs")
+    everything = proc.subtree(os.getpid())
+    assert {one, other, *below_one} <= set(everything)
+    assert (everything[other].parent, everything[other].session) == (os.getpid(), other)
+    rest = set(proc.subtree(os.getpid(), {one}))
     assert other in rest
     assert not rest & {one, *below_one}
 

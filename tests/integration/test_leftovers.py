@@ -15,7 +15,7 @@ from holdfast.host import child, leftovers, proc
 
 FAMILY = """
 import json, os, signal, subprocess, sys, time
-from holdfast.host import child, leftovers
+from holdfast.host import child, leftovers, proc
 child.become_subreaper()
 # A stubborn child, its own child in another session, and one that ended and is not reaped by it.
 PARENT = '''
@@ -29,9 +29,12 @@ signal.pause()
 '''
 parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
 parent.stdout.readline()
-before = child.descendants()
-left = leftovers.end_all(60.0)
-print(json.dumps({"before": before, "left": left, "after": child.descendants()}))
+def below():
+    return {pid: (pid, facts.started) for pid, facts in proc.subtree(os.getpid()).items()
+            if pid != os.getpid()}
+before = list(below())
+left = leftovers.end_all(60.0, below, lambda: list(child.reap()))
+print(json.dumps({"before": before, "left": left, "after": list(below())}))
 sys.stdout.flush()
 os._exit(0)
 """
@@ -61,15 +64,20 @@ def test_each_leftover_is_described_in_one_line() -> None:
     zombie = child.spawn(["/bin/true"], {}, {})
     os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
 
-    assert leftovers.still_running([zombie, pid, 2**22 + 1]) == [pid]
-    [line] = leftovers.describe_each([pid])
+    ended = 2**22 + 1
+    running = leftovers.running([zombie, pid, ended])
+    assert list(running) == [pid]
+    [line] = leftovers.describe_each(running)
     assert line.startswith(f"pid {pid}, child of {os.getpid()}, state ")
     assert f" s old: {sys.executable} -c import signal; signal.pause() a b ccc" in line
     assert line.endswith("ccc...")
     assert len(line) < 300
-    assert leftovers.describe_each([zombie])[0].endswith(" s old: (true)")
-    assert leftovers.describe_each([2**22 + 1]) == [f"pid {2**22 + 1}, which has just ended"]
-    assert leftovers.describe_each([pid] * 25)[19:] == [line, "... and 5 more"]
+    assert leftovers.describe_each({zombie: []})[0].endswith(" s old: (true)")
+    assert leftovers.describe_each({ended: []}) == [f"pid {ended}, which has just ended"]
+    many = {ended + i: [] for i in range(25)}
+    assert leftovers.describe_each(many)[19:] == [
+        f"pid {ended + 19}, which has just ended", "... and 5 more"
+    ]  # fmt: skip
     os.kill(pid, signal.SIGKILL)
     for each in (pid, zombie):
         os.waitpid(each, 0)
@@ -81,11 +89,10 @@ def test_what_does_not_end_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch
     zombie = child.spawn(["/bin/true"], {}, {})
     os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
     looks = []
-    monkeypatch.setattr(child, "reap", lambda: iter(()))
-    monkeypatch.setattr(child, "descendants", lambda: looks.append(1) or [zombie, stubborn])
+    found = {pid: proc.identity(pid) for pid in (zombie, stubborn)}
     monkeypatch.setattr(proc.Process, "send", lambda *_: True)
 
-    left = leftovers.end_all(0.2)
+    left = leftovers.end_all(0.2, lambda: looks.append(1) or found, lambda: None)
 
     assert left == [stubborn]
     assert len(looks) <= 3

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.host import child, leftovers
+from holdfast.host import child, leftovers, proc
 from holdfast.host.output import OutputPump, Stream
 
 SELECT_MAX = 1024
@@ -59,13 +59,12 @@ def test_output_is_drained() -> None:
 
 
 @pytest.mark.usefixtures("_low_descriptors_are_taken")
-def test_deaths_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deaths_are_awaited() -> None:
     """By descriptors of the processes."""
     pid = child.spawn(["/bin/sleep", "1000"], {}, {})
-    monkeypatch.setattr(child, "reap", lambda: iter(()))  # not the children of other tests
-    monkeypatch.setattr(child, "descendants", lambda: [pid])
+    found = {pid: proc.identity(pid)}
 
-    assert leftovers.end_all(30.0) == []
+    assert leftovers.end_all(30.0, lambda: found, lambda: None) == []
     os.waitpid(pid, 0)
 
 

@@ -24,6 +24,7 @@ from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page, map_page
 from holdfast.wire import page as layout
 from holdfast.wire.frames import Decoder, encode
+from tests.real.harness import marked
 
 BOUND_S = 30.0
 SIGKILL, SIGTERM = int(signal.SIGKILL), int(signal.SIGTERM)
@@ -680,13 +681,13 @@ def test_without_a_launcher_everything_ends(start: Callable[..., Node]) -> None:
         "exec('''if (child := os.fork()) == 0: os.setsid(); "
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()''', globals()) or child"
     )
-    assert set(proc.find_marked(f"{node.job}.")) == {rank.pid, child}
+    assert set(marked(f"{node.job}.")) == {rank.pid, child}
 
     node.monitor.control.close()
 
     assert node.wait_for_end() == 0
     assert rank.exit_code() == -SIGKILL
-    assert proc.find_marked(f"{node.job}.") == []
+    assert marked(f"{node.job}.") == []
 
 
 def test_a_launcher_that_is_stopped_has_its_ranks_ended(
@@ -704,7 +705,7 @@ def test_a_launcher_that_is_stopped_has_its_ranks_ended(
     assert rank.exit_code() == -SIGKILL
 
     assert time.monotonic() >= until
-    wait_until(lambda: not proc.find_marked(f"{node.job}."))
+    wait_until(lambda: not marked(f"{node.job}."))
     assert child != rank.pid
     node.log("the other nodes go on without it; its monitors have ended its ranks")
     sleeps = settled_sleeps(node)

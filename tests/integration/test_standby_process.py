@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from holdfast.fault_tolerance import standbys
-from holdfast.host import child, proc, wait_for
+from holdfast.host import child, wait_for
 from holdfast.host.standby_process import StandbyProcess, park
 from holdfast.wire.frames import Decoder
+from tests.real.harness import kill, marked
 
 BOUND_S = 60.0
 
@@ -530,7 +531,8 @@ def test_a_library_that_does_more_than_define_things_is_not_imported_ahead(
     assert said["op"] == "unfit"
     assert reason in said["reason"]
     assert has_ended(process.pid)
-    proc.sweep(ranks.job)
+    for pid in marked(ranks.job):
+        kill(pid)
 
 
 def test_a_library_may_go_through_the_environment(ranks: Ranks) -> None:

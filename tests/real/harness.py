@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,17 @@ def until(condition: Callable[[], Any], what: str, bound_s: float = BOUND_S) -> 
         assert time.monotonic() < give_up_at, f"not within {bound_s:g} s: {what}"
         time.sleep(0.005)
     return value
+
+
+def marked(prefix: str) -> list[int]:
+    """Processes whose environment says ``HOLDFAST_MARKER=<prefix>...``, without ourselves."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            environ = b"\0" + (folder / "environ").read_bytes()
+            if f"\0{proc.MARKER}={prefix}".encode() in environ and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+    return found
 
 
 class Job:
@@ -82,7 +93,7 @@ class Job:
 
     def leftovers(self) -> list[int]:
         """Living processes that this launcher's ranks started, wherever they went."""
-        return proc.find_marked(f"{self.process.pid}-")
+        return marked(f"{self.process.pid}-")
 
     def written(self, name: str) -> list[str]:
         """Lines of a file that the ranks append to."""

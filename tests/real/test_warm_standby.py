@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc
 from holdfast.host.port import ReservedPort
-from tests.real.harness import Job, Launcher, kill, until
+from tests.real.harness import Job, Launcher, kill, marked, until
 
 WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
 SCRIPT = """
@@ -43,7 +42,7 @@ def parked(job: Job) -> list[int]:
     """Processes that the job has parked, or is preparing."""
     return [
         pid
-        for pid in proc.find_marked(f"{job.process.pid}-")
+        for pid in marked(f"{job.process.pid}-")
         if b".parked." in Path(f"/proc/{pid}/environ").read_bytes()
     ]
 

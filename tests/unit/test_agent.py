@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,28 @@ from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
 from holdfast.fault_tolerance.ranks import NodePlace, Ranks
-from holdfast.host import child, clock
+from holdfast.host import child, clock, leftovers
+
+
+class FakeFamily:
+    """Below the launcher are these processes."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self.left: dict[int, str] = {}
+        self.ended: list[child.Reaped] = []
+
+    def below(self, _own: Collection[int], _spared: Collection[int]) -> dict[int, tuple[int, int]]:
+        return {pid: (pid, 1) for pid in self.pids}
+
+    def reap(self, _own: Collection[int]) -> Iterator[child.Reaped]:
+        return iter(self.ended)
+
+    def ranks_started(self, _pids: list[int]) -> None:
+        pass
+
+    def left_alone(self) -> dict[int, str]:
+        return self.left
 
 
 @pytest.fixture
@@ -83,7 +104,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
         agent._staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
     )
     monkeypatch.setattr(agent, "_feed", lambda _: None)
-    monkeypatch.setattr(agent, "_remaining", list)
+    agent._family = FakeFamily()  # type: ignore[assignment]
     agent._ranks = ranks_of_cycle(agent, plan, 2)
     agent._machine.cycle = 2
     agent._on_monitor_message(0, {**OVERDUE, "cycle": 2})
@@ -98,7 +119,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     if last_word == "after it":
         agent._on_monitor_message(0, {"op": "closed", "cycle": 2})
     elif last_word == "never: it died":
-        monkeypatch.setattr(child, "reap", lambda: [child.Reaped(4712, -9, 0)])
+        agent._family.ended = [child.Reaped(4712, -9, 0)]
         monkeypatch.setattr(agent._monitors, "died", lambda _: 0)
         agent._reap()
 
@@ -275,7 +296,8 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
 
     monkeypatch.setattr(agent, "_feed", fed.append)
     monkeypatch.setattr(agent._monitors, "hear_out", hear_out)
-    monkeypatch.setattr(child, "reap", lambda: iter([child.Reaped(4712, 0, 1024)]))
+    agent._family = family = FakeFamily()  # type: ignore[assignment]
+    family.ended = [child.Reaped(4712, 0, 1024)]
     agent._reap()
     failed = [] if recovers else [machine.RankKilled(1)]
     assert fed == [*failed, machine.WorkerExited(1, 0)]
@@ -311,11 +333,10 @@ def test_a_sweep_ends_with_its_cycle(
     agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leftovers that do not die are given up; a later SIGCHLD must not end the next ranks."""
-    below_us, killed = [4711], []
-    monkeypatch.setattr(child, "descendants", lambda **_: list(below_us))
-    monkeypatch.setattr(child, "is_resource_tracker", lambda _: False)
-    monkeypatch.setattr(child, "send_signal", lambda pid, _: killed.append(pid))
-    monkeypatch.setattr(child, "reap", lambda: iter(()))
+    family, killed = FakeFamily(), list[int]()
+    family.pids = [4711]
+    agent._family = family  # type: ignore[assignment]
+    monkeypatch.setattr(leftovers, "kill", lambda identity: killed.append(identity[0]))
     monkeypatch.setattr(child, "spawn_rank", lambda *_: 5822)
     agent._plan = plan
     agent._do(machine.Sweep(0))
@@ -326,33 +347,10 @@ def test_a_sweep_ends_with_its_cycle(
     agent._prepare_monitor = lambda *_: None  # type: ignore[method-assign]
     agent._monitors.start_missing = lambda: None  # type: ignore[method-assign]
     agent._do(machine.StartCycle(1))
-    below_us.append(5822)
+    family.pids.append(5822)
     agent._reap()
 
     assert killed == [4711, 4711]
-
-
-def test_a_process_whose_program_is_being_loaded_is_looked_at_again(
-    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may become a resource tracker, which must live; one that hides for long is none."""
-    now, verdicts, killed = [100.0], {1: None, 2: None}, []
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    monkeypatch.setattr(child, "descendants", lambda **_: list(verdicts))
-    monkeypatch.setattr(child, "is_resource_tracker", verdicts.get)
-    monkeypatch.setattr(child, "send_signal", lambda pid, _: killed.append(pid))
-
-    agent._do(machine.Sweep(0))
-    again = agent._next_deadline()
-    assert (killed, again) == ([], pytest.approx(100.005))
-    now[0], verdicts[1] = again, True
-    agent._on_time()
-    assert killed == []
-    now[0] = 101.0
-    agent._on_time()
-
-    assert killed == [2]
-    assert agent._next_deadline() is None
 
 
 @pytest.mark.parametrize("group", [False, True])

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,23 +65,6 @@ def test_start_ticks_survive_a_hostile_name(start: Callable[..., subprocess.Pope
 
     assert ticks is not None
     assert ticks >= proc.start_ticks(os.getpid())
-
-
-def test_the_memory_of_a_process_with_a_stuck_thread_is_not_looked_into(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The kernel might make us wait for the lock that this thread holds."""
-    assert proc.command_line(os.getpid()) == sys.orig_argv
-    assert proc.command_line(2**22 + 1) == []
-    looked_at = []
-
-    def read(path: str) -> bytes:
-        looked_at.append(path)
-        return b"1 (python) D 7 " + b"0 " * 40
-
-    monkeypatch.setattr(proc, "_read", read)
-    assert proc.command_line(os.getpid()) == []
-    assert [path for path in looked_at if not path.endswith("/stat")] == []
 
 
 def test_process_state_shows_handlers_stops_and_the_end(
@@ -152,68 +134,6 @@ def test_without_pidfds_the_start_time_guards(
     assert not held.send(signal.SIGKILL)
     assert not held.is_alive()
     assert child.poll() is None
-
-
-def test_sweep_ends_the_whole_family_and_nobody_else(
-    start: Callable[..., subprocess.Popen[str]],
-) -> None:
-    """K-1: children in sessions of their own that ignore SIGTERM included."""
-    job = uuid.uuid4().hex
-    family = start(
-        "import os, signal\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "os.write(1, b'%d\\n' % os.getpid()); signal.pause()",
-        HOLDFAST_MARKER=f"{job}.0.1",
-    )
-    pids = {int(family.stdout.readline()) for _ in range(2)}
-    neighbour = start(SLEEP, HOLDFAST_MARKER=f"{job}1.0.1")
-    neighbour.stdout.readline()
-
-    assert set(proc.find_marked(f"{job}.")) == pids
-    assert proc.sweep(f"{job}.") == 2
-
-    assert proc.find_marked(f"{job}.") == []
-    assert family.wait(BOUND_S) == -signal.SIGKILL
-    assert neighbour.poll() is None
-    assert proc.sweep(f"{job}.") == 0
-
-
-def test_sweep_sleeps_while_nothing_ends(
-    start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A set-user-id program refuses the kill: to ask it again and again would take a whole core."""
-    job = uuid.uuid4().hex
-    refuses = start(SLEEP, HOLDFAST_MARKER=f"{job}.0.1")
-    refuses.stdout.readline()
-    asked: list[int] = []
-    passes: list[str] = []
-    find_marked = proc.find_marked
-
-    def look(prefix: str) -> list[int]:
-        passes.append(prefix)
-        if len(passes) == 5:
-            refuses.kill()
-        return find_marked(prefix)
-
-    monkeypatch.setattr(proc, "find_marked", look)
-    monkeypatch.setattr(proc.Process, "send", lambda held, _: bool(asked.append(held.pid)))
-
-    assert proc.sweep(f"{job}.", bound_s=0.2) == 0
-    assert (asked, len(passes)) == ([refuses.pid], 3), "told once; then one sleep to the bound"
-    # No number of seconds is too large for poll(2), whether or not the dead is still listed.
-    assert proc.sweep(f"{job}.", bound_s=1e9) == 0, "it is woken by the end"
-
-
-def test_sweep_refuses_to_sweep_everything() -> None:
-    """An empty prefix is a bug of the caller."""
-    with pytest.raises(ValueError, match="empty prefix"):
-        proc.sweep("")
-
-
-def test_the_pid_namespace_is_a_number() -> None:
-    """Part of every marker."""
-    assert proc.pid_namespace() == Path("/proc/self/ns/pid").stat().st_ino
 
 
 def test_a_write_wakes_the_watcher(tmp_path: Path) -> None:

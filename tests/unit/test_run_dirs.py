@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc, run_dirs
+from holdfast.host import child, job_name, proc, run_dirs
 
 
 def dead_job() -> str:
     """As a launcher of our pid that was started a tick before us would have named it."""
-    ticks = proc.start_ticks(os.getpid())
-    assert ticks is not None
-    return f"{os.getpid()}-{ticks - 1}-{proc.pid_namespace()}-00c0ffee"
+    pid, ticks, *rest = job_name.new_job().split("-")
+    return "-".join([pid, str(int(ticks) - 1), *rest])
 
 
 @pytest.fixture(autouse=True)
@@ -26,21 +25,48 @@ def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_is_orphaned_when_its_launcher_is_dead_and_was_here() -> None:
-    """Not while it lives, and not when it may live in another pid namespace."""
-    pid, ticks, namespace, tail = dead_job().split("-")
+    """Not while it lives, and not where its pid and ticks may mean something else."""
+    assert job_name.is_orphaned(dead_job())
+    assert not job_name.is_orphaned(job_name.new_job())
+    fields = dead_job().split("-")
+    for place in (2, 3, 4):  # pid namespace, time namespace, boot
+        elsewhere = [*fields[:place], "12345678", *fields[place + 1 :]]
+        assert not job_name.is_orphaned("-".join(elsewhere))
+    assert not job_name.is_orphaned("somebody's folder")
+    assert not job_name.is_orphaned("a-b-c-d")
+    assert not job_name.is_orphaned("-".join(["a", "b", *fields[2:]]))
 
-    assert run_dirs.is_orphaned(dead_job())
-    assert not run_dirs.is_orphaned(run_dirs.new_job())
-    assert not run_dirs.is_orphaned(f"{pid}-{ticks}-{int(namespace) + 1}-{tail}")
-    assert not run_dirs.is_orphaned("somebody's folder")
-    assert not run_dirs.is_orphaned("a-b-c-d")
+
+def test_a_launcher_that_is_not_reaped_is_dead() -> None:
+    """Process 1 of many containers never reaps."""
+    zombie = child.spawn(["/bin/true"], {}, {})
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    rest = job_name.new_job().split("-")[2:]
+    job = "-".join([str(zombie), str(proc.start_ticks(zombie)), *rest])
+
+    assert job_name.is_orphaned(job)
+    os.waitpid(zombie, 0)
+
+
+def test_where_the_boot_is_not_known_no_job_is_orphaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host's job would look like one of ours: pid namespaces have the same numbers."""
+    monkeypatch.setattr(proc, "boot_id", lambda: "")
+
+    assert not job_name.is_orphaned(dead_job())
+
+
+def test_paths_of_sockets_are_short_enough() -> None:
+    """The kernel takes 107 bytes."""
+    longest = "-".join(["4194304", "9" * 10, "f" * 8, "f" * 8, "f" * 8, "f" * 6])
+    assert len(job_name.new_job()) <= len(longest)
+    assert len(f"/dev/shm/holdfast_{longest}/_ft_launcher4194304_rmon127.socket") <= 107
 
 
 def test_what_a_killed_launcher_left_is_removed_and_nothing_else(tmpfs: Path) -> None:
     """The private folder of a living one stays, and so does what is not ours."""
     orphan = Path(run_dirs.make_runtime_dir(dead_job()))
     (orphan / "c0_r0.page").touch()
-    alive = Path(run_dirs.make_runtime_dir(run_dirs.new_job()))
+    alive = Path(run_dirs.make_runtime_dir(job_name.new_job()))
     foreign = tmpfs / "holdfast_notes"
     foreign.mkdir()
 

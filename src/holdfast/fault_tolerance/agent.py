@@ -31,15 +31,20 @@ from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
 from holdfast.fault_tolerance.restart_lines import RestartLines
 from holdfast.fault_tolerance.worker_env import Place
-from holdfast.host import child, clock, leftovers, run_dirs
+from holdfast.host import child, clock, leftovers, memory_read, run_dirs
+from holdfast.host.family import Family
+from holdfast.host.job_name import new_job
+from holdfast.host.job_record import JobRecord
 from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
+from holdfast.host.proc import MARKER
 from holdfast.host.staging import Staging, reserve
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
     from holdfast.core.health import Finding
+    from holdfast.core.ownership import Identity
     from holdfast.fault_tolerance.host_care import HostCare
     from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.fault_tolerance.standbys import Standbys
@@ -49,10 +54,6 @@ if TYPE_CHECKING:
     from holdfast.wire.frames import Message
 
 _STDOUT, _STDERR = 1, 2
-_LOADING_S = 0.005
-"""When to look again at a process whose program is being loaded."""
-_LOADING_S_MAX = 1.0
-"""A process that has no command line for so long hides it, and is like any other."""
 _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
 _LAST_DELIVERY_S = 5.0
@@ -70,6 +71,8 @@ class NodeAgent:
         environ: Mapping[str, str],
         job: str | None = None,
         health: ControlledProcess | None = None,
+        *,
+        owns_process: bool = False,
     ) -> None:
         """Make folders and files, start nothing.
 
@@ -78,14 +81,18 @@ class NodeAgent:
             environ: The launcher's environment.
             job: Name of this launcher's life; None: a new one.
             health: A health process that was started for it; None: it starts its own.
+            owns_process: This process is the launcher, no program that runs one: all its children
+                are ours to reap.
 
         Raises:
             OSError: A folder or file cannot be made.
         """
         self._plan = plan
-        self._environ = environ
+        # A marker that we inherited is of another job, and its launcher's alone to pass on.
+        self._environ = {name: value for name, value in environ.items() if name != MARKER}
+        self._owns_process = owns_process
         self._node_name = socket.gethostname()
-        self._job = job or run_dirs.new_job()
+        self._job = job or new_job()
         self._health = health
         self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
         self._runtime_dir = run_dirs.make_runtime_dir(self._job)
@@ -132,8 +139,10 @@ class NodeAgent:
         )
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
+        self._family: Family | None = None
+        self._helpers: set[int] = set()
+        self._trackers = leftovers.Trackers(self._watch_sweep)
         self._sweeping = False
-        self._sweep_began_at = 0.0
         self._sweep_again_at: float | None = None
         self._finish: machine.Finish | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
@@ -209,10 +218,10 @@ class NodeAgent:
             LOGGER.warning("%s", warning)
         for note in plan.notes:
             LOGGER.info("%s", note)
-        if ended := run_dirs.end_orphaned_processes():
-            LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
-        run_dirs.remove_orphaned_runtime_dirs()
-        child.become_subreaper()
+        self._end_orphans()
+        started = self._care.pids() if self._care else ()
+        self._record = JobRecord(self._runtime_dir, self._job)
+        self._family = Family(self._record, owns_process=self._owns_process, started=started)
         self._tie = child.death_tie()
         if plan.why_cold:
             LOGGER.info("no warm standby: %s", plan.why_cold)
@@ -230,6 +239,14 @@ class NodeAgent:
             )
         self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
 
+    def _end_orphans(self) -> None:
+        ended, left = run_dirs.end_orphaned_processes()
+        if ended:
+            LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
+        for pid, why in left.items():
+            LOGGER.warning("process %d is left alone: %s", pid, why)
+        run_dirs.remove_orphaned_runtime_dirs()
+
     def _serve(self, loop: Loop) -> None:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
         warm = self._plan.warm
@@ -246,6 +263,8 @@ class NodeAgent:
             if self._others:
                 self._others.close()
             self._control.close()
+            self._helpers |= self._own_pids()
+            self._trackers.close()
             self._monitors.close()
             if self._standbys:
                 self._standbys.close()
@@ -286,7 +305,8 @@ class NodeAgent:
             self._do(effect)
 
     def _reap(self) -> None:
-        for reaped in child.reap():
+        assert self._family is not None
+        for reaped in self._family.reap(self._own_pids()):
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
@@ -430,9 +450,11 @@ class NodeAgent:
             case machine.StartCycle(cycle):
                 self._start_cycle(cycle)
             case machine.SignalRanks(local_ranks, signum):
+                self._remember_family()
                 for local_rank in local_ranks:
                     self._rank(local_rank).signal(signum, group=self._plan.signal_groups)
             case machine.KillRanks(local_ranks):
+                self._remember_family()
                 for local_rank in local_ranks:
                     self._rank(local_rank).signal(signal.SIGKILL, group=True)
                     self._rank(local_rank).is_dying = False  # who outlives this one is stuck
@@ -442,7 +464,6 @@ class NodeAgent:
                 if self._plan.ft.check_remaining_processes:
                     self._report_remaining()
                 self._sweeping = True
-                self._sweep_began_at = clock.monotonic()
                 self._sweep()
             case machine.ReadIteration(first):
                 self._read_iteration(first=first)
@@ -534,6 +555,7 @@ class NodeAgent:
 
     def _start_cycle(self, cycle: int) -> None:
         self._sweeping = False  # leftovers that took too long are not waited for any more
+        self._trackers.close()
         plan = self._plan
         if self._control:
             self._control.retry()  # the descriptors of the last cycle are free
@@ -567,6 +589,8 @@ class NodeAgent:
                 ranks.let_rank_0_go_first()
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
+        assert self._family is not None
+        self._family.ranks_started([rank.pid for rank in ranks.ranks.values()])
         if self._standbys:
             self._standbys.cycle_started()
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
@@ -610,6 +634,7 @@ class NodeAgent:
                     "cfg": self._plan.ft.to_wire(),
                     "local_rank": local_rank,
                     "marker": self._job,
+                    "runtime_dir": self._runtime_dir,
                     "grace_s": self._plan.workers_stop_timeout_s,
                     "node": self._node_name,
                     "lease": self._lease.path if self._lease else None,
@@ -730,14 +755,29 @@ class NodeAgent:
             self._loop.stop()
 
     # ------------------------------------------------------------ nothing left behind
-    def _remaining(self) -> list[int]:
-        """Living processes that the ranks left; ours are none of them."""
+    def _spared(self) -> frozenset[int]:
+        """Processes of ours that outlive a cycle."""
         parked = self._standbys.pids() if self._standbys else frozenset()
         caring = self._care.pids() if self._care else frozenset()
-        return child.descendants(leave=self._monitors.pids() | parked | caring)
+        return self._monitors.pids() | parked | caring | memory_read.readers()
+
+    def _own_pids(self) -> frozenset[int]:
+        """All that we have started and not reaped."""
+        ranks = self._ranks.ranks.values() if self._ranks else ()
+        living = {rank.pid for rank in ranks if rank.pid and rank.exit_code is None}
+        return self._spared() | living | self._helpers
+
+    def _remaining(self) -> dict[int, Identity]:
+        """Processes that the ranks left; ours are none of them."""
+        assert self._family is not None
+        return self._family.below(self._own_pids(), self._spared())
+
+    def _remember_family(self) -> None:
+        if self._family:
+            self._family.remember(self._own_pids())
 
     def _report_remaining(self) -> None:
-        left = leftovers.still_running(self._remaining())
+        left = leftovers.running(self._remaining())
         if left:
             LOGGER.warning("still there after the ranks, and ended now: %d of them", len(left))
         for line in leftovers.describe_each(left):
@@ -745,30 +785,50 @@ class NodeAgent:
 
     def _sweep(self) -> None:
         """End what the ranks left; report when nothing is left."""
+        if not self._sweeping:
+            return
         left = self._remaining()
-        now = clock.monotonic()
-        self._sweep_again_at = None
-        for pid in left:
-            is_tracker = child.is_resource_tracker(pid)  # which cleans up, and ends by itself
-            if is_tracker is None and now < self._sweep_began_at + _LOADING_S_MAX:
-                self._sweep_again_at = now + _LOADING_S  # the kernel tells nobody when it is loaded
-            elif not is_tracker:
-                child.send_signal(pid, signal.SIGKILL)
+        to_kill, self._sweep_again_at = self._trackers.sort(left.values(), clock.monotonic())
+        for identity in to_kill:
+            leftovers.kill(identity)
         if not left:
             self._sweeping = False
+            self._trackers.close()
+            self._report_left_alone()
             self._event("cycle_stopped")
             self._swept_cycles.add(self._machine.cycle)
             self._hand_over(self._machine.cycle)
             self._feed(machine.Swept())
 
+    def _watch_sweep(self, fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
+        if wanted:
+            self._loop.watch(fd, self._sweep)
+        else:
+            self._loop.forget(fd)
+
+    def _report_left_alone(self) -> None:
+        assert self._family is not None
+        for pid, why in self._family.left_alone().items():
+            name = leftovers.describe([pid])
+            LOGGER.warning("left alone below this launcher: %s: %s", name, why)
+
     def _end_everything(self) -> None:
         """Whatever way we leave: nothing that we started stays. Usually there is nothing."""
-        if left := leftovers.end_all(_LAST_SWEEP_S):
+        family = self._family
+        assert family is not None
+
+        def reap() -> None:
+            for reaped in family.reap(self._own_pids()):
+                self._helpers.discard(reaped.pid)
+
+        if left := leftovers.end_all(_LAST_SWEEP_S, lambda: family.below(self._own_pids()), reap):
             LOGGER.error(
                 "left behind, still there %g s after SIGKILL: %s",
                 _LAST_SWEEP_S,
                 leftovers.describe(left),
             )
+        self._report_left_alone()
+        family.close()
 
     def _keep_evidence(self) -> None:
         try:

@@ -30,6 +30,7 @@ from holdfast.fault_tolerance import function_rank, launcher_process
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
 from holdfast.fault_tolerance.numa import GPUS_PER_NUMA
 from holdfast.host import child, run_dirs
+from holdfast.host.job_name import new_job
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -262,7 +263,7 @@ def run_job(config: LaunchConfig, entrypoint: Entrypoint, args: Sequence[Any]) -
             'put the launch below `if __name__ == "__main__":`'
         )
     # Named after this process: if it is killed, the next launcher of this user removes the folder.
-    folder = run_dirs.make_spare_dir(run_dirs.new_job())
+    folder = run_dirs.make_spare_dir(new_job())
     try:
         plan = _plan(config, entrypoint, args, folder)
         signalled = _run_launcher(plan, folder)

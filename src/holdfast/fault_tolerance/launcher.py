@@ -62,10 +62,18 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def run(plan: LaunchPlan, on_end: Callable[[NodeAgent], None] | None = None) -> int:
+def run(
+    plan: LaunchPlan,
+    on_end: Callable[[NodeAgent], None] | None = None,
+    *,
+    owns_process: bool = False,
+) -> int:
     """Carry out a plan; returns the exit code. Main thread only.
 
-    ``on_end``: called with the agent once the job is over, however it ended.
+    Args:
+        plan: What to do.
+        on_end: Called with the agent once the job is over, however it ended.
+        owns_process: This process does nothing else: all its children are the launcher's to reap.
     """
     from importlib.util import find_spec  # noqa: PLC0415 - see _HOME
 
@@ -77,14 +85,14 @@ def run(plan: LaunchPlan, on_end: Callable[[NodeAgent], None] | None = None) -> 
             "launchers meet through its TCPStore. Install torch there, or use one node"
         )
         return _FAILED
-    from holdfast.host.run_dirs import new_job  # noqa: PLC0415
+    from holdfast.host.job_name import new_job  # noqa: PLC0415
 
     job = new_job()
     health = _start_health_process(plan, job)
     from holdfast.fault_tolerance.agent import NodeAgent  # noqa: PLC0415 - meanwhile
 
     try:
-        agent = NodeAgent(plan, dict(os.environ), job, health)
+        agent = NodeAgent(plan, dict(os.environ), job, health, owns_process=owns_process)
         exit_code = agent.run()
     except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
@@ -154,7 +162,7 @@ def _main(args: Sequence[str] | None) -> int:
         _say(f"error: {error}")
         return _FAILED
     raise_descriptor_limit()
-    exit_code = run(plan)
+    exit_code = run(plan, owns_process=args is None)
     if plan.meeting is not None and plan.meeting.other is not None:
         # A backend that is not ours may have left a thread in C++, and the end would abort there.
         sys.stdout.flush()

@@ -32,7 +32,7 @@ def main(folder: str, parent: int) -> int:
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
 
     plan = pickle.loads(Path(folder, "plan").read_bytes())  # noqa: S301 - the program's own
-    return launcher.run(plan, lambda agent: _write_outcome(folder, agent))
+    return launcher.run(plan, lambda agent: _write_outcome(folder, agent), owns_process=True)
 
 
 def _write_outcome(folder: str, agent: NodeAgent) -> None:

@@ -13,8 +13,9 @@ the rank's page, feeds the machine, carries out effects, and decides nothing its
 
 What it survives: a launcher that does not read (nothing here waits for it), a rank that floods its
 socket or sends garbage (that connection ends, nothing else), its own replacement (a successor
-adopts an armed page). When the launcher is gone it ends everything that carries the job's marker,
-and itself. Lean: a bare interpreter (``python -I -S``) must run it within milliseconds.
+adopts an armed page). When the launcher is gone it ends what that launcher's ranks have started
+(``host/kin.py``), and itself. Lean: a bare interpreter (``python -I -S``) must run it within
+milliseconds.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.core.hang import Overdue
     from holdfast.fault_tolerance.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
+    from holdfast.host.kin import Kin
     from holdfast.host.lease import Lease
     from holdfast.wire.frames import Message
 
@@ -92,6 +94,7 @@ class Monitor:
         self._restarter: RankMonitorStateMachine | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
+        self._kin: Kin | None = None
         # From "cycle"
         self._cycle: Message | None = None
         self._page: Page | None = None
@@ -122,6 +125,7 @@ class Monitor:
             self._case.next_step_at if self._case is not None else None,
             self._watch.next_deadline() if self._is_watching else None,
             self._lease_until(),
+            self._kin.next_look_at if self._kin is not None else None,
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -135,6 +139,8 @@ class Monitor:
         until = self._lease_until()
         if until is not None and now >= until:
             self._launcher_stopped(until, now)
+        if self._kin is not None and now >= self._kin.next_look_at:
+            self._kin.look(now)
 
     def _lease_until(self) -> float | None:
         """None also if it is over, and the ranks are ended."""
@@ -271,6 +277,10 @@ class Monitor:
             except OSError as error:
                 self._reports.log("warning", f"{path} cannot be read: {error}")
         self._reports.tell({"op": "ready"})
+        if message["marker"] is not None:
+            from holdfast.host.kin import Kin  # noqa: PLC0415 - nobody has to wait for it
+
+            self._kin = Kin(message["marker"], message.get("runtime_dir"), message["local_rank"])
         # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
         # then may be the file system.
         import holdfast.fault_tolerance.incident_case  # noqa: F401, PLC0415
@@ -295,6 +305,8 @@ class Monitor:
         if self._cycle is None:
             self._visitors.open()
         self._cycle = message
+        if self._kin is not None:
+            self._kin.cycle_began(clock.monotonic())
         self._map(message["page"])
         if self._view is not None:
             self._adopt(self._view)
@@ -348,13 +360,15 @@ class Monitor:
             )
 
     def _end_all(self) -> int | None:
-        """End all that the launcher's ranks are; how many that were, None: it has no marks."""
-        marker = self._config.get("marker")
-        if marker is None:
+        """End all that the launcher's ranks are; how many that were, None: they are not ours."""
+        if self._kin is None:
             return None
         if self._visitors.seat is not None:
             self._visitors.seat.process.send(monitor.SIGKILL)
-        return proc.sweep(f"{marker}.")
+        ended = self._kin.end_all()
+        for pid, why in ended.left.items():
+            self._reports.log("warning", f"process {pid} is left alone: {why}")
+        return ended.killed
 
     def _event(self, kind: str, **fields: Any) -> None:
         cycle, seat = self._cycle, self._visitors.seat

@@ -18,6 +18,7 @@ from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
 from holdfast.host.loop import Loop
 from holdfast.host.monitor_process import start_monitor
+from holdfast.host.proc import MARKER
 
 if TYPE_CHECKING:
     from holdfast.wire.frames import Message
@@ -67,7 +68,8 @@ class Monitors:
             OSError: The process cannot be made.
         """
         place = self._places[local_rank]
-        process = start_monitor(place.listener.fileno(), place.config)
+        env = {name: value for name, value in os.environ.items() if name != MARKER}
+        process = start_monitor(place.listener.fileno(), place.config, env)
         place.pid = process.pid
         place.peer = peer = Channel(process.control, self._loop.epoll)
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))

@@ -15,10 +15,11 @@ from holdfast.core import standby as machine
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.worker_env import LASTING, PER_CYCLE
-from holdfast.host import child, clock, memory, proc
+from holdfast.host import child, clock, memory, memory_read, proc
 from holdfast.host.channel import Channel
 from holdfast.host.inherited import inherited
 from holdfast.host.loop import Loop
+from holdfast.host.memory_read import MemoryRead
 from holdfast.host.standby_process import StandbyProcess, park
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ _HARMLESS = (
 class _Parked:
     process: StandbyProcess
     peer: Channel
+
+
+@dataclass
+class _Reading:
+    """The look at what a rank has imported, before its parked process is started."""
+
+    read: MemoryRead
+    step: Callable[[], None]
 
 
 class Standbys:
@@ -82,13 +91,18 @@ class Standbys:
         self._machine = machine.Standby(nproc, plan.delay_s, plan.memory_mib_max << 10)
         self._parked: dict[int, _Parked] = {}
         self._dying: set[int] = set()
+        self._readings: dict[int, _Reading] = {}
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
-        return self._machine.next_deadline()
+        deadlines = [each.read.next_deadline() for each in self._readings.values()]
+        deadlines.append(self._machine.next_deadline())
+        return min((at for at in deadlines if at is not None), default=None)
 
     def on_time(self) -> None:
         """Time has passed."""
+        for reading in list(self._readings.values()):
+            reading.step()
         self._read_notes()
         self._feed(machine.TimePassed())
 
@@ -144,7 +158,7 @@ class Standbys:
 
     def close(self) -> None:
         """End them all."""
-        for local_rank in list(self._parked):
+        for local_rank in [*self._parked, *self._readings]:
             self._discard(local_rank)
 
     # ------------------------------------------------------------ inside
@@ -171,14 +185,40 @@ class Standbys:
                 assert_never(effect)
 
     def _prepare(self, local_rank: int, without: Sequence[str], *, least: bool) -> None:
-        command, env, pid = self._like(local_rank)
-        found = [TORCH] if pid is None else imported_libraries(proc.mapped_files(pid))
+        _, _, pid = self._like(local_rank)
+        if pid is None:
+            self._park(local_rank, [TORCH], without, least=least)
+            return
+        # The rank may be stuck with the lock of its memory: nobody here waits for that.
+        path = memory_read.maps_path(pid)
+
+        def watch(fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
+            if wanted:
+                self._loop.watch(fd, step)
+            else:
+                self._loop.forget(fd)
+
+        def step() -> None:
+            reading.step()
+            if reading.is_done and self._readings.pop(local_rank, None) is not None:
+                found = imported_libraries(memory_read.mapped_files(reading.found.get(path)))
+                self._park(local_rank, found, without, least=least)
+
+        reading = MemoryRead([path], watch)
+        self._readings[local_rank] = _Reading(reading, step)
+        if reading.is_done:
+            step()
+
+    def _park(
+        self, local_rank: int, found: list[str], without: Sequence[str], *, least: bool
+    ) -> None:
         names = [TORCH] if least and TORCH in found else found
         if not least:
             names += [name for name in self._plan.preload if name not in names]
         if not names:
             self._feed(machine.Nothing(local_rank))
             return
+        command, env, _ = self._like(local_rank)
         available_kib = memory.available_kib()
         if available_kib is not None and not self._machine.has_room(available_kib):
             self._feed(machine.NoRoom(local_rank, available_kib))
@@ -239,6 +279,8 @@ class Standbys:
         return parked.process.pid
 
     def _discard(self, local_rank: int) -> None:
+        if reading := self._readings.pop(local_rank, None):
+            reading.read.close()
         if parked := self._parked.get(local_rank):
             self._forget(local_rank)
             self._dying.add(parked.process.pid)

@@ -12,12 +12,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 FIRST_FD = 3
 """The first of the descriptors handed over; the others follow it."""
 _FIRST_FREE_FD = 10
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 
 def start_bare(

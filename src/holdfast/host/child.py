@@ -11,14 +11,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.host import proc, rank_boot
+from holdfast.host import rank_boot
 from holdfast.host.descriptor_limit import give_limit_back
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,43 @@ def spawn_rank(
     return pid
 
 
-def become_subreaper() -> bool:
+def become_subreaper(*, on: bool = True) -> bool:
     """Have orphans of our ranks handed to us instead of to init; False where it can't be had."""
-    return rank_boot.prctl(rank_boot.PR_SET_CHILD_SUBREAPER, 1)
+    return rank_boot.prctl(rank_boot.PR_SET_CHILD_SUBREAPER, int(on))
 
 
-def reap() -> Iterator[Reaped]:
-    """Every child that has ended by now: ranks, monitors, and orphans handed to a subreaper."""
-    while True:
-        try:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        yield Reaped(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+def is_subreaper() -> bool:
+    """Orphans below us are handed to us."""
+    import ctypes  # noqa: PLC0415 - takes 7 ms, and is asked by launchers in programs alone
+
+    flag = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(flag), 0, 0, 0)
+    return bool(flag.value)
+
+
+def reap(pids: Iterable[int] | None = None) -> Iterator[Reaped]:
+    """Children that have ended by now.
+
+    Args:
+        pids: Whose end is ours to take note of; None: every child's, orphans handed to us as well.
+    """
+    if pids is not None:
+        for pid in pids:
+            if (reaped := _reap_one(pid)) is not None:
+                yield reaped
+        return
+    while (reaped := _reap_one(-1)) is not None:
+        yield reaped
+
+
+def _reap_one(pid: int) -> Reaped | None:
+    try:
+        pid, status, usage = os.wait4(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if pid == 0:
+        return None
+    return Reaped(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 
 
 def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
@@ -121,51 +144,3 @@ def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def is_resource_tracker(pid: int) -> bool | None:
-    """One of Python's multiprocessing: removes shared memory of a dead process when that is gone.
-
-    It ends by itself as soon as nobody who could use it is alive; killed before that, it leaks.
-
-    Returns:
-        None: that cannot be said yet. While the kernel loads a program (a moment, but on a busy
-        machine long enough for the one who started it to die) its process has no command line; and
-        that of a process which is stuck is not read.
-    """
-    command = proc.command_line(pid)
-    if not command:
-        try:
-            os.readlink(f"/proc/{pid}/exe")  # a process that has ended has no program
-        except OSError:
-            return False
-        return None
-    return any("multiprocessing.resource_tracker" in word for word in command)
-
-
-def descendants(root: int | None = None, leave: frozenset[int] = frozenset()) -> list[int]:
-    """Living processes below ``root`` (us), without those in ``leave`` and what is below them.
-
-    With us as subreaper nothing that a rank started can leave this tree, whatever session,
-    process group or environment it gave itself.
-    """
-    found = []
-    pending = [root or os.getpid()]
-    while pending:
-        for pid in _children(pending.pop()):
-            if pid not in leave:
-                found.append(pid)
-                pending.append(pid)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-        for thread in threads:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                children += map(int, file.read().split())
-    except OSError:  # it ended while we looked
-        pass
-    return children

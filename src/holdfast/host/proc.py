@@ -1,7 +1,9 @@
-"""Facts about processes from /proc, and the end of everything that carries a marker.
+"""Facts about processes from /proc, and a hold on one that a recycled pid cannot deceive.
 
-Lean: imported by the rank monitor. A process that ends while it is looked at is ``None`` or absent,
-never an exception.
+Nothing here reads a file that lies in another process's memory (``environ``, ``cmdline``,
+``maps``): the kernel makes a reader wait as long as that process is stuck. ``memory_read.py`` does,
+in a process of its own. A process that ends while it is looked at is ``None`` or absent, never an
+exception. Lean: imported by the rank monitor.
 """
 
 from __future__ import annotations
@@ -9,18 +11,18 @@ from __future__ import annotations
 import os
 import signal
 
-from holdfast.host import clock, wait_for
+from holdfast.core.ownership import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
+    from holdfast.core.ownership import Identity
+
 MARKER = "HOLDFAST_MARKER"
-"""Environment variable that every process of a rank inherits; see :func:`find_marked`."""
-_SIGKILL = 9
-_SWEEP_PASSES = 2
-_FORK_S = 0.05
-"""When to look for what a process has forked between being listed and being killed."""
+"""Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
+ROOT = "/proc"
 
 
 def _read(path: str) -> bytes | None:
@@ -38,24 +40,30 @@ class Stat:
         name: Of its program, 15 bytes at most.
         state: Letter of ps(1), of its main thread.
         parent: Its parent's pid.
+        session: Pid of the process that began its session.
         start_ticks: When it was started, in clock ticks since boot: tells a recycled pid apart.
     """
 
-    __slots__ = ("name", "parent", "start_ticks", "state")
+    __slots__ = ("name", "parent", "session", "start_ticks", "state")
 
     def __init__(self, line: bytes) -> None:
         # The name in parentheses may hold spaces and parentheses itself.
         end = line.rindex(b")")
-        fields = line[end + 2 :].split()
+        fields = line[end + 2 :].split(None, 20)
         self.name = line[line.index(b"(") + 1 : end].decode(errors="replace")
         self.state = fields[0].decode()
         self.parent = int(fields[1])
+        self.session = int(fields[3])
         self.start_ticks = int(fields[19])
 
+    def facts(self) -> Facts:
+        """What ownership is decided by."""
+        return Facts(self.parent, self.session, self.start_ticks)
 
-def stat(pid: int) -> Stat | None:
+
+def stat(pid: int, root: str = ROOT) -> Stat | None:
     """Of a process; ``None`` where there is no such process."""
-    line = _read(f"/proc/{pid}/stat")
+    line = _read(f"{root}/{pid}/stat")
     return Stat(line) if line else None
 
 
@@ -65,33 +73,79 @@ def start_ticks(pid: int) -> int | None:
     return None if found is None else found.start_ticks
 
 
-def command_line(pid: int) -> list[str]:
-    """Words a process was started with; empty where it has none, or they cannot be had at once.
+def table(root: str = ROOT) -> dict[int, Facts]:
+    """All processes that can be seen; 20 us for each."""
+    found = {}
+    for name in os.listdir(root):
+        if name.isdigit() and (line := _read(f"{root}/{name}/stat")):
+            found[int(name)] = Stat(line).facts()
+    return found
 
-    They lie in its memory, and the kernel may make us wait for that as long as one of its threads
-    is stuck (state D) in a driver or file system: then nothing is read.
-    """
+
+def subtree(top: int, leave: Collection[int] = (), root: str = ROOT) -> dict[int, Facts]:
+    """``top`` and all processes below it, without those in ``leave`` and what is below them."""
+    found: dict[int, Facts] = {}
+    pending = [top]
+    while pending:
+        pid = pending.pop()
+        if pid in leave or (seen := stat(pid, root)) is None:
+            continue
+        # One that was listed by its parent may have ended since, and its pid be a stranger's.
+        if pid == top or seen.parent in found:
+            found[pid] = seen.facts()
+            pending += children(pid, root)
+    return found
+
+
+def children(pid: int, root: str = ROOT) -> list[int]:
+    """Children of all threads of ``pid``, zombies included."""
+    found: list[int] = []
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        for thread in os.listdir(f"{root}/{pid}/task"):
+            with open(f"{root}/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:  # it ended while we looked
+        pass
+    return found
+
+
+def identity(pid: int, root: str = ROOT) -> Identity | None:
+    """Pid and start; ``None`` where there is no such process."""
+    found = stat(pid, root)
+    return None if found is None else (pid, found.start_ticks)
+
+
+def owner(pid: int, root: str = ROOT) -> int:
+    """Its effective user's number; -1 where there is no such process."""
+    for line in (_read(f"{root}/{pid}/status") or b"").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[2])
+    return -1
+
+
+def cgroups(pid: int, root: str = ROOT) -> dict[str, str]:
+    """Path of its cgroup in each hierarchy, by the hierarchy's controllers ("" is version 2)."""
+    lines = (_read(f"{root}/{pid}/cgroup") or b"").decode(errors="replace").splitlines()
+    return {fields[1]: fields[2] for line in lines if len(fields := line.split(":", 2)) == 3}
+
+
+def login(pid: int, root: str = ROOT) -> str:
+    """Number of its audit session: sshd, atd and cron begin one for each login or job."""
+    return (_read(f"{root}/{pid}/sessionid") or b"").decode(errors="replace").strip()
+
+
+def namespace(kind: str, root: str = ROOT) -> int:
+    """Inode of our namespace of a kind (``pid``, ``time``); 0 where the kernel has none."""
+    try:
+        return os.stat(f"{root}/self/ns/{kind}").st_ino
     except OSError:
-        return []
-    for thread in threads:
-        line = _read(f"/proc/{pid}/task/{thread}/stat")
-        if line and Stat(line).state == "D":
-            return []
-    words = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
-    return [word.decode(errors="replace") for word in words[:-1]]
+        return 0
 
 
-def mapped_files(pid: int) -> list[str]:
-    """Files in the memory of ``pid``, each as often as it is mapped; none if it can't be read."""
-    lines = (_read(f"/proc/{pid}/maps") or b"").decode(errors="replace").splitlines()
-    return [fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6]
-
-
-def pid_namespace() -> int:
-    """Inode of our pid namespace: pids mean something only within one."""
-    return os.stat("/proc/self/ns/pid").st_ino
+def boot_id(root: str = ROOT) -> str:
+    """32 hexadecimal digits that are another's after each boot; "" where they cannot be read."""
+    text = (_read(f"{root}/sys/kernel/random/boot_id") or b"").decode(errors="replace")
+    return text.strip().replace("-", "")
 
 
 class ProcessState:
@@ -104,10 +158,13 @@ class ProcessState:
         rss_kib: Resident memory.
         blocked: Signals the main thread blocks, bit ``n - 1`` for signal ``n``.
         caught: Signals that have a handler, same form.
+        ignored: Signals that are ignored, same form.
         pending: Signals that were sent to the process and are not delivered yet, same form.
     """
 
-    __slots__ = ("blocked", "caught", "pending", "rss_kib", "state", "threads", "wchan")
+    __slots__ = (
+        "blocked", "caught", "ignored", "pending", "rss_kib", "state", "threads", "wchan"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -118,6 +175,7 @@ class ProcessState:
         blocked: int,
         caught: int,
         pending: int,
+        ignored: int,
     ) -> None:
         self.state = state
         self.wchan = wchan
@@ -126,10 +184,15 @@ class ProcessState:
         self.blocked = blocked
         self.caught = caught
         self.pending = pending
+        self.ignored = ignored
 
     def blocks(self, signum: int) -> bool:
         """The main thread blocks ``signum`` now, as it does inside the handler of ``signum``."""
         return bool(self.blocked >> (signum - 1) & 1)
+
+    def ignores_or_blocks(self, signum: int) -> bool:
+        """Sending ``signum`` to the main thread has no effect now."""
+        return bool((self.blocked | self.ignored) >> (signum - 1) & 1)
 
     def awaits(self, signum: int) -> bool:
         """``signum`` was sent and is not delivered: blocked, stopped, or it has not run since."""
@@ -169,6 +232,7 @@ def process_state(pid: int) -> ProcessState | None:
         int(fields[b"SigBlk"], 16),
         int(fields[b"SigCgt"], 16),
         int(fields[b"ShdPnd"], 16),
+        int(fields[b"SigIgn"], 16),
     )
 
 
@@ -234,102 +298,3 @@ class Process:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _is_marked(pid: int, needle: bytes) -> bool:
-    return needle in b"\0" + (_read(f"/proc/{pid}/environ") or b"")
-
-
-def _needle(prefix: str) -> bytes:
-    return b"\0" + f"{MARKER}={prefix}".encode()
-
-
-def find_marked(prefix: str) -> list[int]:
-    """Processes whose environment says ``HOLDFAST_MARKER=<prefix>...``, without ourselves.
-
-    Re-parented, re-sessioned and forked ones included; only a process that cleared its environment
-    escapes. Zombies have no environment any more. 5 ms for 400 processes.
-    """
-    needle = _needle(prefix)
-    own = os.getpid()
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [pid for pid in pids if pid != own and _is_marked(pid, needle)]
-
-
-def markers() -> set[str]:
-    """Every marker that some process of this host carries, as far as we may look."""
-    needle = _needle("")
-    found = set()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            _, _, rest = (b"\0" + (_read(f"/proc/{name}/environ") or b"")).partition(needle)
-            if rest:
-                found.add(rest.partition(b"\0")[0].decode(errors="replace"))
-    return found
-
-
-def sweep(prefix: str, bound_s: float = 10.0) -> int:
-    """SIGKILL every marked process until two passes in a row find none.
-
-    Two, because a process may fork between being listed and being killed.
-
-    Args:
-        prefix: Of the marker; never empty.
-        bound_s: Give up after this long: a process in state D does not die of SIGKILL.
-
-    Returns:
-        How many were sent SIGKILL; one that refuses it (another user's) is waited for, no more.
-    """
-    if not prefix:
-        raise ValueError("an empty prefix would end every rank on this host")
-    give_up_at = clock.monotonic() + bound_s
-    held: dict[int, Process] = {}
-    killed = clean_passes = 0
-    try:
-        while clean_passes < _SWEEP_PASSES:
-            found = find_marked(prefix)
-            clean_passes = 0 if found else clean_passes + 1
-            fresh = _hold(found, held, _needle(prefix))
-            killed += sum(process.send(_SIGKILL) for process in fresh)
-            if not found:
-                continue
-            left_s = give_up_at - clock.monotonic()
-            if left_s <= 0:
-                break
-            _await_one(held, min(left_s, _FORK_S) if fresh else left_s)
-    finally:
-        for process in held.values():
-            process.close()
-    return killed
-
-
-def _hold(pids: list[int], held: dict[int, Process], needle: bytes) -> list[Process]:
-    """Take hold of those that are new among ``pids``, and let go of all others."""
-    for pid in [pid for pid in held if pid not in pids]:
-        held.pop(pid).close()
-    fresh = []
-    for pid in pids:
-        if pid in held and held[pid].start_ticks == start_ticks(pid):
-            continue
-        if pid in held:  # somebody else has its pid now
-            held.pop(pid).close()
-        try:
-            process = Process(pid)
-        except ProcessLookupError:
-            continue
-        # Marked before we took hold of it; is it still the same one?
-        if _is_marked(pid, needle):
-            held[pid] = process
-            fresh.append(process)
-        else:
-            process.close()
-    return fresh
-
-
-def _await_one(held: dict[int, Process], timeout_s: float) -> None:
-    """Until one of them has ended: who is killed, or refuses to be, is not asked twice."""
-    if not held:
-        return
-    descriptors = [process.fileno() for process in held.values() if process.fileno() >= 0]
-    blind = len(descriptors) < len(held)
-    wait_for.any_readable(descriptors, min(timeout_s, _FORK_S) if blind else timeout_s)

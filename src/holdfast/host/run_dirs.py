@@ -4,9 +4,7 @@
                                           launcher left is removed by the next one of the same user
     run      <log dir>/<run id>_<random>/ attempt_N/<local rank>/..., events, incidents. Stays
 
-A *job* here is one life of one launcher: ``<pid>-<start ticks>-<pid namespace>-<random>``. It names
-the runtime folder and marks the environment of every process of its ranks, and says by itself
-whether its launcher is still alive.
+The names of jobs: ``job_name.py``.
 """
 
 from __future__ import annotations
@@ -15,39 +13,33 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
-from holdfast.host import proc
+from holdfast.host import orphans
+from holdfast.host.job_name import PREFIX, is_orphaned, living_launchers
+from holdfast.host.job_record import read_claim
 
-_PREFIX = "holdfast_"
 _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is made in it
 
 
-def new_job() -> str:
-    """A name for the job of this process."""
-    pid = os.getpid()
-    return f"{pid}-{proc.start_ticks(pid)}-{proc.pid_namespace()}-{os.urandom(4).hex()}"
+def end_orphaned_processes() -> tuple[int, dict[int, str]]:
+    """End what is left of ranks whose launcher *and* monitors were killed.
 
+    Looked for only where a killed launcher has left its runtime directory, with the record of its
+    processes: see docs/what-is-killed.md.
 
-def is_orphaned(job: str) -> bool:
-    """Its launcher ran in our pid namespace, and is dead. False if that can't be known."""
-    fields = job.split("-")
-    if len(fields) != 4:
-        return False
-    try:
-        pid, ticks, namespace = map(int, fields[:3])
-    except ValueError:
-        return False
-    return namespace == proc.pid_namespace() and proc.start_ticks(pid) != ticks
-
-
-def end_orphaned_processes() -> int:
-    """End what is left of ranks whose launcher *and* monitors were killed; returns how many.
-
-    Only processes in our pid namespace, and only those this user may signal: a job of another
-    container looks dead from here, and is none of our business.
+    Returns:
+        How many were killed; pids that were left alone although they carry the marker, and why.
     """
-    jobs = {marker.partition(".")[0] for marker in proc.markers()}
-    return sum(proc.sweep(f"{job}.") for job in jobs if is_orphaned(job))
+    n_killed, left = 0, {}
+    launchers = [each for parent in _parents() for each in living_launchers(parent)]
+    for entry in _orphaned_dirs():
+        claim = read_claim(entry.path)
+        if claim is not None and claim.job == entry.name.removeprefix(PREFIX):
+            ended = orphans.end_job(claim, launchers=launchers)
+            n_killed += ended.killed
+            left.update(ended.left)
+    return n_killed, left
 
 
 def make_runtime_dir(job: str) -> str:
@@ -57,7 +49,7 @@ def make_runtime_dir(job: str) -> str:
         OSError: Neither /dev/shm nor the temp directory can be written.
     """
     for parent in (_TMPFS, tempfile.gettempdir()):
-        path = os.path.join(parent, _PREFIX + job)
+        path = os.path.join(parent, PREFIX + job)
         try:
             os.mkdir(path, 0o700)
         except OSError:
@@ -74,26 +66,35 @@ def make_spare_dir(job: str) -> str:
     Raises:
         OSError: It cannot be made, or the first is there already.
     """
-    path = os.path.join(tempfile.gettempdir(), _PREFIX + job)
+    path = os.path.join(tempfile.gettempdir(), PREFIX + job)
     os.mkdir(path, 0o700)
     return path
 
 
 def remove_orphaned_runtime_dirs() -> None:
     """Remove what launchers of this user that were killed have left."""
-    for parent in {_TMPFS, tempfile.gettempdir()}:
+    for entry in _orphaned_dirs():
+        shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _orphaned_dirs() -> Iterator[os.DirEntry[str]]:
+    for parent in _parents():
         try:
             entries = list(os.scandir(parent))
         except OSError:
             continue
         for entry in entries:
-            if not entry.name.startswith(_PREFIX):
+            if not entry.name.startswith(PREFIX):
                 continue
             # Another launcher that starts now may be removing it, too.
             with contextlib.suppress(FileNotFoundError):
                 is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-                if is_ours and is_orphaned(entry.name.removeprefix(_PREFIX)):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                if is_ours and is_orphaned(entry.name.removeprefix(PREFIX)):
+                    yield entry
+
+
+def _parents() -> set[str]:
+    return {_TMPFS, tempfile.gettempdir()}
 
 
 def keep(folder: str, job: str) -> str:
@@ -105,7 +106,7 @@ def keep(folder: str, job: str) -> str:
         OSError: It cannot be moved.
     """
     runtime_dir = os.path.dirname(folder)
-    kept = os.path.join(os.path.dirname(runtime_dir), f"{_PREFIX}kept_{job}")
+    kept = os.path.join(os.path.dirname(runtime_dir), f"{PREFIX}kept_{job}")
     os.rename(folder, kept)
     return kept
 
