@@ -8,8 +8,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
+import pytest
+
+from holdfast.fault_tolerance.visitors import SILENT_S, Seat, Visitor, Visitors
 from holdfast.host import endpoint
+from holdfast.host.clock import monotonic
 from holdfast.host.descriptors import Descriptors
 from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
 
@@ -99,5 +102,39 @@ def test_without_even_the_reserve_the_next_free_descriptor_lets_people_in(tmp_pa
         os.close(taken)
     second.close()
     visitors.dismiss_all("over")
+    visitors._acceptor.close()
+    descriptors.epoll.close()
+
+
+def test_who_says_no_hello_is_cut_off_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 5 s, or 4 KiB; 64 of them kept ranks out for three minutes."""
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    said: list[tuple[int, str]] = []
+    monkeypatch.setattr(host, "complains", lambda *what: said.append(what))
+    visitors = Visitors(endpoint.listen(path), descriptors, host)
+    visitors.open()
+    silent, long = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    for caller in (silent, long):
+        caller.settimeout(30.0)
+        caller.connect(path)
+        descriptors.wait(30.0)
+    long.sendall((4097).to_bytes(4, "big") + b"x" * 100)
+    descriptors.wait(30.0)
+    assert is_hung_up_on(long)
+    deadline = visitors.next_deadline()
+    assert deadline is not None
+    visitors.dismiss_late(deadline - 0.1)
+    assert len(visitors._waiting) == 1
+    visitors.dismiss_late(deadline)
+    assert deadline <= monotonic() + SILENT_S
+    assert b"no hello within 5 s" in silent.recv(1000)
+    assert said == [
+        (os.getpid(), "sent no hello: frame of 4097 bytes announced, limit 4096"),
+        (os.getpid(), "was cut off: no hello within 5 s"),
+    ]
+    for caller in (silent, long):
+        caller.close()
     visitors._acceptor.close()
     descriptors.epoll.close()

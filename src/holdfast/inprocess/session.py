@@ -21,9 +21,10 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
-from holdfast.core.inprocess.messages import Cause, MessageError, down_from_wire
+from holdfast.core.inprocess.messages import Cause, down_from_wire
 from holdfast.core.never import assert_never
 from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
@@ -88,6 +89,7 @@ class Session:
     ) -> None:
         self._socket: socket.socket | None = connected
         self._decoder = Decoder()
+        self._complaints = Complaints()
         self._machine = machine.Rank(rank)
         self._page = page
         self._interrupt = interrupt
@@ -279,8 +281,11 @@ class Session:
             self._look_again.set()  # the guard's lease is shorter than the one to begin with
         try:
             self.feed(machine.Heard(down_from_wire(frame)))
-        except MessageError as error:
-            log.error("the guard of this node said what is no message: %s", error)  # noqa: TRY400
+        except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
+            what = f"sent a message that cannot be handled: {error!r:.200}"
+            line = self._complaints.line("the guard of this node", what, monotonic())
+            if line is not None:
+                log.error("%s", line)  # noqa: TRY400 - the line is for people
 
     def _fence(self) -> None:
         """The others go on without this rank; a function that does not let go must not, either."""

@@ -79,11 +79,11 @@ class EpochStore(Store):
         Raises:
             DistStoreError: None came within the timeout.
         """
-        return _bytes(self._ask("get", wait_s=self._timeout_s, key=key))
+        return _bytes("get", self._ask("get", wait_s=self._timeout_s, key=key))
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key``, which starts from 0; the sum."""
-        return int(self._ask("add", key=key, by=int(amount)))
+        return _whole("add", self._ask("add", key=key, by=int(amount)))
 
     def append(self, key: str, value: str | bytes) -> None:
         """Append to the value of ``key``."""
@@ -91,9 +91,8 @@ class EpochStore(Store):
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set ``key`` where it holds ``expected``; what it holds then."""
-        return _bytes(
-            self._ask("compare_set", key=key, expected=_carried(expected), value=_carried(desired))
-        )
+        had, wants = _carried(expected), _carried(desired)
+        return _bytes("compare_set", self._ask("compare_set", key=key, expected=had, value=wants))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all of ``keys`` have values."""
@@ -114,7 +113,7 @@ class EpochStore(Store):
 
     def num_keys(self) -> int:
         """How many keys this epoch has."""
-        return int(self._ask("count"))
+        return _whole("count", self._ask("count"))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Values of all ``keys``, waiting for each."""
@@ -166,7 +165,7 @@ class EpochStore(Store):
                 pieces = range(answer["pieces"])
                 gathered = join([self._ask("piece", key=name, index=at) for at in pieces])
             return list(json.loads(gathered))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RuntimeError(
                 f"gather {name!r}: what the ranks gathered cannot be read: {error}"
             ) from None
@@ -286,5 +285,16 @@ def _too_long(op: str, key: object, size: int) -> str:
     )
 
 
-def _bytes(text: Any) -> bytes:
-    return str(text).encode("latin-1")
+def _bytes(op: str, text: object) -> bytes:
+    try:
+        if isinstance(text, str):
+            return text.encode("latin-1")
+    except UnicodeEncodeError:
+        pass
+    raise RuntimeError(f"{op}: the coordinator's answer holds no bytes: {text!r:.200}")
+
+
+def _whole(op: str, number: object) -> int:
+    if isinstance(number, int):
+        return number
+    raise RuntimeError(f"{op}: the coordinator's answer is no whole number: {number!r:.200}")

@@ -1,0 +1,230 @@
+"""Garbage from the other side: from whom ranks and node guards have called themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.inprocess import messages
+from holdfast.core.inprocess.handshake import proof
+from holdfast.host.progress_page import make_progress_page
+from holdfast.inprocess.guard_main import GuardProcess
+from holdfast.inprocess.session import Session
+from holdfast.torch_edge.epoch_store import EpochStore
+from holdfast.wire.frames import Decoder
+from tests.garbage import BOUND_S, encoded, fuzz, streams, values
+
+whole = st.integers(-1, 3)
+text = st.sampled_from(["a", "", "x" * 100, "é"])
+cause = st.fixed_dictionaries({"rank": whole, "kind": st.just("EXCEPTION"), "text": text})
+_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "int": whole,
+    "str": text,
+    "bool": st.booleans(),
+    "float": st.floats(),
+    "tuple[int, ...]": st.lists(whole, max_size=3),
+    "tuple[Cause, ...]": st.lists(cause | values, max_size=3),
+}
+DOWN = [
+    {"op": st.just(kind.OP), **{field.name: _FIELDS[str(field.type)] for field in fields(kind)}}
+    for kind in get_args(messages.Down)
+]
+
+
+# ---------------------------------------------------------------- a guard, from its coordinator
+class Guard:
+    """A guard in this process, its one rank, and a coordinator that says what a test wants."""
+
+    def __init__(self) -> None:
+        token = secrets.token_hex(8)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0holdfast-test-" + token)
+        self._listener.listen()
+        self._ports = socket.create_server(("127.0.0.1", 0))
+        self._page = make_progress_page()
+        self.guard = GuardProcess(self._listener, token)
+        self.rank = socket.socket(socket.AF_UNIX)
+        self.rank.setblocking(False)
+        self.rank.connect(self._listener.getsockname())
+        self._decoder = Decoder()
+        self.rank.sendall(encoded({"nonce": "n"}))
+        [answer] = self.heard()
+        times = ("soft_s", "hard_s", "grace_s", "beat_s", "silence_s")
+        attach = {"rank": 0, "world": 2, "page_fd": self._page.fd, "dump_signal": 0}
+        attach |= {**dict.fromkeys(times, 1e4), "hosts": False, "host": "127.0.0.1"}
+        self.rank.sendall(encoded({"proof": proof(token, "rank", answer["nonce"])}))
+        self.rank.sendall(encoded({**attach, "port": self._ports.getsockname()[1]}))
+        self.turn()
+        self.coordinator, _ = self._ports.accept()
+
+    def turn(self) -> None:
+        for _ in range(10):
+            self.guard._descriptors.wait(0.0)
+            self.guard._tick(time.monotonic())
+
+    def heard(self) -> list[Any]:
+        """By the rank."""
+        self.turn()
+        return self._decoder.feed(self.rank.recv(1 << 16))
+
+    def close(self) -> None:
+        for held in (self.rank, self.coordinator):
+            held.close()
+        self.turn()
+        assert self.guard._is_over(), "its rank has gone"
+        self.guard._strangers.close()
+        self._listener.close()
+        self._ports.close()
+        self._page.close()
+        self.guard._descriptors.epoll.close()
+
+
+@fuzz
+@given(data=streams(*DOWN))
+def test_garbage_from_the_coordinator_ends_no_guard(data: bytes) -> None:
+    """Its ranks hear that the coordinator is gone, or what it said, and it ends with them."""
+    guard = Guard()
+    try:
+        guard.coordinator.setblocking(False)
+        left = memoryview(data)
+        for _ in range(100):
+            try:
+                left = left[guard.coordinator.send(left) :]
+            except OSError:
+                break
+            guard.turn()
+            if not left:
+                break
+        guard.coordinator.close()
+        heard = {message["op"] for message in guard.heard()}
+        assert heard & {"lost", "exit", "refused"}, heard
+    finally:
+        guard.close()
+
+
+# ---------------------------------------------------------------- a rank, from its guard
+@fuzz
+@given(data=streams({"op": st.just("log"), "text": text, "level": text}, *DOWN))
+def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
+    """Its watcher lives until the guard hangs up, and wakes the main thread then."""
+    page = make_progress_page()
+    ours, theirs = socket.socketpair()
+    atomic = SimpleNamespace(watch=lambda: None, wait_left=lambda _s: True)
+    interrupt: Any = SimpleNamespace(
+        request=lambda: None, deliver_again=lambda: None, atomic=atomic
+    )
+    logging.getLogger("holdfast.inprocess.session").propagate = False
+    session = Session(
+        ours,
+        0,
+        page,
+        interrupt,
+        abort=lambda _causes: None,
+        abort_again=lambda: None,
+        waits=lambda: False,
+        silence_s=1e4,
+        interval_s=1.0,
+    )
+    try:
+        session.begin(2)
+        with theirs:
+            theirs.settimeout(0.2)
+            with contextlib.suppress(OSError):  # after garbage it reads no more
+                theirs.sendall(data)
+        deadline = time.monotonic() + BOUND_S
+        while session._fence_at is None:
+            assert session._watcher.is_alive(), "the watcher died"
+            assert time.monotonic() < deadline
+            select.select([], [], [], 0.0005)
+        assert session.wait(0.0) is not None
+        assert session._watcher.is_alive()
+    finally:
+        session.close()
+        page.close()
+        logging.getLogger("holdfast.inprocess.session").propagate = True
+
+
+# ---------------------------------------------------------------- a rank, from the store
+class Answers:
+    """A coordinator that answers every caller with the same bytes."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = ("127.0.0.1", self._listener.getsockname()[1])
+        self.data = b""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            with connected:
+                connected.settimeout(BOUND_S)
+                try:
+                    connected.recv(1 << 16)
+                    connected.sendall(self.data)
+                except OSError:
+                    pass
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Answers]:
+    answers = Answers()
+    yield answers
+    answers.close()
+
+
+ASK: list[Callable[[EpochStore], object]] = [
+    lambda store: store.get("k"),
+    lambda store: store.add("k", 1),
+    lambda store: store.compare_set("k", "a", "b"),
+    lambda store: store.num_keys(),
+    lambda store: store.check(["k"]),
+    lambda store: store.collect("g", 0, 1, 1, BOUND_S),
+]
+ANSWER = {"id": st.just(1), "value": text}
+
+
+@fuzz
+@given(
+    data=streams(
+        ANSWER,
+        ANSWER | {"value": whole},
+        {"id": st.just(1), "pieces": whole},
+        {"id": st.just(1), "error": text},
+    ),
+    ask=st.sampled_from(ASK),
+)
+def test_garbage_from_the_store_is_an_error_for_who_asked(
+    answers: Answers, data: bytes, ask: Callable[[EpochStore], object]
+) -> None:
+    """One that says so, at once."""
+    answers.data = data
+    store = EpochStore(answers.address, "token", 0, BOUND_S)
+    try:
+        ask(store)
+    except (RuntimeError, ConnectionError):
+        pass
+    finally:
+        store.close()
