@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "30"))
 BOUND_S = 20.0 * float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 """Longest time that a living process may take to answer on a busy machine."""
 

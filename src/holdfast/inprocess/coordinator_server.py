@@ -10,10 +10,10 @@ anywhere: addresses only.
 
 from __future__ import annotations
 
-import hmac
 import socket
 
 from holdfast.core.inprocess import coordinator as machine
+from holdfast.core.inprocess.handshake import is_token
 from holdfast.core.inprocess.keyvalue import (
     STORE_FRAME_BYTES_MAX,
     KeyValues,
@@ -81,7 +81,7 @@ class CoordinatorServer:
         """
         self._machine = machine.Coordinator(patience)
         self._values = KeyValues()
-        self._token = token.encode()
+        self._token = token
         self._descriptors = descriptors
         self._complain = complain
         self._callers: dict[int, _Caller] = {}
@@ -131,9 +131,7 @@ class CoordinatorServer:
 
     def _admit(self, stranger: Stranger, frame: Message) -> bool:
         token, role, node = frame.get("token"), frame.get("role"), frame.get("node")
-        if not isinstance(token, str) or not hmac.compare_digest(
-            token.encode(errors="replace"), self._token
-        ):
+        if not is_token(token, self._token):
             raise StrangerError("does not know the token of this job")
         if (
             role not in ("guard", "store")
