@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -97,6 +98,38 @@ def test_a_rank_that_is_hung_but_can_be_interrupted_is(ranks: RankStarter) -> No
     assert job.wait() == [0, 0]
     assert job.notes(1, "returned") == [[1, 1]]
     assert job.said(0, r"SOFT_TIMEOUT of rank 1: no progress .* \(soft_timeout 2 s\)")
+
+
+def test_a_rank_that_hangs_again_and_again_is_ended_and_the_others_go_on(
+    ranks: RankStarter,
+) -> None:
+    """With the third hang in a row. Those that wait for it hang as often, and stay."""
+    source = """
+    times = dict(
+        QUICK, soft_timeout=seconds(0.8), hard_timeout=seconds(60),
+        progress_watchdog_interval=seconds(0.05),
+    )
+    @wrapper(**times)
+    def train(call: CallWrapper):
+        dist.init_process_group("gloo")
+        if RANK == 2:
+            time.sleep(1000)
+        all_reduce()
+        dist.destroy_process_group()
+        return [*now(), call.iteration]
+
+    run(train)
+    """
+    job = ranks(4, source)
+    codes = job.wait()
+    assert codes.pop(2) in (-signal.SIGTERM, SIGKILLED)
+    assert codes == [0, 0, 0]
+    returned = [job.notes(rank, "returned")[0] for rank in (0, 1, 3)]
+    assert [one[:2] for one in returned] == [[0, 3], [1, 3], [2, 3]]
+    assert all(one[2] >= 3 for one in returned)  # more where a busy machine is late by itself
+    said = "".join(job.output(rank) for rank in range(4))
+    assert "HARD_TIMEOUT of rank 2: hung by itself in 3 iterations in a row" in said
+    assert re.search(r'job.py", line \d+ in train', said), "its stacks were taken where it hung"
 
 
 def test_a_busy_rank_is_hung_when_it_pinged_once_and_stopped(ranks: RankStarter) -> None:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from holdfast.core.inprocess.escalation import MOST
 from holdfast.testing.inprocess import (
     FOR_EVER_S,
     Call,
@@ -54,6 +55,20 @@ def test_two_faults_at_the_same_moment_or_one_in_the_restart_after_the_other(
     for epoch in (0, 1):
         faults = (RankFault(0, 0, first), RankFault(epoch, 3, second))
         assert ends(Call(5, 2, faults))[1:3] == ["finished"] * 2
+
+
+def test_a_rank_that_hangs_again_and_again_is_ended_and_those_that_wait_for_it_are_not() -> None:
+    for seed in range(5):
+        call = Call(4, 2, (RankFault(0, 1, What.HANG_AGAIN),))
+        simulation = CallSimulation(call, seed)
+        simulation.run()
+        assert [process.outcome for process in simulation.processes] == [
+            "finished",
+            "",
+            "finished",
+            "finished",
+        ]
+        assert simulation.processes[0].returned_in == MOST
 
 
 def test_a_rank_that_the_assignment_leaves_out_goes_without_a_restart() -> None:

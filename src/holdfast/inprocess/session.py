@@ -23,6 +23,8 @@ from collections.abc import Callable
 
 from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import rank as machine
+from holdfast.core.inprocess.escalation import Blocked, look_for_s
+from holdfast.core.inprocess.escalation import is_looked_at as is_looked_at_in_restart
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
 from holdfast.core.inprocess.messages import Cause, down_from_wire
 from holdfast.core.never import assert_never
@@ -70,6 +72,7 @@ class Session:
         abort: Called in the watcher thread, once per abort: frees whoever waits.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
+        soft_s: The soft timeout: who hangs that long again and again is ended.
         silence_s: What the coordinator bears of a node; the lease follows from it.
         interval_s: How often progress is marked.
     """
@@ -84,13 +87,17 @@ class Session:
         abort: Callable[[tuple[Cause, ...]], None],
         abort_again: Callable[[], None],
         waits: Callable[[], bool],
+        soft_s: float,
         silence_s: float,
         interval_s: float,
     ) -> None:
         self._socket: socket.socket | None = connected
         self._decoder = Decoder()
         self._complaints = Complaints()
-        self._machine = machine.Rank(rank)
+        self._machine = machine.Rank(rank, soft_s)
+        self._soft_s = soft_s
+        self._entered_at = 0.0
+        self._is_outside = threading.Event()
         self._page = page
         self._interrupt = interrupt
         self._abort = abort
@@ -133,7 +140,12 @@ class Session:
     def feed(self, event: machine.Event) -> None:
         """Something happened."""
         with self._lock:
+            if isinstance(event, machine.Entered):
+                self._entered_at = monotonic()
+                self._is_outside.clear()
             self._carry_out(self._machine.handle(event))
+            if not self._machine.is_in_user_code and not self._is_outside.is_set():
+                self._is_outside.set()
 
     def wait(self, timeout_s: float | None = None) -> machine.Directive | None:
         """What the main thread is to do next; ``None``: nothing was said for ``timeout_s``."""
@@ -305,8 +317,43 @@ class Session:
             if monotonic() >= until:
                 log.warning("an atomic section goes on for %g s; aborting inside it", _ATOMIC_S)
                 break
+        self._stamps.beat()  # what the main thread did before now is not taken for being freed
+        stood_from = self._last_progress()
+        silent_s = monotonic() - stood_from
+        is_looked_at = (
+            self._machine.is_in_user_code
+            and not self._page.words[layout.UNLIMITED]
+            and is_looked_at_in_restart(causes, silent_s, self._soft_s)
+        )
+        is_freed = is_looked_at and self._waits()
         self._abort(causes)
-        self.feed(machine.AbortDone())
+        if not is_looked_at:
+            self.feed(machine.AbortDone())
+            return
+        is_freed = is_freed or self._is_freed(stood_from)
+        worked_s = stood_from - self._entered_at
+        self.feed(machine.AbortDone(Blocked(worked_s, silent_s, is_freed)))
+
+    def _last_progress(self) -> float:
+        words = self._page.words
+        manual = words[layout.MANUAL] or words[layout.AUTOMATIC]
+        return max(self._entered_at, min(words[layout.AUTOMATIC], manual))
+
+    def _is_freed(self, stood_from: float) -> bool:
+        """Whether the main thread runs again, or leaves, now that collectives are aborted.
+
+        A stamp wakes nobody, so it is looked for; only where a rank stood still for long.
+        """
+        is_blocked = self._page.words[layout.AUTOMATIC] <= stood_from  # else only ping() is late
+        until = monotonic() + look_for_s(self._soft_s)
+        while True:
+            self._stamps.beat()
+            if is_blocked and self._page.words[layout.AUTOMATIC] > stood_from:
+                return True
+            if self._is_outside.wait(_AGAIN_S):
+                return True
+            if monotonic() >= until:
+                return False
 
     # ------------------------------------------------------------ the lease thread
 

@@ -379,6 +379,7 @@ class CallWrapper:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
+            soft_s=in_seconds(arguments.soft_timeout),
             silence_s=in_seconds(arguments.heartbeat_timeout),
             interval_s=in_seconds(arguments.progress_watchdog_interval),
         )

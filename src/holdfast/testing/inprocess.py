@@ -15,6 +15,7 @@ Checked at every step:
 - No rank runs the user's code of an epoch while one of another does; on a node that is cut off, not
   after the others may have gone on.
 - H-1: nobody is called hung before its limit. H-2: whoever hangs does not go on running after it.
+- Who hangs again and again by itself is ended; who only waits for others is not, however often.
 - Nobody finishes an epoch that not all of its ranks have finished.
 """
 
@@ -29,8 +30,10 @@ from functools import partial
 from holdfast.core.inprocess import coordinator as coord
 from holdfast.core.inprocess import guard as gd
 from holdfast.core.inprocess import rank as rk
+from holdfast.core.inprocess.escalation import Blocked, is_looked_at
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
 from holdfast.core.inprocess.messages import (
+    Cause,
     Commit,
     Down,
     Exit,
@@ -39,6 +42,7 @@ from holdfast.core.inprocess.messages import (
     Kind,
     Numbering,
     Standing,
+    Stuck,
     Up,
     down_from_wire,
     up_from_wire,
@@ -65,6 +69,7 @@ class What(enum.Enum):
     RAISE = "raises"
     LEAVE = "leaves"
     HANG = "hangs, and can be interrupted"
+    HANG_AGAIN = "the same, in each epoch from then on"
     HOLD = "holds the interpreter"
     DIE = "dies"
     SWALLOW = "swallows every interrupt"
@@ -175,6 +180,7 @@ class _Process:
         self.hangs_since = 0.0
         self.is_interrupting = False
         self.is_slow = False
+        self.hangs_again: float | None = None
         self.returned_in = -1
         self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
 
@@ -531,11 +537,14 @@ class CallSimulation:
             self._say(f"rank{process.number}", effect)
             match effect:
                 case rk.Say():
+                    if isinstance(effect.message, Stuck) and process.hang is None:
+                        raise Violation(f"rank {process.number} only waits, and is to be ended")
                     said = gd.RankSaid(process.number, up_from_wire(effect.message.to_wire()))
                     self.clock.call_in(0.0002, partial(self._feed_guard, process.node, said))
                 case rk.RunAbort():
                     # Needs the interpreter: it waits where somebody holds it.
-                    self.clock.call_in(self._short(), partial(self._abort_done, process))
+                    blocked = self._blocked(process, effect.causes)
+                    self.clock.call_in(self._short(), partial(self._abort_done, process, blocked))
                 case rk.Interrupt():
                     process.is_interrupting = True
                     self.clock.call_in(self._short(), partial(self._interrupted, process))
@@ -551,12 +560,22 @@ class CallSimulation:
         # A thread that is woken does not run at once: more may come before it does.
         self.clock.call_in(self._short(), partial(self._main, process))
 
-    def _abort_done(self, process: _Process) -> None:
-        if self._is_stopped(process, partial(self._abort_done, process)):
+    def _blocked(self, process: _Process, causes: tuple[Cause, ...]) -> Blocked | None:
+        since = self._stuck_since(process)
+        if process.user_epoch is None or since is None:
+            return None
+        silent_s = self.clock.now - since
+        if not is_looked_at(causes, silent_s, LIMITS.soft_s):
+            return None
+        worked_s = since - (process.works_until - 1.0)
+        return Blocked(worked_s, silent_s, is_freed=process.hang is None)
+
+    def _abort_done(self, process: _Process, blocked: Blocked | None) -> None:
+        if self._is_stopped(process, partial(self._abort_done, process, blocked)):
             return
         if process.hang is What.HOLD and process.user_epoch is not None:
             return
-        self._feed_rank(process, rk.AbortDone())
+        self._feed_rank(process, rk.AbortDone(blocked))
 
     def _interrupted(self, process: _Process) -> None:
         if self._is_stopped(process, partial(self._interrupted, process)):
@@ -643,6 +662,8 @@ class CallSimulation:
         process.user_epoch = epoch
         self._running.setdefault(epoch, set()).add(number)
         fault = self._faults.pop((epoch, number), None)
+        if process.hangs_again is not None:
+            fault = RankFault(epoch, number, What.HANG_AGAIN, process.hangs_again)
         process.works_until = self.clock.now + 1.0
         late = fault is not None and fault.what is What.LATE_RAISE
         if fault is not None and not late:
@@ -668,8 +689,10 @@ class CallSimulation:
                 self._leaves(process, "left: by itself", fault=True)
             case What.DIE:
                 self._dies(process, "SIGKILL")
-            case What.HANG | What.HOLD | What.SWALLOW:
+            case What.HANG | What.HOLD | What.SWALLOW | What.HANG_AGAIN:
                 process.hang, process.hangs_since = fault.what, self.clock.now
+                if fault.what is What.HANG_AGAIN:
+                    process.hang, process.hangs_again = What.HANG, fault.after_s
                 if fault.what is not What.SWALLOW:
                     at = self.clock.now + LIMITS.soft_s + gd.VICTIM_S + _SLACK_S
                     self.clock.call_at(at, partial(self._check_found, process, epoch))

@@ -53,6 +53,7 @@ from holdfast.core.inprocess.messages import (
     Ready,
     Refused,
     Standing,
+    Stuck,
     Up,
 )
 
@@ -674,6 +675,26 @@ def test_a_kill_of_another_epoch_kills_nobody(epoch: int) -> None:
 
 def test_a_kill_of_an_epoch_that_runs_kills_nobody() -> None:
     assert running().down(Kill(0, (2,), "late")) == []
+
+
+def test_a_rank_that_says_it_hung_too_often_is_ended_like_one_that_hangs_hard() -> None:
+    node = running()
+    node.down(ABORT)
+    stuck = Stuck(0, 2, "hung by itself in 3 iterations")
+    assert node.up(2, stuck) == [TakeEvidence(2, stuck.text, FROM + EVIDENCE_S)]
+    assert node.up(2, stuck) == [], "said twice"
+    (term,) = node.guard.handle(EvidenceTaken(2), node.now)
+    assert isinstance(term, Signal)
+    assert term.signals == (SIGCONT, SIGTERM)
+    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, stuck.text))]
+
+
+@pytest.mark.parametrize("epoch", [-1, 1])
+def test_that_it_hung_in_another_epoch_or_one_that_runs_ends_nobody(epoch: int) -> None:
+    assert running().up(2, Stuck(0, 2, "x")) == []
+    node = running()
+    node.down(ABORT)
+    assert node.up(2, Stuck(epoch, 2, "x")) == []
 
 
 # ------------------------------------------------------------------ beats and the lease

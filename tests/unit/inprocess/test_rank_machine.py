@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.inprocess.escalation import Blocked
 from holdfast.core.inprocess.messages import (
     Abort,
     Bye,
@@ -22,6 +23,7 @@ from holdfast.core.inprocess.messages import (
     Ready,
     Refused,
     Standing,
+    Stuck,
 )
 from holdfast.core.inprocess.rank import (
     AbortDone,
@@ -411,3 +413,46 @@ def test_the_users_code_must_be_left_only_in_a_restart(where: str) -> None:
     restarts = {"aborting", "interrupted", "aborting, back", "unwinding"}
     assert rank.must_unwind == (where in restarts)
     assert rank.is_in_user_code == (where in {"running", "aborting", "interrupted"})
+
+
+# ------------------------------------------------------------------ hangs, again and again
+HUNG = Blocked(worked_s=1.0, silent_s=60.0, is_freed=False)
+FREED = Blocked(worked_s=1.0, silent_s=60.0, is_freed=True)
+
+
+def through_hangs(*seen: Blocked | None) -> tuple[Rank, list[Effect]]:
+    """What follows from the last of so many aborts, each of an epoch of its own."""
+    rank, effects = Rank(ME, soft_s=60.0), list[Effect]()
+    rank.handle(Begin(1))
+    for epoch, blocked in enumerate(seen):
+        for event in (commit(epoch), Entered(), abort(epoch)):
+            rank.handle(event)
+        effects = rank.handle(AbortDone(blocked))
+        if epoch + 1 < len(seen):
+            rank.handle(Caught())
+            rank.handle(Unwound(STANDING))
+    return rank, effects
+
+
+def test_a_rank_that_hangs_for_the_third_time_in_a_row_is_not_interrupted_but_ended() -> None:
+    rank, effects = through_hangs(HUNG, HUNG, HUNG)
+    (effect,) = effects
+    assert isinstance(effect, Say)
+    assert isinstance(effect.message, Stuck)
+    assert (effect.message.epoch, effect.message.rank) == (2, ME)
+    assert rank.handle(Returned()) == [Wake(Unwind(CAUSES))], "it came back after all"
+
+
+@pytest.mark.parametrize("seen", [(HUNG, HUNG), (HUNG, HUNG, FREED), (HUNG, HUNG, None)])
+def test_until_then_it_is_interrupted(seen: tuple[Blocked | None, ...]) -> None:
+    assert through_hangs(*seen)[1] == [Interrupt(CAUSES)]
+
+
+def test_a_rank_whose_call_is_over_is_interrupted_however_often_it_hung() -> None:
+    """Nobody listens any more."""
+    rank, _ = through_hangs(HUNG, HUNG, None)
+    rank.handle(Caught())
+    rank.handle(Unwound(STANDING))
+    for event in (commit(3), Entered(), GUARD_GONE):
+        rank.handle(event)
+    assert rank.handle(AbortDone(HUNG)) == [Interrupt(())]

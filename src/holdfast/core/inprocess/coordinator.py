@@ -53,6 +53,7 @@ from holdfast.core.inprocess.messages import (
     Ready,
     Refused,
     Standing,
+    Stuck,
     Up,
 )
 from holdfast.core.never import assert_never
@@ -244,7 +245,7 @@ class Coordinator:
                 return self._done(node, message, now)
             case Ready():
                 return self._ready(node, message, now)
-            case Bye():
+            case Bye() | Stuck():
                 return []
             case Beat():
                 return [Tell(node, Echo(message.sent_at))]

@@ -14,6 +14,8 @@ the clock starts anew with each epoch, and where the rank comes back from waitin
                           VICTIM_S later where the rank waits for others
     older than hard_s     evidence, SIGCONT + SIGTERM, after grace_s SIGKILL, then Dead
 
+    hung again and again  the same as after hard_s: its rank says so (``escalation.py``)
+
 Tickless: the page is read when the earliest limit could run out, not before.
 
 Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
@@ -55,6 +57,7 @@ from holdfast.core.inprocess.messages import (
     Ready,
     Refused,
     Standing,
+    Stuck,
     Up,
 )
 from holdfast.core.never import assert_never
@@ -310,7 +313,7 @@ class Guard:
             case RankCame():
                 return self._greet(event.hello, now)
             case RankSaid():
-                return self._relay_up(event.rank, event.message)
+                return self._relay_up(event.rank, event.message, now)
             case RankGone():
                 return self._lose_rank(event.rank, event.how)
             case CoordinatorSaid():
@@ -350,7 +353,7 @@ class Guard:
             return Renew(None)
         return Renew(rank_lease_until(self._answered_at, self._limits.silence_s))
 
-    def _relay_up(self, number: int, message: Up) -> list[Effect]:
+    def _relay_up(self, number: int, message: Up, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
         if rank is None or rank.at is _At.OUT:
             return []
@@ -369,6 +372,11 @@ class Guard:
                 return [TellCoordinator(message), *self._ready_if_all_are()]
             case Bye():
                 return self._drop(number)
+            case Stuck():
+                is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
+                if not is_due or rank.kill_why:
+                    return []
+                return self._condemn(number, rank, message.text, now)
             case Hello() | Dead() | Beat():
                 return []
             case _:

@@ -2,7 +2,7 @@
 
 Pure: plain values and their JSON form.
 
-    up     Hello Fault Leave Done Ready Dead Bye Beat         rank -> guard -> coordinator
+    up     Hello Fault Leave Done Ready Dead Bye Beat Stuck         rank -> guard -> coordinator
     down   Abort Commit Kill Exit Refused Echo Lost           coordinator -> guard -> rank
 
 Connections keep order and lose nothing while they last; when one is lost, so is whoever was behind
@@ -300,6 +300,16 @@ class Beat(_Message):
     sent_at: float
 
 
+@dataclass(frozen=True)
+class Stuck(_Message):
+    """To a guard from its rank: it hung again, and should be ended instead of interrupted."""
+
+    OP: ClassVar[str] = "stuck"
+    epoch: int
+    rank: int
+    text: str
+
+
 # ---------------------------------------------------------------- down
 @dataclass(frozen=True)
 class Abort(_Message):
@@ -369,11 +379,11 @@ class Lost(_Message):
     text: str
 
 
-Up = Hello | Fault | Leave | Done | Ready | Dead | Bye | Beat
+Up = Hello | Fault | Leave | Done | Ready | Dead | Bye | Beat | Stuck
 Down = Abort | Commit | Kill | Exit | Refused | Echo | Lost
 
 _UP: Mapping[str, type[Up]] = {
-    kind.OP: kind for kind in (Hello, Fault, Leave, Done, Ready, Dead, Bye, Beat)
+    kind.OP: kind for kind in (Hello, Fault, Leave, Done, Ready, Dead, Bye, Beat, Stuck)
 }
 _DOWN: Mapping[str, type[Down]] = {
     kind.OP: kind for kind in (Abort, Commit, Kill, Exit, Refused, Echo, Lost)

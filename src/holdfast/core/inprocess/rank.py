@@ -25,8 +25,9 @@ Rules kept here:
    once and in one place.
 2. An error that reaches the function after Abort is an echo of it, and is told to nobody.
 3. A function that returns while it should restart was interrupted.
-4. The interrupt is repeated until the wrapper's own frame has seen it: code may swallow it.
-5. The main thread is interrupted only in the user's code; where it waits in ours, it is woken.
+4. A rank that hung by itself too often in a row is not interrupted: its guard ends it.
+5. The interrupt is repeated until the wrapper's own frame has seen it: code may swallow it.
+6. The main thread is interrupted only in the user's code; where it waits in ours, it is woken.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.core.inprocess.escalation import Blocked, Hangs
 from holdfast.core.inprocess.messages import (
     Abort,
     Bye,
@@ -52,6 +54,7 @@ from holdfast.core.inprocess.messages import (
     Ready,
     Refused,
     Standing,
+    Stuck,
     Up,
 )
 from holdfast.core.never import assert_never
@@ -132,7 +135,12 @@ class LeaseOver:
 
 @dataclass(frozen=True)
 class AbortDone:
-    """Watcher: whoever waited in a collective is free."""
+    """Watcher: whoever waited in a collective is free.
+
+    ``blocked``: what became of the main thread, where it had stood still for long.
+    """
+
+    blocked: Blocked | None = None
 
 
 Event = (
@@ -247,8 +255,9 @@ class Rank:
         epoch: The one it is in or has left last; -1 before the first.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, soft_s: float = 60.0) -> None:
         self._rank = rank
+        self._hangs = Hangs(soft_s)
         self.phase = Phase.JOINING
         self.epoch = -1
         self._in_user_code = False
@@ -301,7 +310,7 @@ class Rank:
             case LeaseOver():
                 return self._fail(event.how)
             case AbortDone():
-                return self._abort_done()
+                return self._abort_done(event.blocked)
             case _:
                 assert_never(event)
 
@@ -324,6 +333,7 @@ class Rank:
     def _come_back(self, message: Done | Fault, then: Phase) -> list[Effect]:
         effects = self._out_of_user_code()
         if self.phase is Phase.RUNNING:
+            self._hangs.came_back()
             self.phase = then
             return [*effects, Say(message)]
         return effects + self._direct()
@@ -397,11 +407,16 @@ class Rank:
 
     # ------------------------------------------------------------ the watcher
 
-    def _abort_done(self) -> list[Effect]:
+    def _abort_done(self, blocked: Blocked | None) -> list[Effect]:
         if self.phase is not Phase.ABORTING:
             return []
         self.phase = Phase.UNWINDING
-        return self._interrupt() if self._in_user_code else self._direct()
+        why = self._hangs.looked(blocked) if blocked is not None else None
+        if not self._in_user_code:
+            return self._direct()
+        if why is not None and self._failure is None:
+            return [Say(Stuck(self.epoch, self._rank, why))]
+        return self._interrupt()
 
     def _interrupt(self) -> list[Effect]:
         self._is_interrupting = True
