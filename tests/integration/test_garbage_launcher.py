@@ -9,19 +9,22 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.complaints import LINES_MAX, QUIET_S
-from holdfast.fault_tolerance import host_care, monitors
+from holdfast.fault_tolerance import host_care, monitors, standbys
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.ipc_connector import IpcConnector
+from holdfast.fault_tolerance.plan import WarmStandby
 from holdfast.health.wanted import Wanted
 from holdfast.host import child, endpoint
+from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
 from holdfast.host.monitor_process import start_monitor
@@ -318,6 +321,41 @@ def test_garbage_from_a_health_process_ends_no_launcher(data: bytes) -> None:
         care.close()
 
     _in_a_launcher(speaks, host_care)
+
+
+PARKED = [
+    {"op": st.just("ready"), "memory_kib": whole, "assumed": st.dictionaries(text, text)},
+    {"op": st.just("unfit"), "reason": text, "module": text | st.none()},
+]
+
+
+@fuzz
+@given(data=streams(*PARKED), is_read_before=st.booleans())
+@example(data=encoded({"op": "unfit", "reason": "x", "module": None}), is_read_before=False)
+def test_garbage_from_a_parked_interpreter_ends_no_launcher(
+    data: bytes,
+    is_read_before: bool,
+) -> None:
+    """The user's modules are imported in it. Its last words may come with its end."""
+
+    def speaks(loop: Loop, said: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours, theirs = socket.socketpair()
+        monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
+        parked = standbys._Parked(ControlledProcess(NO_PID, ours), Channel(ours, loop.epoll))  # type: ignore[arg-type]
+        node = standbys.Standbys(WarmStandby(), 1, loop, [], "job", "", lambda _: ([], {}, None))
+        node._parked[0] = parked
+        node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]
+        if is_read_before:
+            loop.call(ours.fileno(), lambda: node._receive(0, parked.peer))
+            _say_all(loop, theirs, data)
+        else:
+            with theirs:
+                theirs.setblocking(False)
+                theirs.send(data)
+        assert node.died(NO_PID)
+        assert node.pids() == frozenset()
+
+    _in_a_launcher(speaks, standbys)
 
 
 def no_process(*_: object) -> ControlledProcess:

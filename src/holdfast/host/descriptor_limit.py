@@ -33,8 +33,3 @@ def give_limit_back(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _before)
     except OSError:  # it has ended
         pass
-
-
-def limit_of_others() -> int:
-    """The soft limit of what users run."""
-    return _before[0] if _before is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
