@@ -22,7 +22,7 @@ WORKED = Blocked(worked_s=60.0, silent_s=60.0, is_freed=False)
         ([HUNG, HUNG, HUNG, HUNG], [0, 0, 1, 1], "and every one after"),
         ([FREED] * 10, [0] * 10, "who waits for others is never ended"),
         ([HUNG, HUNG, FREED, HUNG, HUNG], [0] * 5, "it got as far as a collective"),
-        ([HUNG, HUNG, None, HUNG, HUNG], [0] * 5, "it came back by itself"),
+        ([HUNG, HUNG, None, HUNG, HUNG], [0] * 5, "an iteration ended in another way"),
         ([WORKED] * 10, [0] * 10, "it worked for as long as it hung"),
         ([HUNG, HUNG, WORKED, HUNG, HUNG], [0, 0, 0, 0, 1], "its work begins a new row"),
     ],
@@ -32,7 +32,7 @@ def test_when_a_rank_is_ended(story: list[Blocked | None], ended: list[int], why
     seen = []
     for one in story:
         if one is None:
-            hangs.came_back()
+            hangs.did_not_hang()
             seen.append(0)
         else:
             seen.append(int(hangs.looked(one) is not None))

@@ -443,16 +443,25 @@ def test_a_rank_that_hangs_for_the_third_time_in_a_row_is_not_interrupted_but_en
     assert rank.handle(Returned()) == [Wake(Unwind(CAUSES))], "it came back after all"
 
 
-@pytest.mark.parametrize("seen", [(HUNG, HUNG), (HUNG, HUNG, FREED), (HUNG, HUNG, None)])
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (HUNG, HUNG),
+        (HUNG, HUNG, FREED),
+        (HUNG, HUNG, None),
+        (HUNG, HUNG, None, HUNG),
+        (HUNG, FREED, HUNG, HUNG),
+    ],
+)
 def test_until_then_it_is_interrupted(seen: tuple[Blocked | None, ...]) -> None:
     assert through_hangs(*seen)[1] == [Interrupt(CAUSES)]
 
 
 def test_a_rank_whose_call_is_over_is_interrupted_however_often_it_hung() -> None:
     """Nobody listens any more."""
-    rank, _ = through_hangs(HUNG, HUNG, None)
+    rank, _ = through_hangs(HUNG, HUNG)
     rank.handle(Caught())
     rank.handle(Unwound(STANDING))
-    for event in (commit(3), Entered(), GUARD_GONE):
+    for event in (commit(2), Entered(), GUARD_GONE):
         rank.handle(event)
     assert rank.handle(AbortDone(HUNG)) == [Interrupt(())]

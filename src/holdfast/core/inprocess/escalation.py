@@ -13,11 +13,10 @@ rank that stands still for at least half the soft timeout is looked at for a mom
 
     freed, or known to wait for others     its row ends
     still blocked                          one more hang in the row
-    not looked at                          says nothing
+    not looked at                          its row ends: this iteration ended otherwise
 
 The row begins anew where the rank had worked for a whole soft timeout in that iteration before it
-blocked (that is the progress which counts: a single ``ping()`` does not), and ends where the
-function returns or raises by itself.
+blocked: that is the progress which counts, a single ``ping()`` does not.
 
 Pure. Times are seconds.
 """
@@ -73,8 +72,8 @@ class Hangs:
         self._soft_s = soft_s
         self.in_a_row = 0
 
-    def came_back(self) -> None:
-        """The function has returned, or raised, by itself."""
+    def did_not_hang(self) -> None:
+        """An iteration ended in another way: the function came back, or another rank failed."""
         self.in_a_row = 0
 
     def looked(self, blocked: Blocked) -> str | None:

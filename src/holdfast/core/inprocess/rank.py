@@ -333,7 +333,7 @@ class Rank:
     def _come_back(self, message: Done | Fault, then: Phase) -> list[Effect]:
         effects = self._out_of_user_code()
         if self.phase is Phase.RUNNING:
-            self._hangs.came_back()
+            self._hangs.did_not_hang()
             self.phase = then
             return [*effects, Say(message)]
         return effects + self._direct()
@@ -411,7 +411,11 @@ class Rank:
         if self.phase is not Phase.ABORTING:
             return []
         self.phase = Phase.UNWINDING
-        why = self._hangs.looked(blocked) if blocked is not None else None
+        why = None
+        if blocked is not None:
+            why = self._hangs.looked(blocked)
+        else:
+            self._hangs.did_not_hang()
         if not self._in_user_code:
             return self._direct()
         if why is not None and self._failure is None:
