@@ -20,6 +20,21 @@ FileStore = pytest.importorskip("torch.distributed").FileStore
 job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
 
 
+def plain(text: str) -> Any:
+    """A message that anybody may write."""
+    return lambda _slot: text.encode()
+
+
+def anything(_slot: str, body: bytes) -> bytes:
+    """Takes any value for one of ours."""
+    return body
+
+
+def ours(_slot: str, body: bytes) -> bytes | None:
+    """Takes what says so for one of ours."""
+    return body if body.startswith(b"ours") else None
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     reserved = ReservedPort()
@@ -38,7 +53,7 @@ def test_a_wait_for_a_decision_ends_when_the_connection_is_hung_up(port: int) ->
 
     def follow() -> None:
         try:
-            a.follow(1)
+            a.follow(1, anything)
         except ConnectionError as error:
             ended.append(error)
 
@@ -50,8 +65,8 @@ def test_a_wait_for_a_decision_ends_when_the_connection_is_hung_up(port: int) ->
     waits.join(30)
     assert not waits.is_alive()
     assert [type(error) for error in ended] == [job_store.StoreLostError]
-    b.publish(1, {"still": "here"})
-    assert b.follow(1) == {"still": "here"}
+    b.publish(1, plain("still here"))
+    assert b.follow(1, anything) == b"still here"
     a.hang_up()
     b.hang_up()
     del hosted
@@ -82,24 +97,119 @@ def test_decisions_are_pushed_and_nobody_polls_for_them(port: int) -> None:
     threads = []
     for follower, store in zip(followers, counted, strict=True):
         follower._store = store
-        follow = partial(follower.follow, 1)
+        follow = partial(follower.follow, 1, anything)
         threads.append(threading.Thread(target=lambda follow=follow: heard.append(follow())))
         threads[-1].start()
     until(lambda: all(store.asked for store in counted), "all wait")
     leader = connect()
     for number in range(200):  # of others, and long enough for who polls to poll
-        leader.post({"message": number})
+        leader.post(plain(f"message {number}"))
     assert heard == []
 
-    leader.publish(1, {"cycle": 0})
+    leader.publish(1, plain("cycle 0"))
 
     for thread in threads:
         thread.join(30)
-    assert heard == [{"cycle": 0}] * len(followers)
+    assert heard == [b"cycle 0"] * len(followers)
     assert [store.asked for store in counted] == [["wait", "get"]] * len(followers)
     for each in (*followers, leader):
         each.hang_up()
     del hosted
+
+
+# ---------------------------------------------------------------- strangers
+@pytest.fixture
+def connect(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes connections to a store; a number without a message is asked for soon."""
+    monkeypatch.setattr(job_store, "_HOLE_S", 0.2)
+    hosted = job_store.host_store("127.0.0.1", port, 30)
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(
+            job_store.JobStore(lambda: job_store.store_client("127.0.0.1", port, 30), "job")
+        )
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.hang_up()
+    del hosted
+
+
+def stranger_of(store: Any) -> Any:
+    """Who reaches the store can write any key."""
+    return store._store
+
+
+def test_numbers_that_a_stranger_takes_hold_up_nobody(connect: Any) -> None:
+    """Each of them cost 5 to 10 s before, in which every node fell silent."""
+    sender, stranger = connect(), stranger_of(connect())
+    lost: list[tuple[int, int]] = []
+    mailbox = job_store.Mailbox(connect(), ours, lambda *which: lost.append(which))
+    stranger.add("job/up/count", 500)
+    sender.post(plain("ours 1"))
+    assert mailbox.take() == b"ours 1"
+    sender.post(plain("ours 2"))
+    assert mailbox.take() == b"ours 2"
+    assert lost  # of the 500, those that are not looked at again
+
+
+def test_a_counter_that_a_stranger_has_moved_far_away_is_followed(
+    connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at a billion numbers one by one."""
+    monkeypatch.setattr(job_store, "_FAR", 500)
+    sender, stranger = connect(), stranger_of(connect())
+    mailbox = job_store.Mailbox(connect(), ours)
+    sender.post(plain("ours 1"))
+    stranger.add("job/up/count", 10**9)
+    sender.post(plain("ours 2"))
+    assert [mailbox.take(), mailbox.take()] == [b"ours 1", b"ours 2"]
+
+
+def test_messages_that_were_written_in_advance_are_replaced_by_true_ones(connect: Any) -> None:
+    """The reader does not run ahead of the senders."""
+    sender, stranger = connect(), stranger_of(connect())
+    for number in range(1, 30):
+        stranger.set(f"job/up/{number}", "rubbish")
+        stranger.set(f"job/down/{number}", "rubbish")
+    mailbox = job_store.Mailbox(connect(), ours)
+    heard: list[bytes] = []
+    takes = threading.Thread(target=lambda: heard.extend(mailbox.take() for _ in range(5)))
+    follower = connect()
+    follows = threading.Thread(target=lambda: heard.append(follower.follow(1, ours)))
+    takes.start()
+    follows.start()
+    for number in range(5):
+        sender.post(plain(f"ours {number}"))
+    takes.join(30)
+    sender.publish(1, plain("ours, decided"))
+    follows.join(30)
+    assert heard == [*(b"ours %d" % number for number in range(5)), b"ours, decided"]
+
+
+def test_a_message_that_comes_late_is_still_taken(connect: Any) -> None:
+    """Its sender was stopped between two operations; those behind it were not held up."""
+    sender, slow = connect(), stranger_of(connect())
+    mailbox = job_store.Mailbox(connect(), ours)
+    assert slow.add("job/up/count", 1) == 1
+    sender.post(plain("ours 2"))
+    assert mailbox.take() == b"ours 2"
+    slow.set("job/up/1", "ours 1")
+    assert mailbox.take() == b"ours 1"
+
+
+def test_of_one_sender_the_earlier_message_is_taken_first(connect: Any) -> None:
+    """Also where the reader had passed it over."""
+    sender, slow = connect(), stranger_of(connect())
+    mailbox = job_store.Mailbox(connect(), ours)
+    slow.add("job/up/count", 2)
+    sender.post(plain("ours 3"))
+    assert mailbox.take() == b"ours 3"
+    slow.set("job/up/2", "ours 2")
+    sender.post(plain("ours 4"))
+    assert [mailbox.take(), mailbox.take()] == [b"ours 2", b"ours 4"]
 
 
 def other(name: str, endpoint: str, **conf: str) -> Any:
@@ -115,22 +225,22 @@ def test_a_backend_made_of_torch_s_parts_gives_the_store_of_all_its_rounds(port:
     a, b = (job_store.JobStore(connect, "job") for _ in range(2))
 
     assert [a.is_first(), b.is_first()] == [True, False]
-    b.post({"a": "word"})
-    assert a.take(1) == {"a": "word"}
+    b.post(plain("a word"))
+    assert job_store.Mailbox(a, anything).take() == b"a word"
     a.hang_up()
     with pytest.raises(job_store.StoreLostError):
-        a.follow(1)
+        a.follow(1, anything)
     b.hang_up()
 
 
 def test_a_store_without_a_socket_is_hung_up_within_a_slice(tmp_path: Path) -> None:
     """Of another backend: its waits are short, and many."""
     store = job_store.JobStore(lambda: FileStore(str(tmp_path / "store")), "job")
-    store.post({"a": "word"})
-    assert store.take(1) == {"a": "word"}
+    store.post(plain("a word"))
+    assert job_store.Mailbox(store, anything).take() == b"a word"
     store.hang_up()
     with pytest.raises(job_store.StoreLostError, match="hung up"):
-        store.follow(1)
+        store.follow(1, anything)
 
 
 @pytest.mark.parametrize(
@@ -187,18 +297,18 @@ class Client:
 
 OVER_ETCD = """
 import etcd
-from holdfast.torch_edge.job_store import JobStore
+from holdfast.torch_edge.job_store import JobStore, Mailbox
 from holdfast.torch_edge.job_threads import OtherBackend
 from holdfast.torch_edge.other_backends import open_backend
 connect = open_backend(OtherBackend("etcd", "host:2379", 1, 2, None, {}), "j1")
 a, b = JobStore(connect, "job"), JobStore(connect, "job")
 assert [a.is_first(), b.is_first()] == [True, False]
-b.post({"a": "word"})
+b.post(lambda _: b"a word")
 before = len(etcd.KEYS)
-assert a.take(1) == {"a": "word"}
+assert Mailbox(a, lambda _, body: body).take() == b"a word"
 assert len(etcd.KEYS) == before - 1
-a.publish(1, {"a": "decision"})
-assert b.follow(1) == {"a": "decision"}
+a.publish(1, lambda _: b"a decision")
+assert b.follow(1, lambda _, body: body) == b"a decision"
 assert all(key.startswith("/torch/elastic/store/j1/") for key in etcd.KEYS), etcd.KEYS
 """
 

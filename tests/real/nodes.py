@@ -12,6 +12,9 @@ from tests.real.harness import SCALE, Job, Launcher, read_json_lines, until
 SILENCE_S = 2.5 * SCALE
 """A launcher that says nothing for this long is gone."""
 
+SECRET = "correct horse battery staple"
+"""Of all launchers here, unless a test says otherwise."""
+
 TELLS_ITS_PLACE = """
 import json, os, pathlib, sys, time
 out, everybody = pathlib.Path(os.environ["OUT"]), pathlib.Path(os.environ["EVERYBODY"])
@@ -98,6 +101,7 @@ class Nodes:
         ask: str = "",
         conf: str = "",
         monitors: bool = False,
+        secret: str = SECRET,
     ) -> Job:
         """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
         script = self._ft.script(source, f"script{self._jobs}.py")
@@ -113,8 +117,14 @@ class Nodes:
                 "EVERYBODY": str(self._folder),
                 "ASK": ask,
                 "NVRX_DISABLE_RANK_MONITORS": str(int(not monitors)),
+                **({"HOLDFAST_JOB_SECRET": secret} if secret else {}),
             },
         )
+
+    @property
+    def port(self) -> int:
+        """Of the store where they meet."""
+        return self._port.number
 
     def ask(self) -> None:
         """Rank 1 may ask for what it is to ask for."""

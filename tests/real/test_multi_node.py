@@ -6,6 +6,9 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
+from holdfast.wire.sealed import Sealer
 from tests.real.harness import Job, kill, until
 from tests.real.nodes import (
     ASKS,
@@ -60,6 +63,7 @@ def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nod
     after = in_cycle(1, *jobs)
 
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
+    end_well(nodes, *jobs)  # by then all evidence is where it belongs
     stacks = (hung.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
     assert "stuck_in_here" in stacks
     (incident,) = (hung.run_dir / "incidents").glob("*.json")
@@ -69,7 +73,6 @@ def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nod
     assert not other.events("rank_overdue")
     for job in jobs:  # the one line that an engineer reads on any node
         assert job.said(r"cycle 0 is over for this node: rank 1 .*hung \(section 'step': .*0.5 s\)")
-    end_well(nodes, *jobs)
 
 
 def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:
@@ -230,6 +233,46 @@ def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:
     lost.signal(signal.SIGTERM)
 
     assert [lonely.wait(), lost.wait()] == [1, 1]
+
+
+def test_a_stranger_at_the_store_ends_no_job(nodes: Nodes) -> None:
+    """Who writes an End, rubbish and holes where launchers read costs two lines of the log."""
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    before = in_cycle(0, a, b)
+    for pid in (told["pid"] for told in before):
+        assert b"HOLDFAST_JOB_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+    job_store = pytest.importorskip("holdfast.torch_edge.job_store")
+    stranger = job_store.store_client("127.0.0.1", nodes.port, 30)
+    end = {"op": "end", "outcome": "succeeded", "exit_code": 0, "cause": "a stranger says so"}
+    for number in range(2, 40):
+        words = Sealer("a guess", "j1").seal(f"down/{number}", "", end)
+        stranger.set(f"holdfast/j1/down/{number}", words)
+        stranger.set(f"holdfast/j1/up/{stranger.add('holdfast/j1/up/count', 1)}", b"[" * 10**5)
+    stranger.add("holdfast/j1/up/count", 100)
+
+    kill(before[1]["pid"])
+
+    in_cycle(1, a, b)
+    end_well(nodes, a, b)
+    assert a.said("a writer to the mailbox of the job 'j1' is no launcher of it, and ignored")
+    assert b.said("a writer to the log of the job 'j1' is not its leader, and ignored")
+    for job in (a, b):
+        assert job.stderr.count("ignored") <= 6
+        assert "battery" not in job.stderr
+
+
+def test_a_launcher_without_the_job_s_secret_is_kept_out_and_told_why(nodes: Nodes) -> None:
+    """The others go on waiting for the one that has it."""
+    a = nodes.add(WORKS, "2")
+    wrong = nodes.add(WORKS, "2", secret="")
+
+    assert wrong.wait() == 1
+
+    assert wrong.said("refuses this one: .*this launcher has none.*HOLDFAST_JOB_SECRET")
+    assert a.said("is kept out of the job 'j1': .*HOLDFAST_JOB_SECRET")
+    b = nodes.add(WORKS, "2")
+    in_cycle(0, a, b)
+    end_well(nodes, a, b)
 
 
 def test_a_launcher_that_finds_no_store_says_so_in_one_line(nodes: Nodes) -> None:

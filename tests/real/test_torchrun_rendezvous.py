@@ -16,6 +16,7 @@ AGENTS_BOUND_S = 2 * BOUND_S
 WORKS = """
 import json, os, pathlib, sys, time
 out = pathlib.Path(os.environ["OUT"])
+assert "HOLDFAST_JOB_SECRET" not in os.environ
 with open(out / "lives", "a") as file:
     names = ("RANK", "WORLD_SIZE", "MASTER_PORT")
     file.write(json.dumps({name: int(os.environ[name]) for name in names}) + "\\n")
@@ -47,6 +48,7 @@ class Agents:
             *("--rdzv-conf", conf or f"is_host={int(first)},last_call_timeout=0,grow_cooldown=0"),
             self._ft.script(WORKS),
             module="torch.distributed.run",
+            env={"HOLDFAST_JOB_SECRET": "correct horse battery staple"},
         )
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from holdfast.core.membership import Outcome, Pace
 from holdfast.core.restarts import Restarts
 from holdfast.testing import (
     Crash,
+    Forgery,
     Network,
     Pause,
     RankFails,
@@ -22,10 +23,12 @@ from holdfast.testing import (
     Return,
     Scenario,
     Simulation,
+    Stranger,
     Violation,
     random_scenario,
 )
 from holdfast.testing.simulate import main, one_restart
+from holdfast.wire.sealed import Sealer, unsigned_body
 
 FRESH = random.SystemRandom()
 SEEDS = 300
@@ -169,7 +172,48 @@ def test_the_cost_of_a_restart_does_not_grow_with_the_job(nodes: int) -> None:
     assert ops == [4] * nodes
 
 
+@pytest.mark.parametrize("writes", list(Forgery))
+def test_what_a_stranger_writes_changes_nothing(writes: Forgery) -> None:
+    """At any time of a job that starts, fails, restarts and ends: the same as without."""
+    plain = small(codec=True)
+    quiet = Simulation(plain, trace=True)
+    result = quiet.run()
+    times = (0.0005, 0.05, 0.2002, 0.3, 0.6, 0.9)
+    strangers = tuple(Stranger(at, host, writes) for at in times for host in (1, 3))
+    visited = Simulation(replace(plain, faults=(*plain.faults, *strangers)), trace=True)
+
+    assert visited.run() == replace(result, virtual_s=visited.clock.now)
+
+    said = [line for line in visited.transcript if "a stranger" in line]
+    assert len(said) >= 10
+    assert [line for line in visited.transcript if line not in said] == quiet.transcript
+
+
 # ---------------------------------------------------------------- is it watching?
+class OpensAnything(Sealer):
+    """Believes whoever can write a message."""
+
+    def open(self, slot: str, session: str | None, data: bytes) -> object:
+        return unsigned_body(data)
+
+
+@pytest.mark.parametrize("writes", list(Forgery))
+def test_the_simulator_notices_a_stranger_who_is_believed(writes: Forgery) -> None:
+    """In a promise that is broken, or in another history."""
+    plain = small(codec=True)
+    result = run(plain)
+    for at in (0.05, 0.2002, 0.3, 0.6):
+        faults = (*plain.faults, Stranger(at, 1, writes))
+        simulation = Simulation(replace(plain, faults=faults))
+        simulation.sealer = OpensAnything("of the job", "j1")
+        try:
+            if simulation.run() != replace(result, virtual_s=simulation.clock.now):
+                return
+        except Violation:
+            return
+    pytest.fail("nothing was noticed")
+
+
 @dataclass
 class ForgetsSurvivors(Leader):
     """Forms the next round without waiting for the ranks of the last to be gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from holdfast.core.cluster_env import read_cluster
+from holdfast.core.job_secret import SECRET, SHORT
 from holdfast.fault_tolerance.command_line.arguments import Arguments, parse_args
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
@@ -76,6 +78,35 @@ def test_slurm_leaves_more_time_than_the_ranks_get() -> None:
     assert "srun --ntasks-per-node=1 --kill-on-bad-exit=0" in SLURM
 
 
+def test_launchers_under_slurm_share_a_secret_that_nobody_wrote_down() -> None:
+    """Drawn in the batch script, in the environment of srun, and on no command line."""
+    (draw,) = re.findall(rf"^{SECRET}=.*$", SLURM, re.MULTILINE)
+    command = f"{draw}; export {SECRET}; printenv {SECRET}"
+    drawn = {
+        subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    }
+
+    assert len(drawn) == 2
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in drawn)
+    assert len(drawn.pop()) >= SHORT
+    assert SLURM.index(f"export {SECRET}") < SLURM.index("\nsrun ")
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_get_a_secret_that_the_manifest_does_not_hold(name: str) -> None:
+    """How it is made is said where it is asked for."""
+    text = (DEPLOY / f"{name}.yaml").read_text()
+    (variable,) = [v for v in pod_of(name)["containers"][0]["env"] if v["name"] == SECRET]
+    wanted = variable["valueFrom"]["secretKeyRef"]
+
+    assert f"kubectl create secret generic {wanted['name']} " in text
+    assert f"--from-literal={wanted['key']}=" in text
+    assert "value" not in variable
+
+
 def test_slurm_does_not_queue_a_job_again_that_asks_not_to() -> None:
     """By the code that the launcher was told to use."""
     (codes,) = re.findall(r"^([\d |]+)\) exit", SLURM, re.MULTILINE)
@@ -116,6 +147,9 @@ def test_pods_find_each_other(name: str) -> None:
     }
     for variable in pod_of(name)["containers"][0]["env"]:
         value = variable.get("value")
+        if variable["name"] == SECRET:
+            assert variable["valueFrom"]["secretKeyRef"]["key"] == "secret"
+            value = "from the cluster's secret"
         if value is None:
             path = variable["valueFrom"]["fieldRef"]["fieldPath"]
             (key,) = re.findall(r"^metadata\.annotations\['jobset\.sigs\.k8s\.io/(.*)'\]$", path)

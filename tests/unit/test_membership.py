@@ -73,7 +73,7 @@ decisions = st.one_of(
         restarts_used=counts,
     ),
     st.builds(Stop, counts, texts, st.none() | names, counts),
-    st.builds(End, st.sampled_from(Outcome), st.none() | counts, texts),
+    st.builds(End, st.sampled_from(Outcome), st.none() | st.integers(0, 255), texts),
     st.builds(Refused, names, texts),
     st.builds(LeaderBeat, texts),
 )
@@ -96,6 +96,7 @@ def test_a_key_of_a_later_version_is_ignored() -> None:
 
 JOIN = Join("n0", DESC).to_wire()
 STATE = State("n0", 1, NodeState.FAILED).to_wire()
+END = End(Outcome.FAILED, 1, "").to_wire()
 ROUND = Round(0, (Place("n0", 0, 1, 0, "a"),), world_size=1).to_wire()
 
 
@@ -115,6 +116,16 @@ ROUND = Round(0, (Place("n0", 0, 1, 0, "a"),), world_size=1).to_wire()
         ({**JOIN, "desc": {**DESC.to_wire(), "nproc": 0}}, "join.desc: 'nproc' should be"),
         ({**STATE, "cycle": True}, "state: 'cycle' should be a whole number"),
         ({**STATE, "cycle": 1.0}, "state: 'cycle' should be a whole number"),
+        (
+            {**STATE, "cycle": 2**63},
+            "state: 'cycle' should be a whole number, 9223372036854775807",
+        ),
+        ({**STATE, "cycle": 10**5000}, "state: 'cycle' .* is a int that cannot be shown"),
+        (
+            {**STATE, "cause": "\ud800"},
+            "state: 'cause' should be text that can be written as UTF-8",
+        ),
+        ({**STATE, "state": []}, "state: 'state' should be one of HEALTHY"),
         ({**STATE, "state": "UNWELL"}, "state: 'state' should be one of HEALTHY, LEAVING"),
         ({**STATE, "may_restart": "no"}, "state: 'may_restart' should be true or false, is 'no'"),
     ],
@@ -131,6 +142,11 @@ def test_nonsense_up_is_one_clear_error(body: object, complaint: str) -> None:
         ({**ROUND, "places": {}}, "round: 'places' should be a list"),
         ({**ROUND, "places": [["n0", 0]]}, "round: 'places' should be a list of"),
         ({**ROUND, "spares": [1]}, "round: 'spares' should be a list of nodes"),
+        (
+            {**ROUND, "places": [["n0", -1, 1, 0, "a"]]},
+            "round: 'places' should be ranks and counts",
+        ),
+        ({**END, "exit_code": 256}, "end: 'exit_code' should be a whole number, 255 or less"),
         ({**ROUND, "world_size": 0}, "round: 'world_size' should be a whole number, 1"),
     ],
 )

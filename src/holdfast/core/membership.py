@@ -25,6 +25,9 @@ from typing import TypeVar
 
 MAX_TEXT = 8192
 """Longest text accepted in a message, in characters: a store is no place for logs."""
+_MOST = 2**63 - 1
+"""Largest number accepted: restarts without a limit are as many."""
+_EXIT_CODE_MOST = 255
 
 
 class MessageError(ValueError):
@@ -73,6 +76,14 @@ class Outcome(enum.Enum):
 _E = TypeVar("_E", bound=enum.Enum)
 
 
+def shown(value: object) -> str:
+    """The beginning of a value that may be anything, for a line of the log."""
+    try:
+        return ascii(value)[:200]
+    except (ValueError, RecursionError):  # thousands of digits, or of lists within lists
+        return f"a {type(value).__name__} that cannot be shown"
+
+
 class _Body:
     """Reads the values of one JSON body, each checked."""
 
@@ -81,13 +92,17 @@ class _Body:
         self._body = body
 
     def wrong(self, key: str, expected: str) -> MessageError:
-        value = repr(self._body.get(key, "nothing"))
-        return MessageError(f"{self._kind}: {key!r} should be {expected}, is {value[:200]}")
+        value = shown(self._body.get(key, "nothing"))
+        return MessageError(f"{self._kind}: {key!r} should be {expected}, is {value}")
 
     def text(self, key: str, *, empty: bool = True) -> str:
         value = self._body.get(key)
         if not isinstance(value, str) or len(value) > MAX_TEXT or not (value or empty):
             raise self.wrong(key, f"text of {0 if empty else 1} to {MAX_TEXT} characters")
+        try:
+            value.encode()  # logs, files and terminals will want to
+        except UnicodeEncodeError:
+            raise self.wrong(key, "text that can be written as UTF-8") from None
         return value
 
     def name(self, key: str) -> str:
@@ -96,14 +111,16 @@ class _Body:
     def text_or_none(self, key: str) -> str | None:
         return None if self._body.get(key) is None else self.text(key)
 
-    def count(self, key: str, least: int = 0) -> int:
+    def count(self, key: str, least: int = 0, most: int = _MOST) -> int:
         value = self._body.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.wrong(key, f"a whole number, {least} or more")
+        if value > most:
+            raise self.wrong(key, f"a whole number, {most} or less")
         return value
 
-    def count_or_none(self, key: str) -> int | None:
-        return None if self._body.get(key) is None else self.count(key)
+    def count_or_none(self, key: str, most: int = _MOST) -> int | None:
+        return None if self._body.get(key) is None else self.count(key, most=most)
 
     def flag(self, key: str) -> bool:
         value = self._body.get(key)
@@ -126,7 +143,7 @@ class _Body:
     def one_of(self, key: str, kind: type[_E]) -> _E:
         try:
             return kind(self._body.get(key))
-        except ValueError:
+        except (ValueError, TypeError):  # the second: a list has no hash
             words = ", ".join(member.value for member in kind)
             raise self.wrong(key, f"one of {words}") from None
 
@@ -362,6 +379,9 @@ class Round:
         for item in body.items("places"):
             match item:
                 case [str(node), int(group_rank), int(nproc), int(rank_offset), str(addr)]:
+                    numbers = (group_rank, nproc, rank_offset)
+                    if not all(0 <= number <= _MOST for number in numbers):
+                        raise body.wrong("places", "ranks and counts of 0 or more")
                     places.append(Place(node, group_rank, nproc, rank_offset, addr))
                 case _:
                     raise body.wrong("places", "a list of [node, group rank, nproc, offset, addr]")
@@ -433,7 +453,9 @@ class End:
     @classmethod
     def _read(cls, body: _Body) -> End:
         return cls(
-            body.one_of("outcome", Outcome), body.count_or_none("exit_code"), body.text("cause")
+            body.one_of("outcome", Outcome),
+            body.count_or_none("exit_code", _EXIT_CODE_MOST),
+            body.text("cause"),
         )
 
 
@@ -498,7 +520,7 @@ def message_from_wire(body: object) -> Message:
     fields, op = _open(body)
     kind = _MESSAGES.get(op)
     if kind is None:
-        raise MessageError(f"unknown message {op[:200]!r}")
+        raise MessageError(f"unknown message {shown(op)}")
     return kind._read(fields)
 
 
@@ -511,16 +533,16 @@ def decision_from_wire(body: object) -> Decision:
     fields, op = _open(body)
     kind = _DECISIONS.get(op)
     if kind is None:
-        raise MessageError(f"unknown decision {op[:200]!r}")
+        raise MessageError(f"unknown decision {shown(op)}")
     return kind._read(fields)
 
 
 def _open(body: object) -> tuple[_Body, str]:
     if not isinstance(body, dict):
-        raise MessageError(f"a message is a JSON object, not {repr(body)[:200]}")
+        raise MessageError(f"a message is a JSON object, not {shown(body)}")
     op = body.get("op")
     if not isinstance(op, str):
-        raise MessageError(f"'op' should be text, is {repr(op)[:200]}")
+        raise MessageError(f"'op' should be text, is {shown(op)}")
     return _Body(op, body), op
 
 

@@ -109,6 +109,11 @@ VARIABLES: Mapping[str, Variable] = {
     "REPLICATED_JOB_NAME": Variable("launcher", "Kubernetes: name of the job in its JobSet"),
     "REPLICATED_JOB_REPLICAS": Variable("launcher", "Kubernetes: jobs of the JobSet"),
     "HOSTNAME": Variable("launcher", "Kubernetes: name of this pod"),
+    "HOLDFAST_JOB_SECRET": Variable(
+        "launcher",
+        "secret that all launchers of a job sign their words with (docs/security.md); not passed "
+        "on to ranks",
+    ),
     "HOLDFAST_NODE_DOMAIN": Variable("launcher", "NVLink domain of this node, for --ft-segment"),
     # ---- given to ranks, and read there
     "FT_LAUNCHER_IPC_SOCKET": Variable("rank", "socket of the launcher, for control requests"),

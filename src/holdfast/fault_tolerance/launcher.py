@@ -137,6 +137,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _main(args: Sequence[str] | None) -> int:
+    from holdfast.core.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
     from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
     from holdfast.fault_tolerance.command_line.arguments import (  # noqa: PLC0415
         UsageError,
@@ -155,6 +156,7 @@ def _main(args: Sequence[str] | None) -> int:
             sys.stdout.write(f"{describe_config(arguments)}\n")
             return 0
         plan = make_plan(arguments, os.environ)
+        drop_secret(os.environ)  # nobody whom we start needs it
     except UsageError as error:
         _say(f"error: {error}")
         return _USAGE

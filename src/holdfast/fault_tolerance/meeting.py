@@ -93,7 +93,13 @@ class Meeting:
         self._leader: leading.Leader | None = None
         self._threads = JobThreads(
             StoreAddress(
-                plan.host, plan.port, plan.hosts_store, plan.connect_s, run_id, plan.other
+                plan.host,
+                plan.port,
+                plan.hosts_store,
+                plan.connect_s,
+                run_id,
+                plan.other,
+                plan.secret,
             ),
             Callbacks(
                 tell=self._tell,

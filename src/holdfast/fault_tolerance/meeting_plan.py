@@ -6,7 +6,7 @@ Imported only for jobs of several nodes: the machines it configures cost millise
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.assign import AssignmentError
@@ -14,6 +14,7 @@ from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.core.domain import node_domain
 from holdfast.core.infra_rank import infra_rank
+from holdfast.core.job_secret import SECRET, SHORT, without_secret
 from holdfast.core.leader import RestartPolicy, Rules
 from holdfast.core.membership import Pace
 from holdfast.errors import ConfigError
@@ -41,6 +42,7 @@ _CONF_WITH_EFFECT = (
     "last_call_timeout",
     "keep_alive_timeout",
     "grow_cooldown",
+    "secret",
 )
 _CONF_OF_OTHERS = (
     *("close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
@@ -65,6 +67,7 @@ class MeetingPlan:
         iteration_file: Tells it how far the job's checkpoints are; None: nobody does.
         pace: How long silence may last.
         warnings: What to tell the user before the start.
+        secret: All launchers of the job sign what they say with it; None: there is none.
     """
 
     host: str
@@ -80,6 +83,7 @@ class MeetingPlan:
     iteration_file: str | None
     pace: Pace
     warnings: tuple[str, ...] = ()
+    secret: str | None = field(default=None, repr=False)
 
 
 def make_meeting_plan(
@@ -92,6 +96,7 @@ def make_meeting_plan(
     """
     try:
         conf = read_rdzv_conf(args.rdzv_conf)
+        secret = conf.pop("secret", None) or environ.get(SECRET) or None
         cluster = read_cluster(environ)
         number = infra_rank(environ) if config.use_infra_group_rank else None
         numbered = args.node_rank if "node_rank" in args.origins else None
@@ -129,12 +134,17 @@ def make_meeting_plan(
             ),
             iteration_file=config.checkpoint_iteration_file,
             pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),
-            warnings=_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else (),
+            warnings=(
+                *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
+                *_doubts_about(secret),
+            ),
+            secret=secret,
         )
     except (ConfigError, AssignmentError) as error:
         raise UsageError(str(error)) from None
     except (Unacceptable, ValueError) as error:
-        raise UsageError(f"--rdzv-conf: {args.rdzv_conf!r} cannot be used; {error}") from None
+        shown = without_secret(args.rdzv_conf)
+        raise UsageError(f"--rdzv-conf: {shown!r} cannot be used; {error}") from None
 
 
 def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
@@ -187,6 +197,16 @@ def _hosts_store(
     if numbered is not None:
         return numbered == 0
     return pod == 0 if pod is not None and "master_addr" not in args.origins else None
+
+
+def _doubts_about(secret: str | None) -> tuple[str, ...]:
+    if secret is None or len(secret) >= SHORT:
+        return ()
+    doubt = (
+        f"the job's secret ({SECRET} or --rdzv-conf secret=) has {len(secret)} characters, which "
+        f"can be guessed; use {SHORT} or more at random: openssl rand -hex 32"
+    )
+    return (doubt,)
 
 
 def _unknown_keys(conf: Mapping[str, str]) -> tuple[str, ...]:

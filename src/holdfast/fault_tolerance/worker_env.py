@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast.core.job_secret import drop_secret
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.data import (
     FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
@@ -109,6 +110,7 @@ def worker_env(
         FT_LAUNCHER_IPC_SOCKET_ENV_VAR: launcher_socket,
         MARKER: marker,
     }
+    drop_secret(env)  # launchers need it, and nobody else
     if monitor_socket is None:
         env.pop(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR, None)
     else:

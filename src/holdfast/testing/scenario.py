@@ -6,6 +6,7 @@ gives the same one every time. Times are seconds of virtual time.
 
 from __future__ import annotations
 
+import enum
 import random
 from dataclasses import dataclass, field
 
@@ -117,7 +118,29 @@ class Stuck:
     host: int
 
 
-Fault = RankFails | Crash | Return | Cut | Pause | Ask | Signal | Sick | Stuck
+class Forgery(enum.Enum):
+    """What somebody who reaches the store, but does not know the job's secret, writes there."""
+
+    END = "that the job is over"
+    STOP = "that a cycle is"
+    ROUND = "that another begins, with one node"
+    REFUSED = "that a node is refused"
+    LEAVE = "that a node leaves"
+    FAILED = "that its ranks failed, and want no restart"
+    SHUT_DOWN = "that it wants the job to end"
+    REPLAY = "what was true in another place, or in another life of the job"
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """Somebody who does not know the job's secret writes to its store, in the name of a host."""
+
+    at: float
+    host: int
+    writes: Forgery
+
+
+Fault = RankFails | Crash | Return | Cut | Pause | Ask | Signal | Sick | Stuck | Stranger
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,7 @@ class Scenario:
         cascade: Probability that a rank fails because one of another host has.
         slow_stop: Probability that ranks take all of their grace to stop.
         infra_ranks: Hosts are numbered by the infrastructure.
-        codec: Every message travels as JSON.
+        codec: Every message travels as signed JSON.
     """
 
     hosts: int
@@ -247,6 +270,8 @@ def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
         return [Ask(at, host, SHUTDOWN)]
     if kind < 93:
         return [Signal(at, host, rng.choice((0.1, 20.0)), well=rng.random() < 0.5)]
-    if kind < 97:
+    if kind < 95:
         return [Sick(at, host)]
+    if kind < 98:
+        return [Stranger(at, host, rng.choice(list(Forgery)))]
     return [Stuck(at, host)]

@@ -16,11 +16,13 @@ Checked, with the names of the invariants:
 - K-1: nobody leaves while its ranks run, unless they cannot be killed.
 - The job ends the same for all, for a reason that is true, by :attr:`Scenario.over_by`.
 - No machine asks to be woken in the past (it would spin).
+
+Messages of strangers (:class:`Stranger`) are signed without the job's secret, and given to the same
+code as all others: a promise that is broken because of one is broken.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -29,19 +31,25 @@ from functools import partial
 
 from holdfast.core import leader as lead
 from holdfast.core import member as mem
+from holdfast.core.actions import SHUTDOWN
 from holdfast.core.leader import Leader, RestartPolicy
 from holdfast.core.member import How, Member
 from holdfast.core.membership import (
     Beat,
+    Control,
     Decision,
     Descriptor,
     End,
     LeaderBeat,
+    Leave,
     LeaveWhy,
     Message,
+    NodeState,
     Outcome,
+    Place,
     Refused,
     Round,
+    State,
     Stop,
     decision_from_wire,
     message_from_wire,
@@ -54,14 +62,17 @@ from holdfast.testing.scenario import (
     Crash,
     Cut,
     Fault,
+    Forgery,
     Pause,
     RankFails,
     Return,
     Scenario,
     Sick,
     Signal,
+    Stranger,
     Stuck,
 )
+from holdfast.wire.sealed import Sealer, SealError
 
 OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
@@ -69,6 +80,7 @@ OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
 STOP_GRACE_S = 15.0
 UNKILLABLE_S = 45.0
+SESSION = "5e55"
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
 
 
@@ -162,6 +174,7 @@ class Simulation:
         for step, host in self.crash_after:
             self._crashes.setdefault(step, []).append(host)
         self.leader = Leader(self.scenario.rules, self.scenario.pace)
+        self.sealer = Sealer("of the job", "j1")
         self._leader_timer_at: float | None = None
         self._leader_held: list[lead.Event] = []
         self._leader_closed = False
@@ -251,6 +264,9 @@ class Simulation:
         """Let ``fault`` happen now, whatever its ``at`` says."""
         if isinstance(fault, Return):
             self.start(fault.host)
+            return
+        if isinstance(fault, Stranger):
+            self._forge(fault)
             return
         launcher = self._launchers.get(fault.host)
         if launcher is None or not launcher.alive:
@@ -411,7 +427,9 @@ class Simulation:
             case lead.Publish(decision):
                 self._check_decision(decision)
                 if self.scenario.codec:
-                    decision = decision_from_wire(json.loads(json.dumps(decision.to_wire())))
+                    slot = f"down/{len(self._log) + 1}"
+                    sealed = self.sealer.seal(slot, SESSION, decision.to_wire())
+                    decision = decision_from_wire(self.sealer.open(slot, SESSION, sealed))
                 self._log.append(decision)
                 for launcher in self._launchers.values():
                     if launcher.is_member:
@@ -445,7 +463,8 @@ class Simulation:
         if not isinstance(message, Beat):
             sender.ops += OPS_PER_MESSAGE
         if self.scenario.codec:
-            message = message_from_wire(json.loads(json.dumps(message.to_wire())))
+            sealed = self.sealer.seal("up/1", SESSION, message.to_wire())
+            message = message_from_wire(self.sealer.open("up/1", SESSION, sealed))
         self._put(sender, message)
         network = self.scenario.network
         if network.duplicate and self._rng.random() < network.duplicate:
@@ -473,6 +492,50 @@ class Simulation:
         if not isinstance(decision, LeaderBeat):
             launcher.ops += OPS_PER_DECISION
         self._tell(launcher, mem.Heard(decision))
+
+    # ------------------------------------------------------------ strangers
+    def _forge(self, fault: Stranger) -> None:
+        """Write what is said there; all read it, and should not believe it."""
+        if not self._has_store():
+            return
+        named = self._launchers.get(fault.host)
+        node = named.name if named is not None else "n99"
+        self._say("a stranger", f"** writes {fault.writes.value}, naming {node}")
+        slot_down, slot_up = f"down/{len(self._log) + 1}", f"up/{self._leader_reads + 1}"
+        for slot, sealed in self._forged(fault.writes, node, slot_down, slot_up):
+            try:
+                body = self.sealer.open(slot, SESSION, sealed)
+            except SealError:
+                continue
+            if slot == slot_up:
+                self._tell_leader(lead.Arrived(message_from_wire(body)))
+                continue
+            for launcher in self._launchers.values():
+                if launcher.is_member:
+                    self._deliver(launcher, decision_from_wire(body))
+
+    def _forged(self, what: Forgery, node: str, down: str, up: str) -> list[tuple[str, bytes]]:
+        guess = Sealer("a guess", "j1")
+        cycle = max(0, len(self._rounds) - 1)
+        words: dict[Forgery, Decision | Message] = {
+            Forgery.END: End(Outcome.SUCCEEDED, 0, "a stranger says so"),
+            Forgery.STOP: Stop(cycle, "a stranger says so", node),
+            Forgery.ROUND: Round(cycle + 1, (Place(node, 0, 1, 0, ""),), world_size=1),
+            Forgery.REFUSED: Refused(node, "a stranger says so"),
+            Forgery.LEAVE: Leave(node, LeaveWhy.SIGNALLED),
+            Forgery.FAILED: State(node, cycle, NodeState.FAILED, "so", may_restart=False),
+            Forgery.SHUT_DOWN: Control(node, SHUTDOWN, -1),
+        }
+        if what is Forgery.REPLAY:
+            end = words[Forgery.END].to_wire()
+            return [
+                (down, self.sealer.seal(down, "01d5", end)),
+                (down, self.sealer.seal("down/0", SESSION, end)),
+                (up, self.sealer.seal("up/0", SESSION, words[Forgery.SHUT_DOWN].to_wire())),
+            ]
+        said = words[what]
+        slot = up if isinstance(said, (Leave, State, Control)) else down
+        return [(slot, guess.seal(slot, SESSION, said.to_wire()))]
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)
@@ -760,6 +823,10 @@ class Simulation:
         )
         self._check(
             formed.cycle > launcher.last_started, f"R-1: {launcher.name} starts a cycle again"
+        )
+        self._check(
+            formed.cycle < len(self._rounds),
+            f"R-1: {launcher.name} starts cycle {formed.cycle}, which nobody has formed",
         )
         true_one = self._rounds[formed.cycle]
         self._check(

@@ -1,16 +1,20 @@
 """Messages up, decisions down: the launchers' mailbox and log, in a torch ``Store``.
 
-    <prefix>/up/count     how many numbers have been given out
-    <prefix>/up/<n>       message n, deleted when the leader has it
-    <prefix>/down/count   how many decisions have been published
-    <prefix>/down/<k>     decision k; the last ``_KEPT`` are kept
-    <prefix>/leaders      how many wanted to lead; only where nobody's launcher hosts the store
+    <prefix>/up/count          how many numbers have been given out
+    <prefix>/up/<n>            message n, deleted when the leader has it
+    <prefix>/down/count        how many decisions have been published
+    <prefix>/down/<k>          decision k; the last ``_KEPT`` are kept
+    <prefix>/welcome/<nonce>   the leader's answer to a launcher that is new
+    <prefix>/leaders           how many wanted to lead; only where nobody's launcher hosts the store
+
+Values are bytes here: who may have written them is :mod:`holdfast.wire.sealed`'s business.
 
 A constant number of operations for each message and decision, and nobody polls: the leader blocks
-on the next number, every launcher on the next decision. A ``TCPStore`` client does one thing at a
-time (a thread that waits blocks all others that use it), so each concern has a connection of its
-own: :class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall
-a connection for seconds.
+on the next number, every launcher on the next decision. (While strangers write into those slots,
+they are looked at again and again; so are numbers without a message, for a while.) A ``TCPStore``
+client does one thing at a time (a thread that waits blocks all others that use it), so each concern
+has a connection of its own: :class:`JobStore` is one of them. Short timeouts are avoided; a wait
+that timed out can stall a connection for seconds.
 
 Such a wait knows no interruption, and an interpreter that ends while a thread is in one aborts. So
 a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
@@ -23,12 +27,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import os
 import re
 import socket
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from torch._C._distributed_c10d import (
     PrefixStore,
@@ -37,13 +42,29 @@ from torch._C._distributed_c10d import (
 )  # where torch's own stubs have them
 from torch.distributed import DistStoreError
 
+from holdfast.host import clock
+
 Connect = Callable[[], Store]
 """Makes a connection of its own to the job's store."""
+
+Seal = Callable[[str], bytes]
+"""Makes the value for a slot, as ``up/17``; ASCII."""
 
 _T = TypeVar("_T")
 _WAIT_S = 3600.0
 _HOLE_S = 5.0
-"""How long a number may be without its message: its sender died between two operations."""
+"""How long to wait for the next number before asking whether it was given out."""
+_LATE_S = 10.0
+"""How long a number that was given out may be without its message: its sender died between two
+operations, or somebody else took the number. Those that follow do not wait for it."""
+_LATE_MOST = 64
+_NEWEST = 8
+_LOOK_AGAIN_S = 0.05
+_LOOK_AGAIN_S_MAX = 0.5
+"""How often to look at a slot with something in it that is none of ours: nobody can tell us when it
+is replaced."""
+_FAR = 10_000
+"""A run of so many numbers without messages was not made by launchers."""
 _SLICE_S = 1.0
 """How long a wait that cannot be hung up may be."""
 _KEPT = 512
@@ -65,14 +86,14 @@ class JobStore:
         self._prefix = prefix
         self._store = _guarded(connect)
         self._line = _line_of(self._store)
-        self._hung_up = False
+        self._ended = threading.Event()
 
     def hang_up(self) -> None:
         """End the connection: who waits at it, and who uses it later, gets StoreLostError.
 
         Any thread; more than once does no harm.
         """
-        self._hung_up = True
+        self._ended.set()
         if self._line is not None:
             with contextlib.suppress(OSError):  # the other side was first
                 self._line.shutdown(socket.SHUT_RDWR)
@@ -86,71 +107,120 @@ class JobStore:
         """
         return _guarded(lambda: self._store.add(f"{self._prefix}/leaders", 1)) == 1
 
-    def post(self, message: dict[str, object]) -> None:
-        """Put a message into the mailbox.
+    def post(self, seal: Seal) -> int:
+        """Put a message into the mailbox; returns its number.
 
         Raises:
             StoreLostError: The store is gone.
         """
         number = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 1))
-        _guarded(lambda: self._store.set(f"{self._prefix}/up/{number}", json.dumps(message)))
+        self.put(f"up/{number}", seal)
+        return number
 
-    def take(self, number: int) -> object | None:
-        """Wait for message ``number`` (1, 2 ...) and take it out; None: it will never come.
+    def given_out(self) -> int:
+        """How many numbers of the mailbox were given out, by launchers and by strangers.
 
         Raises:
             StoreLostError: The store is gone.
         """
-        key = f"{self._prefix}/up/{number}"
-        given_out = False
-        while not self._wait(key, _HOLE_S):
-            if given_out:  # before this wait began, so its sender had all of it
-                return None
-            given_out = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0)) >= number
-        body = _guarded(lambda: self._store.get(key))
-        self._delete(key)
-        return _parse(body)
+        return _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0))
 
-    def publish(self, number: int, decision: dict[str, object]) -> None:
+    def publish(self, number: int, seal: Seal) -> None:
         """Append decision ``number`` (1, 2 ...) to the log. The leader alone does this.
 
         Raises:
             StoreLostError: The store is gone.
         """
-        down = f"{self._prefix}/down"
-        _guarded(lambda: self._store.set(f"{down}/{number}", json.dumps(decision)))
-        _guarded(lambda: self._store.add(f"{down}/count", 1))
+        self.put(f"down/{number}", seal)
+        _guarded(lambda: self._store.add(f"{self._prefix}/down/count", 1))
         if number > _KEPT:
-            self._delete(f"{down}/{number - _KEPT}")
+            self.delete(f"down/{number - _KEPT}")
 
     def published(self) -> int:
-        """How many decisions there are.
+        """How many decisions there are, as far as anybody may write that.
 
         Raises:
             StoreLostError: The store is gone.
         """
         return _guarded(lambda: self._store.add(f"{self._prefix}/down/count", 0))
 
-    def follow(self, number: int) -> object:
+    def follow(self, number: int, accept: Callable[[str, bytes], _T | None]) -> _T:
         """Wait for decision ``number`` and return it.
+
+        Args:
+            number: 1, 2 ...
+            accept: Told slot and value; what the value means, None: it is nobody's of ours, and
+                the decision is still to come.
 
         Raises:
             StoreLostError: The store is gone.
         """
-        key = f"{self._prefix}/down/{number}"
-        while not self._wait(key, _WAIT_S):
-            pass
-        return _parse(_guarded(lambda: self._store.get(key)))
+        slot = f"down/{number}"
+        pause_s = _LOOK_AGAIN_S
+        while True:
+            if not self.wait_for(slot, _WAIT_S):
+                continue
+            found = accept(slot, self.get(slot))
+            if found is not None:
+                return found
+            self.pause(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_AGAIN_S_MAX)
 
-    def _delete(self, key: str) -> None:
-        """Only to save room: a store of another backend that cannot delete is good enough."""
+    # ------------------------------------------------------------ slots
+    def put(self, slot: str, seal: Seal) -> None:
+        """Set a value, whatever was there.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        _guarded(lambda: self._store.set(f"{self._prefix}/{slot}", seal(slot).decode()))
+
+    def has(self, slot: str) -> bool:
+        """Whether there is a value now.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        return _guarded(lambda: self._store.check([f"{self._prefix}/{slot}"]))
+
+    def get(self, slot: str) -> bytes:
+        """The value that is there.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        return _guarded(lambda: self._store.get(f"{self._prefix}/{slot}"))
+
+    def delete(self, slot: str) -> None:
+        """Only to save room: a store of another backend that cannot delete is good enough.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
         with contextlib.nullcontext() if self._line else contextlib.suppress(StoreLostError):
-            _guarded(lambda: self._store.delete_key(key))
+            _guarded(lambda: self._store.delete_key(f"{self._prefix}/{slot}"))
+
+    def wait_for(self, slot: str, timeout_s: float) -> bool:
+        """Whether there is a value, within so long.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        return self._wait(f"{self._prefix}/{slot}", timeout_s)
+
+    def pause(self, for_s: float) -> None:
+        """Wait, unless hung up.
+
+        Raises:
+            StoreLostError: It was.
+        """
+        if self._ended.wait(for_s):
+            raise StoreLostError("hung up")
 
     def _wait(self, key: str, timeout_s: float) -> bool:
         slice_s = timeout_s if self._line else min(timeout_s, _SLICE_S)
         for _ in range(round(timeout_s / slice_s)):
-            if self._hung_up:
+            if self._ended.is_set():
                 raise StoreLostError("hung up")
             if self._wait_once(key, slice_s):
                 return True
@@ -166,6 +236,111 @@ class JobStore:
                 return False
             raise StoreLostError(_first_line(error)) from error
         return True
+
+
+class Mailbox(Generic[_T]):
+    """The leader's end of the mailbox: messages in the order of their numbers, as far as possible.
+
+    A number without a message, or with something that nobody of ours has written, does not hold up
+    those that follow: it is looked at again for a while, and then given up.
+
+    Args:
+        store: A connection for this alone.
+        accept: Told slot and value; what the value means, None: it is nobody's of ours.
+        lost: Told of numbers that were given up, first and last.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        accept: Callable[[str, bytes], _T | None],
+        lost: Callable[[int, int], None] = lambda _first, _last: None,
+    ) -> None:
+        self._store = store
+        self._accept = accept
+        self._lost = lost
+        self._next = 1
+        self._given_out = 0
+        self._late: OrderedDict[int, float] = OrderedDict()
+        """Numbers that were passed over, and until when they are looked at again."""
+        self._look_again_at = 0.0
+        self._empty = 0
+        """Of numbers in a row."""
+
+    def take(self) -> _T:
+        """Wait for a message, and take it out.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        pause_s = _LOOK_AGAIN_S
+        while True:
+            found = self._look_at_late_ones()
+            if found is not None:
+                return found
+            slot = f"up/{self._next}"
+            if self._is_there(slot):
+                self._empty = 0
+                if self._late and (found := self._look_at(list(self._late)[-_NEWEST:])) is not None:
+                    return found  # perhaps of the same sender, who has written it before
+                found = self._accept(slot, self._store.get(slot))
+                if found is not None:
+                    self._store.delete(slot)
+                    self._next += 1
+                    return found
+                if not self._was_given_out(self._next):  # written in advance, by a stranger
+                    self._store.pause(pause_s)
+                    pause_s = min(2 * pause_s, _LOOK_AGAIN_S_MAX)
+                    continue
+            elif not self._was_given_out(self._next):
+                if self._late:
+                    self._store.pause(_LOOK_AGAIN_S)
+                continue
+            else:
+                self._empty += 1
+            self._pass_over()
+
+    def _is_there(self, slot: str) -> bool:
+        if self._late or self._next <= self._given_out:
+            return self._store.has(slot)
+        return self._store.wait_for(slot, _HOLE_S)
+
+    def _was_given_out(self, number: int) -> bool:
+        if number > self._given_out:
+            self._given_out = self._store.given_out()
+        return number <= self._given_out
+
+    def _pass_over(self) -> None:
+        self._late[self._next] = clock.monotonic() + _LATE_S
+        self._next += 1
+        if len(self._late) > _LATE_MOST:
+            number, _ = self._late.popitem(last=False)
+            self._lost(number, number)
+        if self._empty >= _FAR and self._given_out - self._next > _FAR:
+            first, self._next = self._next, self._given_out - _FAR
+            self._empty = 0
+            self._lost(first, self._next - 1)
+
+    def _look_at_late_ones(self) -> _T | None:
+        if not self._late or clock.monotonic() < self._look_again_at:
+            return None
+        self._look_again_at = clock.monotonic() + _LOOK_AGAIN_S
+        return self._look_at(list(self._late))
+
+    def _look_at(self, numbers: list[int]) -> _T | None:
+        now = clock.monotonic()
+        for number in numbers:
+            slot, until = f"up/{number}", self._late[number]
+            if self._store.has(slot):
+                found = self._accept(slot, self._store.get(slot))
+                if found is not None:
+                    del self._late[number]
+                    self._store.delete(slot)
+                    return found
+            if now >= until:
+                del self._late[number]
+                self._lost(number, number)
+        return None
 
 
 def host_store(host: str, port: int, timeout_s: float) -> Store:
@@ -220,14 +395,6 @@ def _line_of(store: Store) -> socket.socket | None:
             return line
     line.close()
     return None
-
-
-def _parse(body: bytes) -> object:
-    try:
-        parsed: object = json.loads(body)
-    except ValueError:
-        return None
-    return parsed
 
 
 def _guarded(operation: Callable[[], _T]) -> _T:

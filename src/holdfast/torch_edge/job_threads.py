@@ -8,6 +8,15 @@
 
 Threads carry bytes and wait, and decide nothing. What they have to say they say through ``tell``,
 which runs it where the machines are. Importing this module does not import torch; beginning does.
+
+Everything in the store may have been written by anybody (:mod:`holdfast.wire.sealed`): what is not
+signed with the job's secret, or cannot be read, is left out with a line, and no thread ends of it.
+A launcher that is new asks first::
+
+    hello {nonce}  ──►  mailbox, signed for no session         where the store is
+    welcome/<nonce>  ◄──  {session, number of the last decision}, signed
+
+So it knows that the leader is there, has the same secret, and speaks in this life of the job.
 """
 
 from __future__ import annotations
@@ -16,13 +25,18 @@ import functools
 import logging
 import os
 import queue
+import re
+import secrets
 import socket
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
+from holdfast.core.complaints import Complaints
+from holdfast.core.job_secret import SECRET
 from holdfast.core.membership import (
     Decision,
     End,
@@ -31,19 +45,33 @@ from holdfast.core.membership import (
     decision_from_wire,
     message_from_wire,
 )
+from holdfast.host import clock
 from holdfast.host.address import is_our_address
 from holdfast.host.reach import UnreachableError, wait_until_reachable
+from holdfast.wire.sealed import (
+    Sealer,
+    SealError,
+    UnreadableError,
+    UnsignedError,
+    unsigned_body,
+)
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-    from holdfast.torch_edge.job_store import Connect, JobStore
+    from holdfast.torch_edge.job_store import Connect, JobStore, Mailbox, Seal
 
 LOGGER = logging.getLogger("holdfast")
 
 _LAST_WORDS_S = 5.0
 _CONNECT_S = 60.0
 """Longest setting up of a connection with a store that is there."""
+_WELCOME_S = 30.0
+"""How long the leader may take to answer a launcher that is new; it is awake, or is missed soon."""
+_DOUBT_S = 5.0
+"""How long an answer that is not signed may be a stranger's, and the leader's still to come."""
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_ANSWERED_MOST = 256
 _WHAT_TO_DO = (
     "The launcher there hosts the store: check the endpoint (--rdzv-endpoint), that it "
     "was started and that no firewall is between; if it comes up later, give more time "
@@ -80,6 +108,7 @@ class StoreAddress:
         hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
         connect_s: How long to wait until somebody hosts it, in seconds.
         run_id: Names the job within the store.
+        secret: Of the job, for all its launchers; None: it has none.
         other: The store is another backend's, and none of the above counts but the name.
     """
 
@@ -89,6 +118,7 @@ class StoreAddress:
     connect_s: float
     run_id: str
     other: OtherBackend | None = None
+    secret: str | None = field(default=None, repr=False)
 
     @property
     def prefix(self) -> str:
@@ -134,6 +164,8 @@ class _Connections:
     follower: JobStore
     first: int
     """Number of the first decision that concerns us."""
+    session: str
+    """Of this life of the job."""
     poster: JobStore
     taker: JobStore | None
     publisher: JobStore | None
@@ -153,6 +185,11 @@ class JobThreads:
         self._taker: threading.Thread | None = None
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
+        self._sealer = Sealer(address.secret, address.run_id)
+        self._session = ""
+        """Of this life of the job; known before any thread needs it, but those that ask for it."""
+        self._published = 0
+        self._answered: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         self._stores: list[JobStore] = []  # to be hung up; with the lock
 
@@ -196,6 +233,7 @@ class JobThreads:
     def _met(self, connections: _Connections) -> None:
         """Where the machines are."""
         leads = connections.taker is not None
+        self._session = connections.session
         if not self._do.met(leads):
             return
         if leads:
@@ -207,10 +245,18 @@ class JobThreads:
     # ------------------------------------------------------------ the threads' side
     def _start(self, run: Callable[..., None], *args: object) -> threading.Thread:
         name = f"holdfast-{run.__name__.strip('_')}"
-        thread = threading.Thread(target=run, args=args, name=name, daemon=True)
+        thread = threading.Thread(target=self._run, args=(run, *args), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
         return thread
+
+    def _run(self, run: Callable[..., None], *args: object) -> None:
+        """A thread that ended without a word would be waited for until the job is given up."""
+        try:
+            run(*args)
+        except Exception as error:
+            LOGGER.exception("the thread %s has ended", threading.current_thread().name)
+            self._give_up(f"this launcher cannot go on: {type(error).__name__}: {error}")
 
     def _lost(self, error: ConnectionError) -> None:
         self._give_up(f"the store at {self._address} is gone ({error})")
@@ -252,19 +298,21 @@ class JobThreads:
             leads = follower.is_first() if at.other else self._hosted is not None
             if at.other and leads:
                 LOGGER.info("this launcher came first, and leads the job %r", at.run_id)
-            published = follower.published()
-            if at.other and not leads and published:
-                _refuse_a_job_that_is_over(follower.follow(published), at)
+            if at.other and not leads:
+                self._refuse_a_job_that_is_over(follower)
+            poster = connect()
+            session, published = (secrets.token_hex(8), 0) if leads else self._greet(poster)
             connections = _Connections(
                 follower=follower,
                 first=published + 1,
-                poster=connect(),
+                session=session,
+                poster=poster,
                 taker=connect() if leads else None,
                 publisher=connect() if leads else None,
             )
         except UnreachableError as error:
             self._give_up(f"{error}. {_WHAT_TO_DO}")
-        except (ConnectionError, MessageError) as error:
+        except ConnectionError as error:
             self._give_up(f"launchers cannot meet at {at}: {error}")
         else:
             self._do.tell(functools.partial(self._met, connections))
@@ -288,15 +336,99 @@ class JobThreads:
             wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
         return lambda: job_store.store_client(at.host, at.port, _CONNECT_S)
 
+    # ------------------------------------------------------------ who may speak
+    def _seal(self, message: Mapping[str, object], session: str | None = None) -> Seal:
+        in_session = self._session if session is None else session
+        return lambda slot: self._sealer.seal(slot, in_session, message)
+
+    def _greet(self, store: JobStore) -> tuple[str, int]:
+        """Ask the leader for the session, and for the number of the last decision.
+
+        Raises:
+            ConnectionError: It does not answer, or has another secret.
+        """
+        at, nonce = self._address, secrets.token_hex(16)
+        who = f"{socket.gethostname()} (pid {os.getpid()})"
+        store.post(self._seal({"op": "hello", "nonce": nonce, "who": who}, session=""))
+        slot = f"welcome/{nonce}"
+        if not store.wait_for(slot, _WELCOME_S):
+            raise ConnectionError(
+                f"the launcher that leads the job {at.run_id!r} has not answered within "
+                f"{_WELCOME_S:g} s"
+            )
+        pause_s, waited_s = 0.1, 0.0
+        while True:
+            try:
+                welcome = self._sealer.open(slot, None, store.get(slot))
+            except SealError as error:
+                if waited_s >= _DOUBT_S:
+                    raise ConnectionError(_other_secret(self._sealer, at, error)) from None
+                store.pause(pause_s)  # it may be a stranger's: then the leader's replaces it
+                waited_s += pause_s
+                continue
+            store.delete(slot)
+            match welcome:
+                case {"session": str(session), "decided": int(decided)}:
+                    return session, decided
+            raise ConnectionError(f"the leader of the job {at.run_id!r} is of another version")
+
+    def _answer(self, hello: object, store: JobStore) -> bool:
+        """Whether this is a launcher's first word; it is answered, whoever it is.
+
+        One with another secret can't read the answer, and knows by that.
+        """
+        match hello:
+            case {"op": "hello", "nonce": str(nonce)} if _NONCE.fullmatch(nonce):
+                pass
+            case _:
+                return False
+        if nonce not in self._answered:
+            self._answered[nonce] = None
+            if len(self._answered) > _ANSWERED_MOST:
+                self._answered.popitem(last=False)
+            welcome = {"session": self._session, "decided": self._published}
+            store.put(f"welcome/{nonce}", self._seal(welcome))
+        return True
+
+    def _refuse_a_job_that_is_over(self, store: JobStore) -> None:
+        """A store that outlives jobs keeps what was decided of them.
+
+        Raises:
+            ConnectionError: The last decision was the end.
+        """
+        slot, at = f"down/{store.published()}", self._address
+        if not store.has(slot):
+            return
+        try:
+            decision = decision_from_wire(self._sealer.open(slot, None, store.get(slot)))
+        except (SealError, MessageError):
+            return  # whoever it was: the leader, if there is one, answers
+        if isinstance(decision, End):
+            raise ConnectionError(
+                f"the job {at.run_id!r} is over there ({decision.cause}); a store that outlives "
+                "jobs needs another --rdzv-id for each"
+            )
+
+    # ------------------------------------------------------------ each thread
     def _follow(self, store: JobStore, number: int) -> None:
+        complaints = Complaints()
+
+        def accept(slot: str, body: bytes) -> Decision | str | None:
+            try:
+                return decision_from_wire(self._sealer.open(slot, self._session, body))
+            except (MessageError, UnreadableError) as error:  # signed: of another version, perhaps
+                LOGGER.error("a decision of the leader makes no sense (%s): %s", slot, error)  # noqa: TRY400
+                return _NONSENSE
+            except SealError as error:
+                who = f"a writer to the log of the job {self._address.run_id!r}"
+                _complain(complaints, who, f"is not its leader, and ignored ({slot}: {error})")
+                return None
+
         try:
             while True:
-                body = store.follow(number)
+                decision = cast("Decision | str", store.follow(number, accept))  # mypy joins unions
                 number += 1
-                try:
-                    decision = decision_from_wire(body)
-                except MessageError as error:
-                    LOGGER.error("a decision of the leader makes no sense: %s", error)  # noqa: TRY400
+                if isinstance(decision, str):
                     continue
                 self._do.tell(functools.partial(self._do.heard, decision))
                 if isinstance(decision, End):  # the last; a wait for another would be cut off
@@ -308,43 +440,115 @@ class JobThreads:
         joined = False
         try:
             while (message := self._outbox.get()) is not None:
-                store.post(message)
+                store.post(self._seal(message))
                 if not joined and message["op"] == "join":  # who is not fit only says goodbye
                     joined = True
                     LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
             if self._taker is not None:
-                store.post({})  # wakes it
+                store.post(self._seal(_WAKES))
         except ConnectionError as error:
             self._lost(error)
 
     def _take(self, store: JobStore) -> None:
-        number = 0
+        from holdfast.torch_edge.job_store import Mailbox  # noqa: PLC0415 - imports torch
+
+        complaints = Complaints()
+        where = f"the mailbox of the job {self._address.run_id!r}"
+
+        def accept(slot: str, body: bytes) -> Message | str | None:
+            try:
+                return self._open_message(slot, body, store)
+            except (MessageError, UnreadableError) as error:
+                what = f"makes no sense ({slot}: {error})"
+                _complain(complaints, f"a signed message in {where}", what)
+                return _NONSENSE
+            except SealError as error:
+                if (who := self._launcher_kept_out(body, store)) is None:
+                    what = f"is no launcher of it, and ignored ({slot}: {error})"
+                    _complain(complaints, f"a writer to {where}", what)
+                else:
+                    _complain(complaints, f"a launcher on {who}", self._why_kept_out())
+                return None
+
+        def lost(first: int, last: int) -> None:
+            which = f"message {first}" if first == last else f"messages {first} to {last}"
+            what = f"lacks {which}: its sender died, or a stranger took the number"
+            _complain(complaints, where, what)
+
+        mailbox: Mailbox[Message | str] = Mailbox(store, accept, lost)
         try:
-            while True:
-                number += 1
-                body = store.take(number)
-                if self._closing.is_set():
-                    return
-                if body is None:
-                    continue
-                try:
-                    message = message_from_wire(body)
-                except MessageError as error:
-                    LOGGER.warning("a message to the leader makes no sense: %s", error)
-                    continue
-                self._do.look(message)
-                self._do.tell(functools.partial(self._do.arrived, message))
+            while not self._closing.is_set():
+                message = mailbox.take()
+                if not isinstance(message, str):
+                    self._do.look(message)
+                    self._do.tell(functools.partial(self._do.arrived, message))
         except ConnectionError as error:
             self._lost(error)
 
+    def _open_message(self, slot: str, body: bytes, store: JobStore) -> Message | str:
+        """A message for the leader; or which one of the threads' own it was.
+
+        Raises:
+            SealError, MessageError: It is neither.
+        """
+        try:
+            opened = self._sealer.open(slot, self._session, body)
+        except (UnsignedError, UnreadableError):
+            raise
+        except SealError:
+            if self._answer(self._sealer.open(slot, "", body), store):
+                return "hello"
+            raise
+        if opened == _WAKES:
+            return "wakes"
+        return message_from_wire(opened)
+
+    def _launcher_kept_out(self, body: bytes, store: JobStore) -> str | None:
+        """Who says that it is a launcher, in a message that is not signed; it is told, too."""
+        try:
+            claims = unsigned_body(body)
+        except SealError:
+            return None
+        if not self._answer(claims, store) or not isinstance(claims, dict):
+            return None
+        return ascii(str(claims.get("who", ""))[:100])
+
+    def _why_kept_out(self) -> str:
+        here = "this one has one" if self._sealer.has_secret else "this one has none"
+        return (
+            f"is kept out of the job {self._address.run_id!r}: what it says is not signed with the "
+            f"secret of the launcher that leads. If it belongs to the job, give all launchers the "
+            f"same {SECRET} in their environment, or --rdzv-conf secret= ({here})"
+        )
+
     def _publish(self, store: JobStore) -> None:
-        number = 0
         try:
             while (decision := self._decided.get()) is not None:
-                number += 1
-                store.publish(number, decision)
+                self._published += 1
+                store.publish(self._published, self._seal(decision))
         except ConnectionError as error:
             self._lost(error)
+
+
+_NONSENSE = "nonsense"
+"""Of one of ours, and not to be waited for."""
+_WAKES: dict[str, object] = {"op": "wake"}
+"""Has the taker look whether it is to end."""
+_REMEDY = "Who can write to a job's store, and how to keep strangers out: docs/security.md"
+
+
+def _complain(complaints: Complaints, who: str, what: str) -> None:
+    if (line := complaints.line(who, f"{what}. {_REMEDY}", clock.monotonic())) is not None:
+        LOGGER.warning("%s", line)
+
+
+def _other_secret(sealer: Sealer, at: StoreAddress, error: SealError) -> str:
+    ours = "another one" if sealer.has_secret else "none"
+    return (
+        f"the launcher that leads the job {at.run_id!r} refuses this one: its answer is not signed "
+        f"with this launcher's secret ({error}; this launcher has {ours}). Give all launchers of "
+        f"the job the same {SECRET} in their environment, or --rdzv-conf secret="
+    )
 
 
 def _cannot_host(error: ConnectionError) -> str:
@@ -352,13 +556,3 @@ def _cannot_host(error: ConnectionError) -> str:
         f"{socket.gethostname()} is to host the store there and cannot ({error}): another program "
         "has the port, or the address is not this host's (--rdzv-endpoint, --rdzv-conf is_host)"
     )
-
-
-def _refuse_a_job_that_is_over(latest: object, at: StoreAddress) -> None:
-    """A store that outlives jobs keeps what was decided of them."""
-    decision = decision_from_wire(latest)
-    if isinstance(decision, End):
-        raise ConnectionError(
-            f"the job {at.run_id!r} is over there ({decision.cause}); a store that outlives jobs "
-            "needs another --rdzv-id for each"
-        )

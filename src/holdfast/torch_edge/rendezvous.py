@@ -20,7 +20,8 @@ arithmetic. What torch's agent does not tell, or does in its own way, stays so:
 ``--rdzv-conf``: ``is_host``, ``read_timeout`` (until the store is there; 60 s), ``join_timeout`` or
 ``timeout`` (until a round is formed; 900 s), ``last_call_timeout`` (between MIN and MAX; 30 s),
 ``grow_cooldown`` (how long a cycle lives before a newcomer may stop it; 30 s),
-``keep_alive_timeout`` (silence that means gone; 15 s), ``use_infra_group_rank`` (true).
+``keep_alive_timeout`` (silence that means gone; 15 s), ``use_infra_group_rank`` (true), ``secret``
+(better in the environment, as HOLDFAST_JOB_SECRET: torchrun logs its configuration).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from holdfast.core import member as belonging
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Policy
 from holdfast.core.infra_rank import infra_rank
+from holdfast.core.job_secret import SECRET, drop_secret
 from holdfast.core.membership import (
     Control,
     Decision,
@@ -107,6 +109,7 @@ def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
             hosts_store=params.get_as_bool("is_host"),
             connect_s=_seconds(params, "read_timeout", 60.0),
             run_id=params.run_id,
+            secret=_secret(params),
         ),
         desc=Descriptor(
             addr=params.local_addr or address_towards(host, port),
@@ -126,6 +129,18 @@ def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
         pace=Pace.of(_seconds(params, "keep_alive_timeout", 15.0), join_s),
         port=port_of_ranks,
     )
+
+
+def _secret(params: RendezvousParameters) -> str | None:
+    """Of the job; taken out of the environment, which torch's agent hands on to its ranks."""
+    global _secret_of_this_process  # noqa: PLW0603 - one environment, one place to keep what was in it
+    _secret_of_this_process = os.environ.get(SECRET) or _secret_of_this_process
+    drop_secret(os.environ)
+    said: Any = params.get("secret")
+    return said or _secret_of_this_process
+
+
+_secret_of_this_process: str | None = None
 
 
 def _seconds(params: RendezvousParameters, key: str, default: float) -> float:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.core.job_secret import without_secret
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.option import Option
 from holdfast.fault_tolerance.command_line.options import (
@@ -130,7 +131,10 @@ def refusal(option: Option, source: str, text: str, error: Unacceptable) -> Usag
     """The error for text that an option doesn't take; ``source`` is how the user wrote it."""
     assert option.kind is not None
     because = f" ({error})" if str(error) else ""
-    return UsageError(f"{source}: {text!r} cannot be used{because}; it takes {option.kind.accepts}")
+    return UsageError(
+        f"{source}: {without_secret(text)!r} cannot be used{because}; it takes "
+        f"{option.kind.accepts}"
+    )
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:

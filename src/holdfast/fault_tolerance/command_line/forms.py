@@ -106,7 +106,8 @@ def read_rdzv_conf(text: str) -> dict[str, str]:
     for part in text.split(",") if text.strip() else ():
         key, _, value = part.partition("=")
         if not key.strip() or not value.strip():
-            raise Unacceptable(f"{part.strip()!r} is not KEY=VALUE")
+            shown = part.strip() if "secret" not in text else "a part of it"
+            raise Unacceptable(f"{shown!r} is not KEY=VALUE")
         conf[key.strip()] = value.strip()
     return conf
 

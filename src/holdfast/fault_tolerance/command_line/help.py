@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from holdfast.core.exit_codes import IN_SHORT
+from holdfast.core.job_secret import without_secret
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.arguments import Arguments
 from holdfast.fault_tolerance.command_line.option import GROUPS, Option
@@ -159,7 +160,7 @@ def show(value: Any, kind: Kind | None = None) -> str:
         return ",".join(f"{name}:{show(limit)}" for name, limit in value.items()) or "none"
     if isinstance(value, list):
         return ",".join(item.replace(",", ",,") for item in value) or "none"
-    return str(getattr(value, "name", value)) or "none"
+    return without_secret(str(getattr(value, "name", value))) or "none"
 
 
 def describe_config(args: Arguments) -> str:
