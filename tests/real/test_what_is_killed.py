@@ -95,6 +95,28 @@ def test_another_living_job_that_inherited_a_marker_lives(tmp_path: Path) -> Non
     assert "other job lives: yes" in out
 
 
+def test_a_job_in_another_time_namespace_lives(tmp_path: Path) -> None:
+    """Its launcher's start time reads differently there: it looks dead."""
+    out = run(
+        tmp_path,
+        """
+        unshare --time --boottime 100000 true || { echo "no time namespaces"; exit; }
+        unshare --time --boottime 100000 --fork LAUNCH rank.py &
+        until_is yes exists env
+        rank=$(tr '\\0' '\\n' < env | sed -n 's/^HOLDFAST_MARKER=\\([0-9]*\\)-.*/\\1/p')
+        LAUNCH next.py; echo "exit code $?"
+        echo "launcher lives: $(alive $rank), its rank: $(alive $(cat pid))"
+        """,
+        rank=RANK.format(more="print(os.getpid(), file=open('pid', 'w'))"),
+        next="print('next job ran')",
+    )
+
+    if "no time namespaces" in out:
+        pytest.skip("no time namespaces")
+    assert "exit code 0" in out, out
+    assert "launcher lives: yes, its rank: yes" in out, out
+
+
 def test_a_helper_of_the_shell_that_became_the_launcher_lives(tmp_path: Path) -> None:
     """``helper & exec ft_launcher``: it was there before, and so is what it starts later."""
     out = run(

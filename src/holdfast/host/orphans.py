@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.ownership import judge
-from holdfast.host import clock, memory_read, proc, wait_for
+from holdfast.host import clock, proc, wait_for
 from holdfast.host.job_record import origin_of
 
 TYPE_CHECKING = False
@@ -89,6 +89,9 @@ def learn(
     """Find out where some processes come from. One that is stuck has no marker that we know of."""
     if not pids:
         return
+    # A monitor needs it once, at its end; and what needs no such look is killed by now.
+    from holdfast.host import memory_read  # noqa: PLC0415
+
     paths = {pid: memory_read.environ_path(pid, root) for pid in pids}
     found = memory_read.read_all(list(paths.values()))
     for pid, path in paths.items():
