@@ -318,6 +318,8 @@ class NodeAgent:
                     exit_code=reaped.exit_code,
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
+                if reaped.exit_code < 0 and rank.hang is None:
+                    self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
                 if reaped.exit_code == 0 and rank.hang is not None:
                     self._monitors.hear_out(local_rank)
                     if rank.is_condemned:  # it has a handler that ends it well
