@@ -288,7 +288,7 @@ def test_large_values_are_stored_or_refused_in_words(node: Node) -> None:
 def test_ranks_gather_more_than_a_message_holds(node: Node) -> None:
     """In pieces."""
     value = [secrets.token_hex(100_000) for _ in range(4)]
-    stores = [EpochStore(("127.0.0.1", node.port), node.token, 1) for _ in range(4)]
+    stores = [EpochStore(("127.0.0.1", node.port), node.token, 77) for _ in range(4)]
     results: dict[int, Any] = {}
 
     def gather(place: int) -> None:
