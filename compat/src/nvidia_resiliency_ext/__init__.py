@@ -1,0 +1,28 @@
+"""The names of nvidia-resiliency-ext, provided by holdfast.
+
+A module that holdfast has under the same name *is* holdfast's, so that what a program replaces in
+it takes effect. Classes and functions that exist for other names only are defined here. Importing
+this package loads neither torch nor holdfast; submodules are loaded when they are used.
+"""
+
+from importlib import import_module
+
+from nvidia_resiliency_ext._shadow import warn_of_the_other_distribution
+from nvidia_resiliency_ext._version import __version__
+
+__all__ = ["__version__"]
+
+_SUBMODULES = frozenset({"fault_tolerance", "inprocess", "ptl_resiliency", "shared_utils"})
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES})
+
+
+warn_of_the_other_distribution()

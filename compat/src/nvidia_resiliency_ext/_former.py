@@ -1,0 +1,20 @@
+"""Names and arguments that still work and should be written differently: one warning for each."""
+
+from __future__ import annotations
+
+import warnings
+
+_told: set[str] = set()
+
+
+def warn_once(text: str, *, stacklevel: int = 2) -> None:
+    """A ``DeprecationWarning`` for the caller's caller, once in this process.
+
+    Args:
+        text: What to write instead.
+        stacklevel: As of ``warnings.warn``, counted from the function that calls this one.
+    """
+    if text in _told:
+        return
+    _told.add(text)
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel + 1)

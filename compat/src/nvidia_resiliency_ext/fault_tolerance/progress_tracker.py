@@ -1,0 +1,77 @@
+"""Whether a job that restarts again and again still makes progress."""
+
+from __future__ import annotations
+
+from holdfast.core.restarts import Restarts
+from holdfast.host.iteration_file import IterationFile
+
+__all__ = ["ProgressTracker"]
+
+
+class ProgressTracker:
+    """Counts cycles without progress, by the iteration in a file that the training writes.
+
+    The launcher has its own (``--ft-max-no-progress-cycles``); this one is for programs.
+
+    Args:
+        min_progress_iterations: A cycle with fewer new iterations has made no progress.
+        max_no_progress_cycles: Restarting makes no sense after so many of them in a row; 0 or
+            less: never given up.
+        checkpoint_iteration_file: Holds one whole number. ``None``: the iteration is what
+            :meth:`update_iteration` was given last.
+    """
+
+    def __init__(
+        self,
+        min_progress_iterations: int = 1,
+        max_no_progress_cycles: int = 2,
+        checkpoint_iteration_file: str | None = None,
+    ) -> None:
+        self.min_progress_iterations = min_progress_iterations
+        self.max_no_progress_cycles = max_no_progress_cycles
+        self.checkpoint_iteration_file = checkpoint_iteration_file
+        self._file = IterationFile(checkpoint_iteration_file) if checkpoint_iteration_file else None
+        self._restarts = Restarts(
+            max_no_progress_cycles=max_no_progress_cycles,
+            min_progress_iterations=min_progress_iterations,
+        )
+        self._given: int | None = None
+        self._futile: str | None = None
+        self.cycle_start()
+
+    @property
+    def is_enabled(self) -> bool:
+        """``max_no_progress_cycles`` is above 0."""
+        return self.max_no_progress_cycles > 0
+
+    @property
+    def current_iteration(self) -> int | None:
+        """As the file or :meth:`update_iteration` says; ``None``: unknown."""
+        return self._given if self._file is None else self._file.read(quiet=True)
+
+    @property
+    def no_progress_count(self) -> int:
+        """Failed cycles in a row that made no progress."""
+        return self._restarts._idle_cycles  # noqa: SLF001 - of the same release
+
+    def update_iteration(self, iteration: int) -> None:
+        """The training has reached ``iteration``; used where there is no file."""
+        self._given = iteration
+
+    def cycle_start(self) -> None:
+        """A cycle begins at the present iteration."""
+        iteration = self.current_iteration
+        self._restarts.begins_at(0 if iteration is None else iteration)
+
+    def analyze_previous_cycle(self) -> bool:
+        """A cycle failed: count it, and begin the next. True: it made progress, or may have."""
+        iteration = self.current_iteration if self._file is None else self._file.read()
+        if self.is_enabled and iteration is not None:
+            self._restarts.reached(iteration)
+            self._futile = self._restarts.why_futile()
+            self._restarts.cycle_started(0.0)
+        return self.no_progress_count == 0
+
+    def should_terminate_early(self) -> bool:
+        """Too many cycles in a row made no progress: another restart makes no sense."""
+        return self._futile is not None

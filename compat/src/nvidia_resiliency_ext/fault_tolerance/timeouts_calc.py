@@ -1,0 +1,199 @@
+"""Timeouts calculated from intervals that the caller reports, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from holdfast.core.learned import NEVER
+from holdfast.errors import TimeoutsCalcError
+from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc
+from holdfast.host.clock import monotonic
+
+__all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
+
+
+class TimeoutsCalc(_TimeoutsCalc):
+    """Measures one rank's heartbeats and sections, and calculates timeouts from the longest.
+
+    ::
+
+        calc = TimeoutsCalc(sections=["step"], safety_factor=5.0)
+        calc.update_on_heartbeat()
+        calc.update_on_section_start("step")
+        calc.update_on_section_end("step")
+        calc.synchronize_all()                  # a collective
+        calc.get_section_timeouts()
+
+    Args:
+        start_time: When monitoring began, by ``time.monotonic``; ``None``: now.
+        safety_factor: A timeout is this many times the longest interval.
+        sections: Names of the sections that are measured; ``None``: those that are opened.
+
+    Attributes:
+        initial_max: Start to first heartbeat, in seconds; -1: none was seen. Likewise
+            ``subsequent_max`` (between heartbeats), ``section_max`` (by section) and
+            ``out_of_section_max``.
+        start_time: When monitoring began.
+    """
+
+    def __init__(
+        self,
+        start_time: float | None = None,
+        safety_factor: float = 5.0,
+        sections: Iterable[str] | None = None,
+    ) -> None:
+        super().__init__(
+            safety_factor=safety_factor, section_max=dict.fromkeys(sections or (), NEVER)
+        )
+        self._accepts_any = sections is None
+        self.reset(start_time)
+
+    def reset(self, start_time: float | None = None) -> None:
+        """Forget all intervals, and begin anew.
+
+        Args:
+            start_time: By ``time.monotonic``; ``None``: now.
+        """
+        self.start_time = monotonic() if start_time is None else start_time
+        self.initial_max = self.subsequent_max = self.out_of_section_max = NEVER
+        self.section_max = dict.fromkeys(self.section_max, NEVER)
+        self._last_heartbeat: float | None = None
+        self._opened: dict[str, float] = {}
+        self._outside_since = self.start_time
+
+    # ------------------------------------------------------------------ events
+    def update_on_heartbeat(self, *_message: object) -> None:
+        """A heartbeat is sent now."""
+        now = monotonic()
+        if self._last_heartbeat is None:
+            self.initial_max = max(self.initial_max, now - self.start_time)
+        else:
+            self.subsequent_max = max(self.subsequent_max, now - self._last_heartbeat)
+        self._last_heartbeat = now
+
+    def update_on_section_start(self, section: str) -> None:
+        """``section`` is opened now.
+
+        Raises:
+            TimeoutsCalcError: It is open already, or not among ``sections``.
+        """
+        if section not in self.section_max:
+            if not self._accepts_any:
+                known = sorted(self.section_max)
+                raise TimeoutsCalcError(f"section {section!r} is not measured, only {known}")
+            self.section_max[section] = NEVER
+        if section in self._opened:
+            raise TimeoutsCalcError(f"section {section!r} is open already")
+        now = monotonic()
+        if not self._opened:
+            self.out_of_section_max = max(self.out_of_section_max, now - self._outside_since)
+        self._opened[section] = now
+
+    def update_on_section_end(self, section: str) -> None:
+        """``section`` is closed now.
+
+        Raises:
+            TimeoutsCalcError: It is not open.
+        """
+        if section not in self._opened:
+            raise TimeoutsCalcError(f"section {section!r} is not open")
+        now = monotonic()
+        took_s = now - self._opened.pop(section)
+        self.section_max[section] = max(self.section_max[section], took_s)
+        if not self._opened:
+            self._outside_since = now
+
+    update_on_section_open = update_on_section_start
+    update_on_section_close = update_on_section_end
+
+    def update_on_section_close_all(self) -> None:
+        """All open sections are closed now."""
+        for section in list(self._opened):
+            self.update_on_section_end(section)
+
+    update_on_end_all_sections = update_on_section_close_all
+
+    # ------------------------------------------------------------------ results
+    def synchronize_all(self) -> None:
+        """Replace all intervals by the longest of any rank. A collective: every rank calls it.
+
+        Raises:
+            TimeoutsCalcError: There is no default process group, or ranks measure different
+                sections.
+            RuntimeError: The process group has neither gloo nor nccl.
+        """
+        self._count_running_time_outside()
+        self.merge_over_ranks()
+
+    def can_get_hb_timeouts(self) -> bool:
+        """Some rank has sent two heartbeats."""
+        return not self.missing_for_heartbeats()
+
+    def can_get_section_timeouts(
+        self, selected_sections: Collection[str] | None = None, calc_out_of_section: Any = True
+    ) -> bool:
+        """There is an interval of each selected section, and, if asked for, outside sections.
+
+        Args:
+            selected_sections: Names; ``None`` or empty: all.
+            calc_out_of_section: The timeout outside sections is wanted, too.
+
+        Raises:
+            KeyError: A selected section is not measured.
+        """
+        return not self._missing(selected_sections, calc_out_of_section)
+
+    def get_hb_timeouts(self, current: HeartbeatTimeouts | None = None) -> HeartbeatTimeouts:
+        """Timeouts of heartbeats.
+
+        Args:
+            current: In force; a calculated one is averaged with the new.
+
+        Raises:
+            TimeoutsCalcError: :meth:`can_get_hb_timeouts` is false.
+        """
+        _refuse(self.missing_for_heartbeats())
+        return self.heartbeat_timeouts(current or HeartbeatTimeouts())
+
+    def get_section_timeouts(
+        self,
+        selected_sections: Collection[str] | None = None,
+        calc_out_of_section: Any = True,
+        current: SectionTimeouts | None = None,
+    ) -> SectionTimeouts:
+        """Timeouts of sections.
+
+        Args:
+            selected_sections: Names; ``None``: all. Others keep their value in ``current``.
+            calc_out_of_section: Calculate the timeout outside sections, too.
+            current: In force; calculated values are averaged with the new.
+
+        Raises:
+            KeyError: A selected section is not measured.
+            TimeoutsCalcError: :meth:`can_get_section_timeouts` is false.
+        """
+        _refuse(self._missing(selected_sections, calc_out_of_section))
+        return self.section_timeouts(
+            current or SectionTimeouts(),
+            selected_sections,
+            calc_out_of_section=bool(calc_out_of_section),
+        )
+
+    def _missing(self, selected: Collection[str] | None, with_outside: object) -> list[str]:
+        self._count_running_time_outside()
+        return self.missing_for_sections(selected, calc_out_of_section=bool(with_outside))
+
+    def _count_running_time_outside(self) -> None:
+        """The time outside sections that has not ended yet counts, and goes on."""
+        if not self._opened:
+            outside_s = monotonic() - self._outside_since
+            self.out_of_section_max = max(self.out_of_section_max, outside_s)
+
+
+def _refuse(lacking: list[str]) -> None:
+    if lacking:
+        raise TimeoutsCalcError(
+            f"timeouts cannot be calculated yet, no rank has reported: {', '.join(lacking)}"
+        )
