@@ -18,3 +18,9 @@ def warn_once(text: str, *, stacklevel: int = 2) -> None:
         return
     _told.add(text)
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel + 1)
+
+
+def ignore(others: dict[str, object], where: str) -> None:
+    """One warning for each keyword that ``where`` was given and has no use for."""
+    for name in others:
+        warn_once(f"{where}: the argument {name!r} is without effect", stacklevel=3)

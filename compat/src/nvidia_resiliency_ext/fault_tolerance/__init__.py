@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
-    from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
+    from nvidia_resiliency_ext.fault_tolerance.rank_monitor_server import RankMonitorServer
     from nvidia_resiliency_ext.fault_tolerance.rank_monitor_state_machine import (
         RankMonitorState,
         RankMonitorStateMachine,

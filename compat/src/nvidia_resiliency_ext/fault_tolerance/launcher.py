@@ -20,7 +20,7 @@ from holdfast.fault_tolerance.launcher import main
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
     from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
-    from holdfast.fault_tolerance.launch_config import LaunchConfig
+    from nvidia_resiliency_ext.fault_tolerance._launch_config import LaunchConfig
 
 __all__ = [
     "LaunchConfig",
@@ -36,17 +36,23 @@ __all__ = [
     "run",
 ]
 
-_LAZY = frozenset(
-    {"LaunchConfig", "LocalElasticAgent", "elastic_launch", "get_args_parser", "parse_args"}
-)
+_HOLDFASTS = "holdfast.fault_tolerance.launcher"
+_HOME = {
+    "LaunchConfig": "nvidia_resiliency_ext.fault_tolerance._launch_config",
+    "LocalElasticAgent": _HOLDFASTS,
+    "elastic_launch": _HOLDFASTS,
+    "get_args_parser": _HOLDFASTS,
+    "parse_args": _HOLDFASTS,
+}
+"""Loaded when used: the launcher itself needs none of them."""
 _DEFAULT_PORT = 29500
 _STANDALONE_ENDPOINT = "localhost:0"
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module("holdfast.fault_tolerance.launcher"), name)
+    value: object = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 
@@ -81,9 +87,11 @@ def config_from_args(args: Any) -> tuple[LaunchConfig, Callable[..., Any] | str,
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std  # noqa: PLC0415
 
     from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
-    from holdfast.fault_tolerance.launch_config import LaunchConfig  # noqa: PLC0415
     from holdfast.fault_tolerance.plan import _nproc  # noqa: PLC0415 - of the same release
     from holdfast.host import facts  # noqa: PLC0415
+    from nvidia_resiliency_ext.fault_tolerance._launch_config import (  # noqa: PLC0415
+        LaunchConfig,
+    )
 
     cmd, cmd_args = _command(args)
     config = FaultToleranceConfig.from_args(args)

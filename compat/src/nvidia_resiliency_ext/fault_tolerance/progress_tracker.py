@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.restarts import Restarts
 from holdfast.host.iteration_file import IterationFile
+from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["ProgressTracker"]
 
@@ -26,7 +27,9 @@ class ProgressTracker:
         min_progress_iterations: int = 1,
         max_no_progress_cycles: int = 2,
         checkpoint_iteration_file: str | None = None,
+        **others: object,
     ) -> None:
+        ignore(others, "ProgressTracker")
         self.min_progress_iterations = min_progress_iterations
         self.max_no_progress_cycles = max_no_progress_cycles
         self.checkpoint_iteration_file = checkpoint_iteration_file

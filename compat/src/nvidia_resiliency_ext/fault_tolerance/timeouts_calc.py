@@ -10,6 +10,7 @@ from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc
 from holdfast.host.clock import monotonic
+from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
 
@@ -43,7 +44,9 @@ class TimeoutsCalc(_TimeoutsCalc):
         start_time: float | None = None,
         safety_factor: float = 5.0,
         sections: Iterable[str] | None = None,
+        **others: object,
     ) -> None:
+        ignore(others, "TimeoutsCalc")
         super().__init__(
             safety_factor=safety_factor, section_max=dict.fromkeys(sections or (), NEVER)
         )
@@ -63,18 +66,23 @@ class TimeoutsCalc(_TimeoutsCalc):
         self._opened: dict[str, float] = {}
         self._outside_since = self.start_time
 
+    @property
+    def oos_max(self) -> float:
+        """``out_of_section_max``."""
+        return self.out_of_section_max
+
     # ------------------------------------------------------------------ events
-    def update_on_heartbeat(self, *_message: object) -> None:
-        """A heartbeat is sent now."""
-        now = monotonic()
+    def update_on_heartbeat(self, now: float | None = None) -> None:
+        """A heartbeat is sent; ``now`` by ``time.monotonic``, ``None``: at this moment."""
+        now = monotonic() if now is None else now
         if self._last_heartbeat is None:
             self.initial_max = max(self.initial_max, now - self.start_time)
         else:
             self.subsequent_max = max(self.subsequent_max, now - self._last_heartbeat)
         self._last_heartbeat = now
 
-    def update_on_section_start(self, section: str) -> None:
-        """``section`` is opened now.
+    def update_on_section_start(self, section: str, now: float | None = None) -> None:
+        """``section`` is opened; ``now`` as of :meth:`update_on_heartbeat`.
 
         Raises:
             TimeoutsCalcError: It is open already, or not among ``sections``.
@@ -86,20 +94,20 @@ class TimeoutsCalc(_TimeoutsCalc):
             self.section_max[section] = NEVER
         if section in self._opened:
             raise TimeoutsCalcError(f"section {section!r} is open already")
-        now = monotonic()
+        now = monotonic() if now is None else now
         if not self._opened:
             self.out_of_section_max = max(self.out_of_section_max, now - self._outside_since)
         self._opened[section] = now
 
-    def update_on_section_end(self, section: str) -> None:
-        """``section`` is closed now.
+    def update_on_section_end(self, section: str, now: float | None = None) -> None:
+        """``section`` is closed; ``now`` as of :meth:`update_on_heartbeat`.
 
         Raises:
             TimeoutsCalcError: It is not open.
         """
         if section not in self._opened:
             raise TimeoutsCalcError(f"section {section!r} is not open")
-        now = monotonic()
+        now = monotonic() if now is None else now
         took_s = now - self._opened.pop(section)
         self.section_max[section] = max(self.section_max[section], took_s)
         if not self._opened:

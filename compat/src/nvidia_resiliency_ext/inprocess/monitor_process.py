@@ -23,6 +23,7 @@ from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.proc import process_state
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.sibling_monitor import SiblingMonitor
 
 __all__ = ["MonitorProcess", "is_process_active", "terminate_process"]
@@ -104,7 +105,9 @@ class MonitorProcess:
         termination_grace_time: dt.timedelta = dt.timedelta(seconds=5),
         logfile: str | None = None,
         pidfile: str | None = None,
+        **others: object,
     ) -> None:
+        ignore(others, "MonitorProcess")
         self.rank = rank
         self.world_size = world_size
         self.store_factory = store_factory

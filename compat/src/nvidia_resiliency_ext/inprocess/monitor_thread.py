@@ -12,10 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import CodeType, FrameType
 from typing import Any
 
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.exception import RankShouldRestart
+from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.attribution import format_interruption_records
 
 __all__ = [
@@ -63,11 +65,11 @@ def reraise_if_unraisable(exc_type: type[BaseException]) -> Iterator[None]:
         if unraisable.exc_type is None or not issubclass(unraisable.exc_type, exc_type):
             before(unraisable)
             return
-        has_left = threading.Event()
         threading.Thread(
-            target=_raise_after, args=(has_left, threading.get_ident(), exc_type), daemon=True
+            target=_raise_outside,
+            args=(threading.get_ident(), exc_type, hook.__code__),
+            daemon=True,
         ).start()
-        has_left.set()
 
     sys.unraisablehook = hook
     try:
@@ -76,11 +78,19 @@ def reraise_if_unraisable(exc_type: type[BaseException]) -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _raise_after(has_left: threading.Event, tid: int, exc_type: type[BaseException]) -> None:
-    """Raised within the hook itself, the exception would be lost for good."""
-    has_left.wait()
-    threading.Event().wait(_MILLISECOND)
+def _raise_outside(tid: int, exc_type: type[BaseException], code: CodeType) -> None:
+    """Once the thread has left ``code``: what is raised in a hook is lost for good."""
+    while _is_inside(sys._current_frames().get(tid), code):  # noqa: SLF001 - the documented way
+        threading.Event().wait(_MILLISECOND)
     async_raise(tid, exc_type)
+
+
+def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class MonitorThread(threading.Thread):
@@ -113,7 +123,9 @@ class MonitorThread(threading.Thread):
         interval: dt.timedelta = dt.timedelta(seconds=1),
         last_call_wait: dt.timedelta = dt.timedelta(0),
         main_tid: int | None = None,
+        **others: object,
     ) -> None:
+        ignore(others, "MonitorThread")
         super().__init__(name="MonitorThread", daemon=True)
         self.state = state
         self.store = store

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from holdfast.host.clock import monotonic
 from holdfast.host.stamps import Stamps
+from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["ProgressWatchdog"]
 
@@ -31,7 +32,9 @@ class ProgressWatchdog(threading.Thread):
         self,
         interval: dt.timedelta = dt.timedelta(seconds=1),
         report: Callable[[float, float | None], object] | None = None,
+        **others: object,
     ) -> None:
+        ignore(others, "ProgressWatchdog")
         super().__init__(name="ProgressWatchdog", daemon=True)
         self.interval = interval
         self.report = report

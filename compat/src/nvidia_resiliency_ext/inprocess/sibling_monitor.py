@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.host.clock import monotonic, wall
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["SiblingMonitor"]
 
@@ -41,7 +42,9 @@ class SiblingMonitor(threading.Thread):
         world_size: int,
         heartbeat_timeout: dt.timedelta = dt.timedelta(seconds=30),
         interval: dt.timedelta = dt.timedelta(seconds=1),
+        **others: object,
     ) -> None:
+        ignore(others, "SiblingMonitor")
         super().__init__(name="SiblingMonitor", daemon=True)
         self.store = store
         self.rank = rank

@@ -207,7 +207,8 @@ def _signal_that_raises() -> Callable[[], object]:
     if not number:
         raise RuntimeError("SIGNAL_EXC needs a real-time signal, and none is free")
 
-    def handler(_signum: int, _frame: object) -> None:
+    def handler(signum: int, _frame: object) -> None:
+        signal.signal(signum, signal.SIG_DFL)
         raise InjectedException("injected fault: SIGNAL_EXC")
 
     signal.signal(number, handler)
