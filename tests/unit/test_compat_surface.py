@@ -464,6 +464,13 @@ print(module.__name__)"""
     assert printed.count("DeprecationWarning: nvidia_resiliency_ext.inprocess") == 1, printed
 
 
+def test_an_old_place_is_an_attribute_of_its_package() -> None:
+    """As in ``import nvidia_resiliency_ext.inprocess as inprocess``."""
+    code = """import nvidia_resiliency_ext.inprocess as inprocess
+print(inprocess.tools.inject_fault.Fault.SIGKILL.name, inprocess.rank_filter.RankFilter.__name__)"""
+    assert python(code, "-Wignore") == "SIGKILL RankFilter\n"
+
+
 def test_a_warning_is_given_once() -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -511,6 +518,15 @@ def test_the_state_machine_follows_messages_by_name() -> None:
     assert not machine.can_transition_to(state.INITIALIZE)
     with pytest.raises(module.InvalidStateTransitionException):
         machine.transition_to(state.INITIALIZE)
+
+
+def test_the_monitors_logger_writes_the_lines_of_restarts_if_asked(capsys) -> None:
+    make = ft("rank_monitor_server").RankMonitorLogger
+    for logger in (make("quiet"), make("told", logging.INFO, is_restarter_logger=True)):
+        machine = ft("rank_monitor_state_machine").RankMonitorStateMachine(logger)
+        machine.handle_heartbeat_msg()
+    written = capsys.readouterr().err
+    assert written.count("[NestedRestarter] name=[InJob] state=initialize") == 1
 
 
 def test_timeouts_follow_from_the_events(monkeypatch) -> None:
@@ -1068,6 +1084,7 @@ def test_ranks_agree_on_who_fails(monkeypatch) -> None:
         )
     assert sum(fault is not None for fault in drawn.values()) == 3
     assert all(1 <= delay_s <= 2 for _, delay_s, _ in dispatched)
+    assert module.inject_fault(["SIGKILL"], (8, 9)) is module.Fault.SIGKILL
 
 
 def test_health_checks_pass_where_nothing_can_be_determined(tmp_path: Path) -> None:

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.fault_tolerance.rank_monitor_server import (
-    RankMonitorLogger,
-    RankMonitorProcess,
-)
+from holdfast.fault_tolerance.rank_monitor_server import RankMonitorLogger as _RankMonitorLogger
+from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer as _RankMonitorServer
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
 
 __all__ = ["RankMonitorLogger", "RankMonitorServer"]
+
+
+class RankMonitorLogger(_RankMonitorLogger):
+    """A logger with a handler of its own, for the lines of a layered-restart state machine.
+
+    Args:
+        name: Of the logger.
+        level: Least level that is written.
+        is_restarter_logger: Write the lines of :meth:`log_restarter_event`, to stderr.
+    """
+
+    def __init__(
+        self,
+        name: str = "RankMonitor",
+        level: int = logging.INFO,
+        is_restarter_logger: bool = False,
+    ) -> None:
+        super().__init__(name, is_restarter_logger=is_restarter_logger)
+        self.setLevel(level)
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(message)s"))
+        self.addHandler(handler)
 
 
 class RankMonitorServer(_RankMonitorServer):

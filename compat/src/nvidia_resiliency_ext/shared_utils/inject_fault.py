@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.host.free_signal import free_signal
 from holdfast.host.rank_log import rank_logger
+from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.monitor_thread import async_raise
 
 __all__ = [
@@ -129,10 +130,11 @@ def dispatch_fault_injection(
 
 def inject_fault(
     faults: Iterable[Fault | int | str] | None = None,
-    num_faults: int = 1,
+    num_faults: int | tuple[int, int] = 1,
     delay: float | tuple[float, float] = 0.0,
     seed: int | None = None,
     callback: Callable[[], object] | None = None,
+    **others: object,
 ) -> Fault | None:
     """Inject a fault of several, drawn by a seed, on ranks that are drawn by the same seed.
 
@@ -140,17 +142,20 @@ def inject_fault(
 
     Args:
         faults: To draw from; ``None``: all that this process can have.
-        num_faults: On how many ranks of ``WORLD_SIZE``.
+        num_faults: On how many ranks of ``WORLD_SIZE``, or the range to draw that from.
         delay: Seconds from now, or the range to draw them from.
         seed: ``None``: 0.
         callback: See :func:`dispatch_fault_injection`.
+        **others: Without effect, with one warning each.
 
     Returns:
         The fault that will happen on this rank; ``None``: none.
     """
+    ignore(others, "inject_fault")
     drawn = random.Random(0 if seed is None else seed)  # noqa: S311 - no secret
     kinds = [Fault[each] if isinstance(each, str) else Fault(each) for each in faults or ()]
     kinds = kinds or [each for each in Fault if each not in _ON_GPU or _has_gpu()]
+    count = drawn.randint(*num_faults) if isinstance(num_faults, tuple) else num_faults
     rank = int(os.environ.get("RANK", "0"))
     world = int(os.environ.get("WORLD_SIZE", "1"))
     plan = {
@@ -158,7 +163,7 @@ def inject_fault(
             drawn.choice(kinds),
             drawn.uniform(*delay) if isinstance(delay, tuple) else float(delay),
         )
-        for unlucky in drawn.sample(range(world), min(num_faults, world))
+        for unlucky in drawn.sample(range(world), min(count, world))
     }
     if rank not in plan:
         return None
