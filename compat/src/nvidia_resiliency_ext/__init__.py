@@ -1,8 +1,9 @@
 """The names of nvidia-resiliency-ext, provided by holdfast.
 
-A module that holdfast has under the same name *is* holdfast's, so that what a program replaces in
-it takes effect. Classes and functions that exist for other names only are defined here. Importing
-this package loads neither torch nor holdfast; submodules are loaded when they are used.
+A module to which nothing has to be added *is* holdfast's, so that what a program replaces in it
+takes effect. The others take their names from holdfast's modules, and add classes and functions
+that exist for these names only. Importing this package loads neither torch nor holdfast; submodules
+are loaded when they are used.
 """
 
 from importlib import import_module
