@@ -115,6 +115,13 @@ def test_on_one_node_ranks_do_not_wait_for_a_stopped_guard_for_ever(
         assert ended == left + ["failed"] * (2 * nodes - len(left))
 
 
+def test_a_rank_that_leaves_does_not_wait_for_a_stopped_guard_for_ever() -> None:
+    """It waits for the word that the others stop, which nobody brings; then its lease runs out."""
+    call = Call(4, 4, (RankFault(0, 0, What.LEAVE),), (GuardStops(0.1, 0, FOR_EVER_S),))
+    for seed in range(10):
+        assert "" not in ends(call, seed)
+
+
 @pytest.mark.parametrize("kind", [GuardStops, NodeStops])
 def test_a_short_stop_is_waited_for(kind: type[GuardStops | NodeStops]) -> None:
     """Shorter than the lease: nobody is lost."""

@@ -364,6 +364,8 @@ class Session:
             until, now = words[layout.LEASE_UNTIL] or None, monotonic()
             step = lease.look(until, now)
             if step is not Step.NOTHING and self._machine.has_left:
+                # It may wait for its guard's word that the others stop; nothing else is left of it.
+                self.feed(machine.LeaseOver(self._why_over(until or now, now)))
                 return
             if step is Step.LEAVE:
                 assert until is not None

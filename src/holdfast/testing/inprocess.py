@@ -322,6 +322,7 @@ class CallSimulation:
         until = process.node.lease_until
         step = process.lease.look(until, self.clock.now)
         if step is not Step.NOTHING and process.machine.has_left:
+            self._feed_rank(process, rk.LeaseOver("the guard is stopped"))
             return
         if step is Step.LEAVE:
             self._feed_rank(process, rk.LeaseOver("the guard is stopped"))
