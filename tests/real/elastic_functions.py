@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from holdfast.fault_tolerance import RankMonitorClient
 def place(word: str) -> tuple[str, str, str]:
     """Where a rank stands, and what it was given."""
     return os.environ["RANK"], os.environ["WORLD_SIZE"], word
+
+
+def descriptors() -> tuple[int, int]:
+    """How many a rank may have open, and how many its launcher may."""
+    return tuple(resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in (0, os.getppid()))
 
 
 def fail_on_rank_1(text: str) -> None:

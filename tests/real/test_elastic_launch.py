@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -47,6 +48,17 @@ def test_a_function_returns_by_rank_and_the_program_keeps_what_is_its_own() -> N
         assert living.poll() is None
         living.kill()
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
+
+
+def test_the_launcher_of_a_program_uses_all_descriptors_and_its_ranks_the_programs_limit() -> None:
+    """As under ft_launcher: a launcher that hosts the store of many nodes needs thousands."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        results = elastic_launch(LaunchConfig(1, 1, 1), functions.descriptors)()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert results == {0: (500, min(before[1], 1 << 20))}
 
 
 def test_an_exception_in_one_rank_is_torchs_error() -> None:

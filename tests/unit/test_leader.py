@@ -205,6 +205,14 @@ def test_exclusion_without_a_spare_ends_a_job_of_fixed_size_at_once() -> None:
     ]
 
 
+def test_the_end_of_a_job_names_a_few_of_many_that_were_excluded() -> None:
+    """All that they have said would be more than a message may hold."""
+    job = running(*(f"n{number}" for number in range(8)), most=8, least=8, max_restarts=5)
+    (end,) = excluded(job, *(f"n{number}" for number in range(1, 8)))
+    assert isinstance(end, End)
+    assert end.cause.endswith("; n4: excluded (ECC errors); and 3 more")
+
+
 def test_exclusion_waits_for_ranks_that_may_know_more() -> None:
     """A rank of a survivor may still exit with 93."""
     job = running("n0", "n1", max_restarts=5)

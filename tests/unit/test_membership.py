@@ -89,6 +89,27 @@ def test_a_decision_survives_the_wire(decision: Decision) -> None:
     assert decision_from_wire(json.loads(json.dumps(decision.to_wire()))) == decision
 
 
+@given(st.text(st.characters(exclude_categories=()), max_size=20), st.integers(0, MAX_TEXT))
+def test_whatever_its_text_is_a_message_is_understood(text: str, times: int) -> None:
+    """One that is refused for its text would be lost with all it says: that a rank has failed."""
+    text = (text * times)[: 2 * MAX_TEXT]
+    said = [State("n0", 1, NodeState.FAILED, text), Leave("n0", LeaveWhy.UNHEALTHY, text)]
+    for message in (*said, Control("n0", "shutdown", 0, text)):
+        message_from_wire(json.loads(json.dumps(message.to_wire())))
+    decided = [Stop(1, text, "n0", 0), End(Outcome.FAILED, 1, text), Refused("n0", text)]
+    for decision in (*decided, LeaderBeat(text)):
+        decision_from_wire(json.loads(json.dumps(decision.to_wire())))
+
+
+def test_a_text_that_is_no_utf8_is_escaped_and_a_long_one_cut() -> None:
+    assert message_from_wire(Leave("n0", LeaveWhy.STUCK, "st\udcffep").to_wire()) == Leave(
+        "n0", LeaveWhy.STUCK, "st\\udcffep"
+    )
+    long = decision_from_wire(End(Outcome.FAILED, 1, "x" * 9000).to_wire())
+    assert isinstance(long, End)
+    assert (len(long.cause), long.cause[-5:]) == (MAX_TEXT, "x ...")
+
+
 def test_a_key_of_a_later_version_is_ignored() -> None:
     """Launchers of two versions can be in one job."""
     assert message_from_wire({**Beat("n0").to_wire(), "mood": "fine"}) == Beat("n0")

@@ -15,7 +15,9 @@ from holdfast.core.ownership import Claim, Facts, Origin
 from holdfast.core.standby import State
 from holdfast.fault_tolerance.plan import WarmStandby
 from holdfast.fault_tolerance.standbys import Standbys
-from holdfast.host import clock, leftovers, memory_read, orphans, proc, wait_for
+from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, wait_for
+from holdfast.host.family import Family
+from holdfast.host.job_record import JobRecord
 from holdfast.host.loop import Loop
 from tests.real.harness import until
 
@@ -60,6 +62,25 @@ def test_who_is_stuck_costs_a_moment_and_those_after_it_are_read(
 
     assert memory_read.read_all(paths) == {paths[0]: None, stuck: None, paths[2]: b"text"}
     until(lambda: not memory_read.readers(), "the readers are gone")
+
+
+def test_a_launcher_whose_reader_is_stuck_is_no_part_of_a_program(
+    tmp_path: Path, stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is its own child; what it adopts later comes from its ranks all the same."""
+    monkeypatch.setattr(child, "become_subreaper", lambda: True)
+    reading = memory_read.MemoryRead([stuck])
+    readers = memory_read.readers()
+    assert readers
+    with monkeypatch.context() as alone:
+        alone.setattr(proc, "children", lambda _pid: list(readers))
+        family = Family(JobRecord(str(tmp_path), "job"), owns_process=True, started=())
+    with subprocess.Popen(["sleep", "600"]) as adopted:
+        try:
+            assert adopted.pid in family.below(readers, readers)
+        finally:
+            adopted.kill()
+            reading.close()
 
 
 def test_without_a_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

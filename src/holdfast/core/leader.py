@@ -71,6 +71,7 @@ NEWS_S = 1.0
 With the beats that are due anyway: what a node reads grows with the time it waits, and not with
 the number of nodes.
 """
+_UNFIT_NAMED = 4
 
 
 class RestartPolicy(enum.Enum):
@@ -465,7 +466,7 @@ class Leader:
                 f"{self.pace.join_timeout_s:g} s ({self._who_is_here()})"
             )
             if self._unfit:
-                cause = f"{cause}; not fit: {'; '.join(self._unfit.values())}"
+                cause = f"{cause}; not fit: {self._who_is_unfit()}"
             cause = f"{cause}: {self._why_not}" if self._why_not else cause
             self._end(Outcome.FAILED, Ending.TOO_FEW.code(), cause, now)
 
@@ -486,12 +487,17 @@ class Leader:
 
     def _end_without_nodes(self, now: float) -> None:
         here, least = len(self._alive), self.rules.nodes.min_nodes
-        unfit = "; ".join(self._unfit.values())
         cause = (
             f"{here} of {least} nodes {'is' if here == 1 else 'are'} left, and no other can take a "
-            f"place (--nnodes {self.rules.nodes.nnodes}): {unfit}"
+            f"place (--nnodes {self.rules.nodes.nnodes}): {self._who_is_unfit()}"
         )
         self._end(Outcome.FAILED, Ending.NO_NODE_LEFT.code(), cause, now)
+
+    def _who_is_unfit(self) -> str:
+        """The first few, each with the reason, and how many more there are."""
+        shown = "; ".join(list(self._unfit.values())[:_UNFIT_NAMED])
+        more = len(self._unfit) - _UNFIT_NAMED
+        return f"{shown}; and {more} more" if more > 0 else shown
 
     def _end_shut_down(self, now: float) -> None:
         assert self._shut_down is not None

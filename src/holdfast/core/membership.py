@@ -25,6 +25,7 @@ from typing import TypeVar
 
 MAX_TEXT = 8192
 """Longest text accepted in a message, in characters: a store is no place for logs."""
+_CUT = " ..."
 _MOST = 2**63 - 1
 """Largest number accepted: restarts without a limit are as many."""
 _EXIT_CODE_MOST = 255
@@ -74,6 +75,16 @@ class Outcome(enum.Enum):
 
 
 _E = TypeVar("_E", bound=enum.Enum)
+
+
+def for_people(text: str) -> str:
+    """``text`` as a message may carry it: with another one, the whole message would be refused.
+
+    A text may name a file or section whose bytes are not UTF-8 (lone surrogates: they are escaped),
+    and may be put together from those of many nodes (the end of a long one is left out).
+    """
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - len(_CUT)]}{_CUT}"
 
 
 def shown(value: object) -> str:
@@ -245,7 +256,7 @@ class State:
             "node": self.node,
             "cycle": self.cycle,
             "state": self.state.value,
-            "cause": self.cause,
+            "cause": for_people(self.cause),
             "may_restart": self.may_restart,
         }
 
@@ -270,7 +281,8 @@ class Leave:
 
     def to_wire(self) -> dict[str, object]:
         """As JSON."""
-        return {"op": "leave", "node": self.node, "why": self.why.value, "text": self.text}
+        text = for_people(self.text)
+        return {"op": "leave", "node": self.node, "why": self.why.value, "text": text}
 
     @classmethod
     def _read(cls, body: _Body) -> Leave:
@@ -296,7 +308,7 @@ class Control:
             "node": self.node,
             "action": self.action,
             "rank": self.rank,
-            "text": self.text,
+            "text": for_people(self.text),
         }
 
     @classmethod
@@ -415,7 +427,7 @@ class Stop:
         return {
             "op": "stop",
             "cycle": self.cycle,
-            "cause": self.cause,
+            "cause": for_people(self.cause),
             "node": self.node,
             "restarts_left": self.restarts_left,
         }
@@ -447,7 +459,7 @@ class End:
             "op": "end",
             "outcome": self.outcome.value,
             "exit_code": self.exit_code,
-            "cause": self.cause,
+            "cause": for_people(self.cause),
         }
 
     @classmethod
@@ -468,7 +480,7 @@ class Refused:
 
     def to_wire(self) -> dict[str, object]:
         """As JSON."""
-        return {"op": "refused", "node": self.node, "why": self.why}
+        return {"op": "refused", "node": self.node, "why": for_people(self.why)}
 
     @classmethod
     def _read(cls, body: _Body) -> Refused:
@@ -486,7 +498,7 @@ class LeaderBeat:
 
     def to_wire(self) -> dict[str, object]:
         """As JSON."""
-        return {"op": "beat", "waits": self.waits} if self.waits else {"op": "beat"}
+        return {"op": "beat", "waits": for_people(self.waits)} if self.waits else {"op": "beat"}
 
     @classmethod
     def _read(cls, body: _Body) -> LeaderBeat:

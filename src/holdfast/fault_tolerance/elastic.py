@@ -356,7 +356,8 @@ def _passing_on(launcher: int, signums: Sequence[int]) -> Iterator[list[int]]:
 
     handlers: Mapping[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        wanted = [s for s in signums if signal.getsignal(s) is not signal.SIG_IGN]  # nohup
+        # Not an ignored one (nohup), nor one with a handler in C (None): it could not be put back.
+        wanted = [s for s in signums if signal.getsignal(s) not in (signal.SIG_IGN, None)]
         handlers = {signum: signal.signal(signum, pass_on) for signum in wanted}
     try:
         yield received

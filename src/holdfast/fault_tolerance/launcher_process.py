@@ -29,8 +29,14 @@ def main(folder: str, parent: int) -> int:
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     if os.getppid() != parent:  # it died before the death signal was set
         return _CANNOT_START
+    from holdfast.core.job_secret import drop_secret  # noqa: PLC0415
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
+    from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
+    from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
 
+    open_closed_ones()
+    raise_descriptor_limit()
+    drop_secret(os.environ)  # the plan has it, and nobody whom we start needs it
     plan = pickle.loads(Path(folder, "plan").read_bytes())  # noqa: S301 - the program's own
     return launcher.run(plan, lambda agent: _write_outcome(folder, agent), owns_process=True)
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection
 
 from holdfast.core.ownership import INIT, Claim, judge
-from holdfast.host import child, proc
+from holdfast.host import child, memory_read, proc
 from holdfast.host.job_record import JobRecord, ticks_now
 from holdfast.host.orphans import learn
 
@@ -34,7 +34,8 @@ class Family:
         self._record = record
         self._owns_process = owns_process
         self._me = os.getpid()
-        before = [proc.identity(pid) for pid in proc.children(self._me) if pid not in started]
+        ours = {*started, *memory_read.readers()}  # one that is stuck stays for a while
+        before = [proc.identity(pid) for pid in proc.children(self._me) if pid not in ours]
         self._strangers = {identity for identity in before if identity is not None}
         self._is_alone = owns_process and self._me != INIT and not self._strangers
         self._proven: set[Identity] = set()
