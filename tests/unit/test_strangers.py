@@ -112,6 +112,23 @@ def test_a_silent_stranger_is_cut_off_after_a_time_though_nobody_else_calls(
     assert server.strangers.next_deadline() is None
 
 
+def test_who_spoke_while_the_server_was_stopped_is_let_in(server: Server) -> None:
+    """A guard that waits for the coordinator's answer to its call hears no rank meanwhile."""
+    spoken, silent = server.call(), server.call()
+    server.turn()
+    spoken.sendall(framed(b'{"say":"friend"}'))
+    server.now += SILENT_S + 2.0
+    server.strangers.tick(server.now)
+    assert server.complaints == []
+    server.turn()
+    assert len(server.friends) == 1
+    deadline = server.strangers.next_deadline()
+    assert deadline is not None
+    server.strangers.tick(deadline)
+    assert is_cut_off(silent)
+    assert not is_cut_off(spoken)
+
+
 def test_what_one_stranger_does_wrong_ends_its_connection_alone(server: Server) -> None:
     """Also where it is we who cannot handle it; and 4 KiB are the most it may send."""
     boom, none, long = server.call(say="boom"), server.call(say="none"), server.call(say="x" * 5000)

@@ -14,6 +14,7 @@ from holdfast.fault_tolerance.visitors import SILENT_S, Seat, Visitor, Visitors
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
 from holdfast.host.descriptors import Descriptors
+from holdfast.wire.frames import encode
 from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
 
 
@@ -102,6 +103,26 @@ def test_without_even_the_reserve_the_next_free_descriptor_lets_people_in(tmp_pa
         os.close(taken)
     second.close()
     visitors.dismiss_all("over")
+    visitors._acceptor.close()
+    descriptors.epoll.close()
+
+
+def test_a_hello_that_came_while_the_monitor_was_stopped_counts(tmp_path: Path) -> None:
+    """The rank was cut off, and failed, because its monitor was late."""
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    visitors = Visitors(endpoint.listen(path), descriptors, host)
+    visitors.open()
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.settimeout(30.0)
+        rank.connect(path)
+        descriptors.wait(30.0)
+        rank.sendall(encode({"op": "hello", "rank": 0, "pid": os.getpid()}))
+        deadline = visitors.next_deadline()
+        assert deadline is not None
+        visitors.dismiss_late(deadline + 2.0)
+        descriptors.wait(30.0)
+        assert b"welcome" in rank.recv(1000)
+        visitors.vacate("is over")
     visitors._acceptor.close()
     descriptors.epoll.close()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from holdfast.host import clock, proc
 from holdfast.host.acceptor import Acceptor
-from holdfast.host.channel import Channel, is_trusted
+from holdfast.host.channel import EXCUSED_S, LATE_S, Channel, is_trusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ class Visitors:
     def dismiss_late(self, now: float) -> None:
         """Turn away who has waited long enough."""
         for visitor in [v for v in self._waiting if now >= v.give_up_at]:
-            if visitor.hello is None:
+            if visitor.hello is None and now >= visitor.give_up_at + LATE_S:
+                visitor.give_up_at = now + EXCUSED_S  # it may have spoken while we were stopped
+            elif visitor.hello is None:
                 self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
             else:
                 self.turn_away(visitor, f"no seat within {WAIT_FOR_SEAT_S:g} s")

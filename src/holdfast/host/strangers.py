@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 
 from holdfast.host import clock
-from holdfast.host.channel import Channel
+from holdfast.host.channel import EXCUSED_S, LATE_S, Channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Stranger:
     Attributes:
         channel: To it.
         who: For people: where it comes from.
-        came_at: When, monotonic seconds.
+        came_at: When, monotonic seconds; later where it was excused.
         step: Of its owner's handshake; what it has shown so far.
     """
 
@@ -101,7 +101,11 @@ class Strangers:
     def tick(self, now: float) -> None:
         """Cut off who said nothing; listen again if that had to be given up."""
         for stranger in list(self._strangers.values()):
-            if now < stranger.came_at + SILENT_S:
+            late_s = now - (stranger.came_at + SILENT_S)
+            if late_s < 0:
+                break
+            if late_s >= LATE_S:
+                self._excuse_all(now)
                 break
             self._turn_away(stranger, f"did not say who it is within {SILENT_S:g} s")
         if self._retry_at is not None and now >= self._retry_at:
@@ -121,6 +125,10 @@ class Strangers:
         self._strangers.clear()
 
     # ------------------------------------------------------------ inside
+
+    def _excuse_all(self, now: float) -> None:
+        for stranger in self._strangers.values():
+            stranger.came_at = max(stranger.came_at, now + EXCUSED_S - SILENT_S)
 
     def _listen(self) -> None:
         self._retry_at = None
