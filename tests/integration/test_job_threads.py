@@ -134,8 +134,18 @@ def test_launchers_with_one_secret_meet_and_those_that_come_late_hear_what_follo
     ("ours", "theirs", "says", "logs"),
     [
         (SECRET, None, "this launcher has none", "this one has one"),
-        (None, SECRET, "this launcher has another one", "this one has none"),
-        (SECRET, "another", "this launcher has another one", "this one has one"),
+        (
+            None,
+            SECRET,
+            "this launcher has one, the leader has another or none",
+            "this one has none",
+        ),
+        (
+            SECRET,
+            "another",
+            "this launcher has one, the leader has another or none",
+            "this one has one",
+        ),
     ],
 )
 def test_a_launcher_with_another_secret_or_none_is_told_so_and_so_are_the_others(

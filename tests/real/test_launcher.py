@@ -581,7 +581,7 @@ client.shutdown_workload_monitoring()
 
     assert job.wait() == 0
     assert job.said(r"rank 0 .*hung \(section 'step': .*\); exit code 0 after its monitor's signal")
-    assert job.said("succeeded after 1 restarts")
+    assert job.said("succeeded after 1 restart;")
 
 
 def test_a_monitor_that_dies_is_replaced_and_goes_on_watching(ft: Launcher) -> None:
@@ -818,7 +818,8 @@ def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, ask
     job = ft.start(f"--ft-check-remaining-processes={asked}", script)
     assert job.wait() == 0
     said = job.said(
-        r"ended now: 1 of them\n.* pid \d+, child of \d+, state S, \d s old: .*sleep\(987\)"
+        r"killing 1 process that outlived their ranks:\n"
+        r".* pid \d+, child of \d+, state S, \d s old: .*sleep\(987\)"
     )
     assert bool(said) == (asked == "true")
     assert not job.leftovers()

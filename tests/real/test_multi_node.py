@@ -102,7 +102,7 @@ def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
 
     after = in_cycle(1, a, spare)
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
-    assert a.said("is gone .silent for")
+    assert a.said("was lost .silent for")
     end_well(nodes, a, spare)
 
 
@@ -152,7 +152,9 @@ def test_a_shutdown_request_ends_all_without_a_restart(nodes: Nodes) -> None:
 
     assert all(life(job, 1) is None for job in jobs)
     for job in jobs:
-        assert job.said(r"rank 1 on \S+ asked to shut the workload down: ECC errors on GPU 3")
+        assert job.said(
+            r"rank 1 on \S+ \(pid \d+\) asked to shut the workload down: ECC errors on GPU 3"
+        )
 
 
 def test_the_death_of_the_store_s_host_ends_the_job_for_all(nodes: Nodes) -> None:
@@ -181,7 +183,7 @@ def test_a_node_that_is_told_to_end_leaves_the_others_to_go_on(nodes: Nodes) -> 
 
     assert b.wait() == 1
     in_cycle(1, a, spare)
-    assert a.said("is gone .signalled")
+    assert a.said("left the job .signalled")
     end_well(nodes, a, spare)
 
 
@@ -271,7 +273,7 @@ def test_a_launcher_without_the_job_s_secret_is_kept_out_and_told_why(nodes: Nod
 
     assert wrong.wait() == 1
 
-    assert wrong.said("refuses this one: .*this launcher has none.*HOLDFAST_JOB_SECRET")
+    assert wrong.said("refuses this one, .*this launcher has none.*HOLDFAST_JOB_SECRET")
     assert a.said("is kept out of the job 'j1': .*HOLDFAST_JOB_SECRET")
     b = nodes.add(WORKS, "2")
     in_cycle(0, a, b)

@@ -204,7 +204,9 @@ def story(words: str, line: str, **environ: str) -> Story:
 def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     line = "--max-restarts 2 --ft-rank-section-timeouts step:60 train.py"
     assert story("section 'step'", line).noticed == "its monitor, after 60 s"
-    assert story("at its exit", line).noticed.startswith("its monitor, 7200 s after it left it")
+    assert story("at its exit", line).noticed.startswith(
+        "its monitor, 7200 s after the shutdown call"
+    )
     never = story("at its exit", f"--ft-exit-timeout none {line}").noticed
     assert never == "nobody: --ft-exit-timeout is null"
     assert story("between two heartbeats", line).noticed == "its monitor, after 2700 s"

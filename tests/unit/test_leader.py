@@ -199,8 +199,8 @@ def test_exclusion_without_a_spare_ends_a_job_of_fixed_size_at_once() -> None:
         End(
             Outcome.FAILED,
             1,
-            "1 of 2 nodes is left, and no other can take a place (--nnodes 2): n1: excluded "
-            "(ECC errors)",
+            "1 of 2 nodes is left, and no other can take a place (--nnodes 2): n1 (pid 1): "
+            "excluded (ECC errors)",
         )
     ]
 
@@ -210,7 +210,7 @@ def test_the_end_of_a_job_names_a_few_of_many_that_were_excluded() -> None:
     job = running(*(f"n{number}" for number in range(8)), most=8, least=8, max_restarts=5)
     (end,) = excluded(job, *(f"n{number}" for number in range(1, 8)))
     assert isinstance(end, End)
-    assert end.cause.endswith("; n4: excluded (ECC errors); and 3 more")
+    assert end.cause.endswith("; n4 (pid 4): excluded (ECC errors); and 3 more")
 
 
 def test_exclusion_waits_for_ranks_that_may_know_more() -> None:
@@ -341,7 +341,7 @@ def test_a_node_that_dies_as_the_round_closes_costs_one_silence() -> None:
     job.mute.add("n1")
 
     (stop,) = job.wait(15)
-    assert stop == Stop(0, "n1 is gone (silent for 15.0 s)", "n1", 0)
+    assert stop == Stop(0, "n1 (pid 1) was lost (silent for 15.0 s)", "n1", 0)
     (formed,) = job.join("n0", have=0)
 
     assert names(formed) == ("n0", "n2")
@@ -418,7 +418,7 @@ def test_the_last_failure_is_the_job_s() -> None:
     job.state("n0", F)
     job.join("n0", "n1", have=0)
 
-    end = End(Outcome.FAILED, 1, "a rank of n0 failed; all 1 restarts are used")
+    end = End(Outcome.FAILED, 1, "a rank of n0 failed; no restart is left (--max-restarts 1)")
     assert job.state("n0", F) == [end]
     assert job.hear(Leave("n0", LeaveWhy.FINISHED)) == []
     assert job.hear(Leave("n1", LeaveWhy.FINISHED)) == [Close()]
@@ -680,7 +680,9 @@ def test_a_shutdown_request_ends_the_job_for_all() -> None:
     """With who asked for it; whoever comes late hears it, too."""
     job = running("n0", "n1", max_restarts=5)
     job.state("n0", F)
-    end = End(Outcome.SHUT_DOWN, 1, "rank 3 on n0 asked to shut the workload down: bad data")
+    end = End(
+        Outcome.SHUT_DOWN, 1, "rank 3 on n0 (pid 0) asked to shut the workload down: bad data"
+    )
     assert job.hear(Control("n0", "Continue", 1, "")) == []
     assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
     assert job.join("n1", have=0) == [end]
@@ -704,7 +706,7 @@ def test_a_launcher_that_closes_a_job_that_runs_is_not_waited_for() -> None:
     """As by ``set_closed`` of torchrun: nothing else stops the ranks."""
     job = running("n0", "n1")
     (end,) = job.hear(Control("n0", SHUTDOWN, -1, "closed"))
-    assert end == End(Outcome.SHUT_DOWN, 1, "n0 asked to shut the workload down: closed")
+    assert end == End(Outcome.SHUT_DOWN, 1, "n0 (pid 0) asked to shut the workload down: closed")
 
 
 def test_the_end_does_not_wait_for_the_silent_for_ever() -> None:
@@ -722,7 +724,9 @@ def test_a_job_that_is_told_to_end_may_save_its_work() -> None:
     assert job.state("n0", NodeState.LEAVING) == []
     assert job.state("n1", NodeState.LEAVING) == []
     assert job.hear(Leave("n0", LeaveWhy.SIGNALLED)) == []
-    assert job.hear(Leave("n1", LeaveWhy.SIGNALLED)) == [Stop(0, "n1 is gone (signalled)", "n1", 4)]
+    assert job.hear(Leave("n1", LeaveWhy.SIGNALLED)) == [
+        Stop(0, "n1 (pid 1) left the job (signalled)", "n1", 4)
+    ]
 
 
 def test_one_node_that_is_told_to_end_does_not_hold_up_the_rest() -> None:

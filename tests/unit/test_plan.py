@@ -433,6 +433,23 @@ def test_the_number_of_threads_is_said_where_it_is_chosen_for_the_user():
     assert plan().warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("words", "is_doubted"),
+    [
+        ("--nnodes 2", True),
+        ("--nnodes 2 --rdzv-endpoint localhost:29500", False),
+        ("--nnodes 2 --master-addr n0", False),
+        ("--standalone", False),
+    ],
+)
+def test_several_nodes_that_could_only_meet_on_one_host_are_doubted(words, is_doubted):
+    """Without an address every launcher would wait alone on its host until join_timeout."""
+    meeting = plan(f"{words} train.py").meeting
+    doubts = [text for text in (meeting.warnings if meeting else ()) if "--rdzv-endpoint" in text]
+
+    assert bool(doubts) == is_doubted
+
+
 def test_old_spellings_are_told():
     """Warnings of the command line come first."""
     assert plan("--ft-param-log_level info train.py").warnings == (

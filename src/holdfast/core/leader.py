@@ -351,7 +351,7 @@ class Leader:
                 self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
             case Control(action=action, rank=rank, text=text):
                 if action == SHUTDOWN:
-                    who = f"rank {rank} on {node}" if rank >= 0 else node
+                    who = f"rank {rank} on {self._shown(node)}" if rank >= 0 else self._shown(node)
                     self._shut_down = f"{who} asked to shut the workload down: {text}"
                     self._awaited.discard(node)  # it does not join again
                     if self.phase is not Phase.FORMING:
@@ -361,10 +361,14 @@ class Leader:
             case _:
                 assert_never(message)
 
+    def _shown(self, node: str) -> str:
+        """Host and pid of a launcher, for people; its id where it never joined."""
+        return str(self._alive.get(node, node))
+
     def _note_unfit(self, message: Leave) -> None:
         if message.why in (LeaveWhy.EXCLUDED, LeaveWhy.UNHEALTHY):
             text = f" ({message.text})" if message.text else ""
-            self._unfit[message.node] = f"{message.node}: {message.why.value}{text}"
+            self._unfit[message.node] = f"{self._shown(message.node)}: {message.why.value}{text}"
 
     def _on_word_from_the_gone(self, message: Message) -> None:
         """It lives after all, but its place may be another's by now: tell it, once."""
@@ -398,6 +402,7 @@ class Leader:
 
     def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
         """``node`` is out of the job, by its own word (``told``) or by its silence."""
+        lost = f"{self._shown(node)} {'left the job' if told else 'was lost'} ({why})"
         del self._alive[node], self._heard[node], self._joined_at[node], self._ports[node]
         self._ready.pop(node, None)
         self._hopeless = False
@@ -406,12 +411,12 @@ class Leader:
         if told:
             self._told_gone.add(node)
         if not (told and why == LeaveWhy.FINISHED.value):
-            self._note("warning", f"{node} is gone ({why})")
+            self._note("warning", lost)
         if self.phase is Phase.RUNNING and node in self._states:
             if self._states[node] is NodeState.SUCCEEDED:
                 return  # its work in this cycle is done
             self._set_state(node, None)
-            self._judge(f"{node} is gone ({why})", node, now)
+            self._judge(lost, node, now)
 
     # ------------------------------------------------------------ a cycle forms
     def _begin(self, now: float) -> None:
@@ -703,7 +708,7 @@ class Leader:
         elif wait_s is None:
             own = rules.restart is RestartPolicy.MIN_HEALTHY
             why = (
-                f"{cause}; all {rules.max_restarts} restarts are used"
+                f"{cause}; no restart is left (--max-restarts {rules.max_restarts})"
                 if rules.max_restarts
                 else cause
             )

@@ -77,15 +77,17 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
     sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
     for name in sorted(sections):
         text = "nobody, before a limit is learned (calculate_and_set_section_timeouts)"
-        yield Story(f"a rank hangs: section {name!r}", text, then)
+        yield Story(f"a rank hangs: section {name!r}", text, f"once there is a limit, {then}")
     if plan.ft.rank_out_of_section_timeout is None:
-        text = "nobody, unless it sends heartbeats; torch's own timeouts end a collective"
-        yield Story("a rank hangs: outside all sections", text, then)
+        text = "its monitor if the rank sends heartbeats; otherwise nobody"
+        unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
+        yield Story("a rank hangs: outside all sections", text, unseen)
     exit_s = plan.ft.exit_timeout
     at_exit = "nobody: --ft-exit-timeout is null"
     if exit_s is not None:
-        at_exit = f"its monitor, {exit_s:g} s after it left it (--ft-exit-timeout)"
-    yield Story("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, then)
+        at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
+    late = then if exit_s is not None else "it stays until someone ends it"
+    yield Story("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
     yield Story(
         "a rank hangs and never called init_workload_monitoring()",
         "nobody; a warning says that no rank has called it"

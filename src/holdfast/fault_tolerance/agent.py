@@ -242,7 +242,10 @@ class NodeAgent:
     def _end_orphans(self) -> None:
         ended, left = run_dirs.end_orphaned_processes()
         if ended:
-            LOGGER.warning("ended %d processes that a killed launcher had left on this node", ended)
+            LOGGER.warning(
+                "killed %s that a killed launcher had left on this node",
+                _count(ended, "process", "es"),
+            )
         for pid, why in left.items():
             LOGGER.warning("process %d is left alone: %s", pid, why)
         run_dirs.remove_orphaned_runtime_dirs()
@@ -597,17 +600,17 @@ class NodeAgent:
             self._standbys.cycle_started()
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
         LOGGER.info(
-            "cycle %d: started %d ranks of %s, pids %s; node has joined round %d of the "
+            "cycle %d: started %s of %s, pids %s; node has joined round %d of the "
             "rendezvous %r as rank %d of %d%s",
             cycle,
-            plan.nproc_per_node,
+            _count(plan.nproc_per_node, "rank"),
             plan.name,
             ", ".join(str(rank.pid) for rank in ranks.ranks.values()),
             cycle,
             plan.run_id,
             node.group_rank,
             node.group_world_size,
-            f"; {warm} ranks from warm standby" if warm else "",
+            f"; {_count(warm, 'rank')} from warm standby" if warm else "",
         )
 
     def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
@@ -695,7 +698,11 @@ class NodeAgent:
         elif seen.instead:
             LOGGER.info("Worker group FAILED. No restart: a rank has asked for %s", seen.instead)
         elif not seen.may_restart:
-            LOGGER.error("Worker group FAILED. The rank asks for no restart by its exit code")
+            LOGGER.error(
+                "Worker group FAILED. No restart: exit code %d asks for none "
+                "(--ft-no-restart-exit-code)",
+                rank.end().exit_code,
+            )
         else:
             LOGGER.error(
                 "Worker group FAILED. No restarts left (--max-restarts %d)", self._plan.max_restarts
@@ -740,10 +747,12 @@ class NodeAgent:
         self._event(kind, end=finish.end.value, exit_code=finish.exit_code)
         LOGGER.log(
             logging.INFO if finish.exit_code == 0 else logging.ERROR,
-            "%s %s after %d restarts; exit code %d",
+            "%s %s after %s; exit code %d",
             self._plan.name,
-            finish.end.value,
-            max(0, self._machine.cycle),
+            "was ended by a signal to its launcher"
+            if finish.end is machine.End.SIGNALLED
+            else finish.end.value,
+            _count(max(0, self._machine.cycle), "restart"),
             finish.exit_code,
         )
         self._restart_lines.job_is_over(succeeded=finish.end is machine.End.SUCCEEDED)
@@ -781,7 +790,9 @@ class NodeAgent:
     def _report_remaining(self) -> None:
         left = leftovers.running(self._remaining())
         if left:
-            LOGGER.warning("still there after the ranks, and ended now: %d of them", len(left))
+            LOGGER.warning(
+                "killing %s that outlived their ranks:", _count(len(left), "process", "es")
+            )
         for line in leftovers.describe_each(left):
             LOGGER.warning("  %s", line)
 
@@ -856,3 +867,8 @@ class NodeAgent:
         nobody_asked = self._plan.log_dir is None and not to_files
         if nobody_asked and ended_well and self._machine.cycle == 0:
             shutil.rmtree(self.run_dir, ignore_errors=True)  # nothing happened, nobody asked
+
+
+def _count(number: int, thing: str, plural: str = "s") -> str:
+    """``1 rank``, ``2 ranks``."""
+    return f"{number} {thing}{'' if number == 1 else plural}"

@@ -244,7 +244,10 @@ class Meeting:
                     LOGGER.log({"info": 20, "warning": 30}.get(level, 40), "%s", text)
                 case leading.Close(missing):
                     if missing:
-                        LOGGER.warning("did not say goodbye: %s", ", ".join(missing))
+                        LOGGER.warning(
+                            "the job has ended, and these launchers sent no leave message: %s",
+                            ", ".join(missing),
+                        )
                     self._on_closed()
                 case _:
                     assert_never(effect)

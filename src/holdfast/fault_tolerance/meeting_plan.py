@@ -137,6 +137,7 @@ def make_meeting_plan(
             warnings=(
                 *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
                 *_doubts_about(secret),
+                *_only_here(args, cluster, host, port),
             ),
             secret=secret,
         )
@@ -172,6 +173,18 @@ def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
             "65535, the same on all nodes"
         )
     return host.strip("[]"), int(port)
+
+
+def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tuple[str, ...]:
+    """The default address is this host's own, which launchers on other hosts cannot reach."""
+    given = args.rdzv_endpoint or "master_addr" in args.origins
+    if given or args.rdzv_backend not in OUR_BACKENDS or (cluster and cluster.first_host):
+        return ()
+    doubt = (
+        f"no --rdzv-endpoint is given: launchers meet at {host}:{port}, which only launchers on "
+        "this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all nodes"
+    )
+    return (doubt,)
 
 
 def _other_backend(

@@ -812,7 +812,7 @@ class Simulation:
             )
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
-        elif "restarts are used" in end.cause and rules.restarts_period_s is None:
+        elif "no restart is left" in end.cause and rules.restarts_period_s is None:
             used = self.leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")
 

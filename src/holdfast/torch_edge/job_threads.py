@@ -360,9 +360,9 @@ class JobThreads:
         while True:
             try:
                 welcome = self._sealer.open(slot, None, store.get(slot))
-            except SealError as error:
+            except SealError:
                 if waited_s >= _DOUBT_S:
-                    raise ConnectionError(_other_secret(self._sealer, at, error)) from None
+                    raise ConnectionError(_other_secret(self._sealer, at)) from None
                 store.pause(pause_s)  # it may be a stranger's: then the leader's replaces it
                 waited_s += pause_s
                 continue
@@ -516,9 +516,9 @@ class JobThreads:
     def _why_kept_out(self) -> str:
         here = "this one has one" if self._sealer.has_secret else "this one has none"
         return (
-            f"is kept out of the job {self._address.run_id!r}: what it says is not signed with the "
-            f"secret of the launcher that leads. If it belongs to the job, give all launchers the "
-            f"same {SECRET} in their environment, or --rdzv-conf secret= ({here})"
+            f"is kept out of the job {self._address.run_id!r}: its messages are not signed with "
+            f"the secret of the launcher that leads ({here}). If it belongs to the job, give all "
+            f"launchers the same {SECRET} in their environment, or --rdzv-conf secret="
         )
 
     def _publish(self, store: JobStore) -> None:
@@ -542,12 +542,12 @@ def _complain(complaints: Complaints, who: str, what: str) -> None:
         LOGGER.warning("%s", line)
 
 
-def _other_secret(sealer: Sealer, at: StoreAddress, error: SealError) -> str:
-    ours = "another one" if sealer.has_secret else "none"
+def _other_secret(sealer: Sealer, at: StoreAddress) -> str:
+    ours = "one, the leader has another or none" if sealer.has_secret else "none"
     return (
-        f"the launcher that leads the job {at.run_id!r} refuses this one: its answer is not signed "
-        f"with this launcher's secret ({error}; this launcher has {ours}). Give all launchers of "
-        f"the job the same {SECRET} in their environment, or --rdzv-conf secret="
+        f"the launcher that leads the job {at.run_id!r} refuses this one, as their secrets differ "
+        f"(this launcher has {ours}). Give all launchers of the job the same {SECRET} in their "
+        "environment, or --rdzv-conf secret="
     )
 
 

@@ -363,7 +363,10 @@ class HoldfastRendezvous(RendezvousHandler):
                     _log(level, text)
                 case leading.Close(missing):
                     if missing:
-                        LOGGER.warning("did not say goodbye: %s", ", ".join(missing))
+                        LOGGER.warning(
+                            "the job has ended, and these launchers sent no leave message: %s",
+                            ", ".join(missing),
+                        )
                 case _:
                     assert_never(effect)
         self._changed.notify_all()

@@ -59,11 +59,11 @@ GROUPS = {
     "Stopping": "How ranks are asked to end, and how long they may take.",
     "Detecting hangs": "When a rank that is still alive counts as hung; ranks report through "
     "RankMonitorClient.",
-    "Output": "Where the words of ranks and launcher go.",
+    "Output": "Where output of ranks and launcher goes.",
     "Health": "What is checked on a node before ranks start and while they run.",
     "Explaining failures": "Services outside that explain failures from logs.",
-    "Compatibility": "Accepted because scripts have them; nothing here needs them.",
-    "Help": "Look before you leap.",
+    "Compatibility": "Accepted because existing scripts use them; they have no effect.",
+    "Help": "About this command line.",
 }
 """Titles in the order of help, each with one sentence."""
 
