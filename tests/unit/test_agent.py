@@ -17,7 +17,7 @@ from holdfast.fault_tolerance.agent import NodeAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.ranks import NodePlace, Ranks
+from holdfast.fault_tolerance.ranks import NodePlace, Ranks, read_error_file
 from holdfast.host import child, clock, leftovers
 
 
@@ -366,3 +366,25 @@ def test_a_process_that_is_gone_or_of_another_user_is_passed_over(
     monkeypatch.setattr(os, "killpg" if group else "kill", refuse)
 
     assert not child.send_signal(4711, 9, group=group)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (b'{"message": "boom"}', "boom"),
+        (b'{"message": {"message": "boom", "extraInfo": []}}', "boom"),
+        (b'{"message": {"message": ' + b"[" * 500 + b"]" * 500 + b"}}", "[" * 500 + "]" * 500),
+        (b'{"message": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
+        (b'{"message": ' + b"9" * 5000 + b"}", None),
+        (b'{"message": "' + b"x" * (5 << 20) + b'"}', None),
+        (b'["message"]', None),
+        (b"\xff", None),
+    ],
+    ids=["text", "torch's", "nested", "deep", "digits", "long", "list", "bytes"],
+)
+def test_whatever_a_rank_writes_into_its_error_file_ends_no_launcher(
+    tmp_path: Path, written: bytes, message: str | None
+) -> None:
+    path = tmp_path / "error.json"
+    path.write_bytes(written)
+    assert read_error_file(path) == (message, None)

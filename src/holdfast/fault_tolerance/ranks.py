@@ -38,6 +38,7 @@ _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
 _LISTENS_WITHIN_S = 0.1
 """For so long a rank 0 that does not listen, or not soon, holds up the others, and no longer."""
+_ERROR_FILE_BYTES_MAX = 4 << 20
 _MESSAGE_CHARS_MAX = 2000
 
 
@@ -363,11 +364,19 @@ def rank_env(
 
 
 def read_error_file(path: Path) -> tuple[str | None, str | None]:
-    """Message and traceback from a file of torch's ``@record`` format; None where there is none."""
+    """Message and traceback from a file of torch's ``@record`` format; None where there is none.
+
+    The rank has written it, and may have written anything.
+    """
     try:
-        message = json.loads(path.read_bytes())["message"]
-    except (OSError, ValueError, KeyError, TypeError):
+        with path.open("rb") as file:
+            return _message_in(json.loads(file.read(_ERROR_FILE_BYTES_MAX)))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None, None
+
+
+def _message_in(error: Any) -> tuple[str | None, str | None]:
+    message = error["message"]
     if not isinstance(message, dict):
         return str(message)[:_MESSAGE_CHARS_MAX], None
     extra = message.get("extraInfo")
