@@ -555,7 +555,7 @@ def test_a_stopped_monitor_does_not_disturb_its_rank_and_learns_its_limits_later
 
 
 LEAVING_RANK = """
-import atexit, os, subprocess, sys, time
+import atexit, os, subprocess, sys, threading, time
 from holdfast.fault_tolerance import RankMonitorClient
 def hang_on_the_way_out():
     print("out", flush=True)
@@ -564,6 +564,14 @@ client = RankMonitorClient()
 client.init_workload_monitoring()
 """
 LEAVE = "client.shutdown_workload_monitoring()\n"
+CUT_OFF = """
+client._link.close()
+def beat():
+    while True:
+        client.send_heartbeat()
+        time.sleep(0.05)
+threading.Thread(target=beat, daemon=True).start()
+"""
 OUT = "atexit.register(hang_on_the_way_out)\n"
 
 
@@ -606,6 +614,7 @@ def test_a_rank_that_hangs_on_its_way_out_is_ended_with_evidence(
     assert "hang_on_the_way_out" in record["stacks_text"]
     assert "Its process goes on for 0.5" in text
     assert "To allow longer: --ft-exit-timeout 1" in text
+    node.expect("closed")  # said when the monitor has seen the end, too
     order = [op for op in node.ops() if op in ("bye", "overdue", "evidence", "signalled", "closed")]
     byes = order.count("bye")
     assert order == ["bye"] * byes + ["overdue", "evidence", "signalled", "closed"]
@@ -631,14 +640,15 @@ def test_a_successor_knows_since_when_a_rank_has_left(start: Callable[..., Node]
     "then",
     [
         LEAVE + "client.init_workload_monitoring()",
+        CUT_OFF,
         LEAVE + "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]])",
     ],
-    ids=["it comes back", "it waits for a child that is the rank now"],
+    ids=["it comes back", "it is cut off", "it waits for a child that is the rank now"],
 )
-def test_a_rank_that_goes_on_with_the_training_after_its_shutdown_lives(
+def test_a_rank_that_goes_on_with_the_training_after_it_left_lives(
     start: Callable[..., Node], then: str
 ) -> None:
-    """Restarted in place, for one; the other as in a script that calls a script."""
+    """Restarted in place, or cut off from its monitor, or a script that calls a script."""
     node = start(cfg={"exit_timeout": 0.5})
     child = LEAVING_RANK + "print('up', flush=True)\nos.read(0, 1)\n" + LEAVE
     tail = "\nprint('up', flush=True)\nos.read(0, 1)\n"

@@ -144,6 +144,12 @@ class Snapshot(Value):
         self.has_used_sections = has_used_sections
         self.left_at = left_at
 
+    @property
+    def last_sign_at(self) -> float:
+        """When the rank was armed, or last showed progress since, as far as its clocks tell."""
+        signs = (self.armed_at, self.heartbeat_at, self.outside_since, *self.sections.values())
+        return max(at for at in signs if at is not None)
+
 
 class Overdue(Value):
     """One clock that ran (or can run) out.

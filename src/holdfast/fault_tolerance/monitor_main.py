@@ -156,9 +156,15 @@ class Monitor:
                 break
 
     def _snapshot(self, view: PageView) -> Snapshot | None:
-        """What the page shows; of a rank that left without a word, that it has left."""
+        """What the page shows; of a rank that left without a word, that it has left.
+
+        One that has shown progress since then has lost its connection, and nothing else.
+        """
         shown, left_at = view.snapshot(), self._left_at
         if left_at is None or (shown is not None and shown.left_at is not None):
+            return shown
+        if shown is not None and shown.last_sign_at > left_at:
+            self._left_at = None
             return shown
         return Snapshot(left_at, left_at=left_at)
 
