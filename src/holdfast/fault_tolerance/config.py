@@ -182,7 +182,7 @@ class FaultToleranceConfig:
     log_level: int = _setting(
         _INFO,
         LogLevel(),
-        "How much the launcher and its monitors say",
+        "Level of the log of the launcher and its monitors",
         "failures and restarts, nothing per step",
     )
     restart_check_interval: float = _setting(

@@ -111,8 +111,8 @@ VARIABLES: Mapping[str, Variable] = {
     "HOSTNAME": Variable("launcher", "Kubernetes: name of this pod"),
     "HOLDFAST_JOB_SECRET": Variable(
         "launcher",
-        "secret that all launchers of a job sign their words with (docs/security.md); not passed "
-        "on to ranks",
+        "secret that all launchers of a job sign their messages with (docs/security.md); not "
+        "passed on to ranks",
     ),
     "HOLDFAST_NODE_DOMAIN": Variable("launcher", "NVLink domain of this node, for --ft-segment"),
     # ---- given to ranks, and read there

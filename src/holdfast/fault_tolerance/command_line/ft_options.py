@@ -205,7 +205,7 @@ FT_OPTIONS = [
         "--ft-nvrx-logfile",
         AbsolutePaths(many=False),
         None,
-        "File for the launcher's own words",
+        "File for the launcher's log",
         env=(pet("--ft-nvrx-logfile"),),
     ),
     _ours(
@@ -229,7 +229,7 @@ FT_OPTIONS = [
         "--ft-log-server-log",
         Text("PATH", null=False),
         None,
-        "File for that service's own words",
+        "File for that service's log",
         env=(pet("--ft-log-server-log"),),
     ),
     _ours(
@@ -237,7 +237,7 @@ FT_OPTIONS = [
         "--ft-log-server-log-prefix",
         Text("PATH", null=False),
         None,
-        "Prefix of the files for that service's own words",
+        "Prefix of that service's log files",
         env=(pet("--ft-log-server-log-prefix"),),
     ),
     _ours(

@@ -138,7 +138,7 @@ LAUNCH_OPTIONS = [
         "--rdzv-conf",
         Shaped("KEY=VALUE,...", "KEY=VALUE pairs separated by commas", read_rdzv_conf),
         "",
-        "Details of the meeting, such as is_host=1 or timeout=900",
+        "Settings of the rendezvous, such as is_host=1 or timeout=900",
     ),
     _torch(
         "Membership",
