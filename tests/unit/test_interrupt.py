@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import queue
 import signal
@@ -319,6 +320,41 @@ def test_where_both_handlers_were_replaced_that_is_said_once(
     assert interrupt.delivered.attempts == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "the main thread cannot be interrupted" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["function", "method"])
+def test_callbacks_of_the_garbage_collector_are_not_broken_into(
+    interrupt: MainThreadInterrupt, kind: str
+) -> None:
+    """A library may have some (Hypothesis does); what they raise is lost."""
+    inside: list[str] = []
+
+    class Callback:
+        def method(self, phase: str, _info: dict[str, int]) -> None:
+            if inside:
+                return
+            inside.append(phase)
+            interrupt.request()
+            inside.append("asked")
+
+    def function(phase: str, info: dict[str, int]) -> None:
+        Callback().method(phase, info)
+
+    def work() -> None:
+        gc.collect()
+        spin()
+
+    callback = function if kind == "function" else Callback().method
+    lost: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lost.append
+    gc.callbacks.append(callback)
+    try:
+        interrupted(interrupt, work, ready=lambda: until(lambda: "asked" in inside))
+    finally:
+        gc.callbacks.remove(callback)
+        sys.unraisablehook = hook
+    assert inside == ["start", "asked"]
+    assert lost == []
 
 
 def test_callbacks_of_weak_references_are_not_broken_into(interrupt: MainThreadInterrupt) -> None:

@@ -7,7 +7,8 @@ of what it interrupts, so it can refuse. It waits while the main thread is
 
 * in an :class:`~holdfast.host.atomic.Atomic` section,
 * in a body of ``finally`` or ``except`` (``clean_up_lines``), in ``__exit__``, ``__aexit__`` or
-  ``__del__``, or a callback of ``weakref``, where the exception would even vanish,
+  ``__del__``, or a callback of ``weakref``, of the garbage collector (``gc.callbacks``) or for what
+  those have raised (``sys.unraisablehook``), where the exception would even vanish,
 * importing a module, which would stay half-made in C,
 * in a function that was named by :func:`never_inside`.
 
@@ -33,6 +34,7 @@ There is no thread and no timer in here.
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import sys
@@ -324,6 +326,7 @@ class MainThreadInterrupt:
     def _obstacle(self, frame: FrameType | None) -> tuple[str, bool]:
         """Why not now, "" for no reason; and whether that may be overruled in the end."""
         obstacle = "an atomic section" if self.atomic.is_main_inside else ""
+        hooks = _hooks_of_c()
         for f in self._stack(frame):
             code = f.f_code
             if id(code) in _never:
@@ -331,6 +334,7 @@ class MainThreadInterrupt:
             if not obstacle and (
                 code.co_name in _LEAVES
                 or code.co_filename in _CALLED_BY_C
+                or code in hooks
                 or code.co_filename.startswith(_IMPORT)
                 or f.f_lineno in clean_up_of(code, f.f_globals).lines
             ):
@@ -359,6 +363,15 @@ class MainThreadInterrupt:
             if place not in self._swallowed and len(self._swallowed) < _KEPT:
                 self._swallowed.append(place)
             return
+
+
+def _hooks_of_c() -> list[CodeType]:
+    """Functions of the program that the interpreter calls now and then, and whose errors it loses.
+
+    Other objects than functions and methods, which have no code of their own, are not known.
+    """
+    hooks = [getattr(hook, "__func__", hook) for hook in (*gc.callbacks, sys.unraisablehook)]
+    return [hook.__code__ for hook in hooks if hasattr(hook, "__code__")]
 
 
 def _place(frame: FrameType) -> str:
