@@ -116,7 +116,8 @@ def test_a_rank_may_ask_for_no_restart_by_its_exit_code() -> None:
     node.handle(WorkerExited(1, -SIGTERM), now=1.1)
     effects = node.handle(Swept(), now=1.1)
 
-    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.FAILED, 77)]
+    # No note: the line of the failure has said already that no restart follows, and why.
+    assert effects == [Explain(0, will_restart=False), Finish(End.FAILED, 77)]
     assert node.restarts.spent == 0
 
 
@@ -126,7 +127,10 @@ def test_a_rank_that_is_reaped_last_may_still_ask_for_no_restart() -> None:
     node.handle(WorkerExited(1, 1), now=1.0)
     assert node.handle(WorkerExited(0, 77), now=1.1) == [Sweep(0)]
 
-    assert node.handle(Swept(), now=1.1)[-1] == Finish(End.FAILED, 77)
+    effects = node.handle(Swept(), now=1.1)
+    assert effects[-1] == Finish(End.FAILED, 77)
+    said = "not started again: a rank exited with 77, which asks for no restart"
+    assert Note("error", said) in effects, "the line of the first failure could not say so"
 
 
 def test_what_every_exception_exits_with_asks_for_nothing() -> None:

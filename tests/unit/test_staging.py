@@ -36,6 +36,17 @@ def test_what_was_staged_is_delivered_under_the_same_path(tmp_path: Path) -> Non
     assert Path(staging.folder(1)).exists()
 
 
+def test_a_file_that_nothing_was_written_into_is_no_evidence(tmp_path: Path) -> None:
+    """Each rank opens one for its stacks; an empty one looks like evidence that is lost."""
+    staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+    stage(staging, 0, "attempt_0/0/stacks.txt", "")
+    stage(staging, 0, "attempt_0/1/stacks.txt", "Thread 1")
+    staging.deliver(0, over=True)
+    staging.close(10.0)
+
+    assert [path.parent.name for path in tmp_path.glob("run/attempt_0/*/*")] == ["1"]
+
+
 def test_a_run_directory_that_takes_nothing_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -413,6 +413,8 @@ class Node:
     _failed: bool = field(default=False, init=False)
     _will_restart: bool = field(default=False, init=False)
     _may_restart: bool = field(default=True, init=False)
+    _asked_at_once: bool = field(default=False, init=False)
+    """The failure that ended the cycle asked for no restart, and was reported as one that does."""
     _signalled: bool = field(default=False, init=False)
     _interrupts: int = field(default=0, init=False)
     _kill_at: float | None = field(default=None, init=False)
@@ -572,6 +574,7 @@ class Node:
         self._failed = False
         self._will_restart = False
         self._may_restart = True
+        self._asked_at_once = False
         self._start_at = None
         self.restarts.cycle_started(now)
         if first and self.report_in_s is not None:
@@ -614,6 +617,7 @@ class Node:
             self._may_restart = self._will_restart = False
         if is_first:
             self._failed = True
+            self._asked_at_once = not may_restart
             if self.alone:
                 self._judge(now, effects)
                 self._stop(now, effects)
@@ -847,7 +851,7 @@ class Node:
         self, ending: Ending | None, futile: str | None, effects: list[Effect]
     ) -> None:
         """Why restarts that are left are not used."""
-        if ending is Ending.NO_USE:
+        if ending is Ending.NO_USE and not self._asked_at_once:
             code = self.no_restart_exit_code
             text = f"not started again: a rank exited with {code}, which asks for no restart"
             effects.append(Note("error", text))

@@ -102,7 +102,7 @@ class Staging:
 
 
 def _copy(folder: str, run_dir: str) -> str | None:
-    """Copy all files; what went wrong first, with its path and errno, or None."""
+    """Copy all files with something in them; what went wrong first, with its path and errno."""
     for _ in range(_LOOKS):
         trouble, has_changed = _copy_once(folder, run_dir)
         if not has_changed:
@@ -133,6 +133,8 @@ def _copy_once(folder: str, run_dir: str) -> tuple[str | None, bool]:
         for name in names:
             source, target = os.path.join(here, name), os.path.join(there, name)
             try:
+                if not os.path.getsize(source):  # opened for stacks that nothing asked for
+                    continue
                 shutil.copy2(source, target)
             except FileNotFoundError as error:  # a monitor has just given it its last name
                 has_changed = has_changed or error.filename == source
