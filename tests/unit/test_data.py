@@ -101,5 +101,7 @@ def test_timeouts_are_told_in_one_short_line() -> None:
     """Only those that are set."""
     heartbeats, sections = HeartbeatTimeouts(3600.0, None), SectionTimeouts({"a": 1.5, "b": None})
     assert data.timeouts_text(heartbeats, sections) == "section 'a' 1.5 s, first heartbeat 3600 s"
+    text = data.timeouts_text(heartbeats, None, section_ends_initial=True)
+    assert text == "first heartbeat or section 3600 s"
     assert data.timeouts_text(None, SectionTimeouts({}, 30.0)) == "outside sections 30 s"
     assert data.timeouts_text(None, None) == "none"

@@ -101,7 +101,12 @@ class SectionTimeouts:
         )
 
 
-def timeouts_text(heartbeats: HeartbeatTimeouts | None, sections: SectionTimeouts | None) -> str:
+def timeouts_text(
+    heartbeats: HeartbeatTimeouts | None,
+    sections: SectionTimeouts | None,
+    *,
+    section_ends_initial: bool = False,
+) -> str:
     """``section 'step' 60 s, outside sections 30 s, first heartbeat 3600 s, ...`` for people.
 
     >>> timeouts_text(HeartbeatTimeouts(3600.0, None), SectionTimeouts({"step": 1.5}))
@@ -112,7 +117,8 @@ def timeouts_text(heartbeats: HeartbeatTimeouts | None, sections: SectionTimeout
         limits = {f"section {name!r}": limit_s for name, limit_s in sections.section.items()}
         limits["outside sections"] = sections.out_of_section
     if heartbeats is not None:
-        limits["first heartbeat"] = heartbeats.initial
+        first = "first heartbeat or section" if section_ends_initial else "first heartbeat"
+        limits[first] = heartbeats.initial
         limits["between heartbeats"] = heartbeats.subsequent
     set_ones = [f"{what} {limit_s:g} s" for what, limit_s in limits.items() if limit_s is not None]
     return ", ".join(set_ones) or "none"

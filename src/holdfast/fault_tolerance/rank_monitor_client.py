@@ -138,7 +138,12 @@ class RankMonitorClient(RankProgress):
                 "rank %d (pid %d) is monitored; timeouts: %s",
                 info.global_rank,
                 info.pid,
-                timeouts_text(self.hb_timeouts, self.section_timeouts),
+                timeouts_text(
+                    self.hb_timeouts,
+                    self.section_timeouts,
+                    section_ends_initial=self.hb_timeouts is not None
+                    and self._learned_before.does_section_end_initial(self.hb_timeouts),
+                ),
             )
 
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
