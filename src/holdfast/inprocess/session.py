@@ -345,7 +345,7 @@ class Session:
         A stamp wakes nobody, so it is looked for; only where a rank stood still for long.
         """
         is_blocked = self._page.words[layout.AUTOMATIC] <= stood_from  # else only ping() is late
-        until = monotonic() + look_for_s(self._soft_s)
+        until = monotonic() + look_for_s(self._soft_s, self._machine.hangs_in_a_row)
         while True:
             self._stamps.beat()
             if is_blocked and self._page.words[layout.AUTOMATIC] > stood_from:

@@ -80,4 +80,11 @@ def test_a_rank_is_ended_only_after_so_many_hangs_in_a_row_without_work(
 
 @given(st.floats(1e-3, 1e6))
 def test_looking_takes_little_of_the_timeout(soft_s: float) -> None:
-    assert look_for_s(soft_s) <= min(0.25, soft_s / 4)
+    assert look_for_s(soft_s, 1) <= min(0.25, soft_s / 4)
+
+
+def test_the_first_hang_costs_a_restart_no_look() -> None:
+    """Only what follows from several hangs needs to be sure."""
+    assert look_for_s(60.0, 0) == 0.0
+    assert look_for_s(60.0, 1) == 0.25
+    assert look_for_s(0.4, 2) == 0.1

@@ -53,9 +53,13 @@ def is_looked_at(causes: tuple[Cause, ...], silent_s: float, soft_s: float) -> b
     return silent_s >= soft_s / 2 and any(cause.kind is Kind.SOFT_TIMEOUT for cause in causes)
 
 
-def look_for_s(soft_s: float) -> float:
-    """How long it is looked at, at most."""
-    return min(_LOOK_S, soft_s / 4)
+def look_for_s(soft_s: float, in_a_row: int) -> float:
+    """How long it is looked at, at most.
+
+    No longer than it takes at its first hang: a restart would wait for it, and a rank that was
+    freed a moment later is seen to be freed the next time, before anything follows.
+    """
+    return min(_LOOK_S, soft_s / 4) if in_a_row else 0.0
 
 
 class Hangs:

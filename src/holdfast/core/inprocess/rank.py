@@ -277,6 +277,11 @@ class Rank:
         return self._in_user_code
 
     @property
+    def hangs_in_a_row(self) -> int:
+        """Iterations before this one in which it hung by itself, one after the other."""
+        return self._hangs.in_a_row
+
+    @property
     def has_left(self) -> bool:
         """Whether the main thread is out of all user's code of this call but its last hook."""
         return self._is_leaving or self.phase is Phase.OVER
