@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 from collections.abc import Iterator
 
 import pytest
 
+from holdfast.core.job_secret import SECRET
 from holdfast.fault_tolerance import launcher
 from holdfast.fault_tolerance.command_line import arguments
 
@@ -36,6 +39,24 @@ def test_an_early_interrupt_is_one_line_and_exit_code_130(
 
     assert capsys.readouterr().err == "ft_launcher: interrupted before anything was started\n"
     assert signal.getsignal(signal.SIGINT) == (handler if args else signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("args", [None, ["--standalone", __file__]], ids=["command", "program"])
+def test_the_secret_of_a_program_is_there_for_its_next_job(
+    args: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a command starts does not get to see it."""
+    monkeypatch.setenv(SECRET, "correct horse battery staple")
+    monkeypatch.setattr("sys.argv", ["ft_launcher", __file__])
+    monkeypatch.setattr(launcher, "run", lambda _plan, **_: 0)
+    handler = signal.getsignal(signal.SIGINT)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert launcher.main(args) == 0
+
+    signal.signal(signal.SIGINT, handler)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (SECRET in os.environ) is (args is not None)
 
 
 def test_names_are_there_when_they_are_used() -> None:

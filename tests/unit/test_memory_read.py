@@ -64,6 +64,26 @@ def test_who_is_stuck_costs_a_moment_and_those_after_it_are_read(
     until(lambda: not memory_read.readers(), "the readers are gone")
 
 
+def test_a_reader_that_somebody_else_has_reaped_is_neither_signalled_nor_waited_for(
+    stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher reaps whatever ends; the pid may belong to a rank by now."""
+    reading = memory_read.MemoryRead([stuck])
+    (reader,) = memory_read.readers()
+    os.kill(reader, signal.SIGKILL)
+    os.waitpid(reader, 0)
+    assert memory_read.forget(reader)
+    assert not memory_read.forget(reader)
+    touched: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: touched.append(pid))
+    monkeypatch.setattr(os, "waitpid", lambda pid, _: touched.append(pid))
+
+    reading.close()
+
+    assert touched == []
+    assert memory_read.readers() == frozenset()
+
+
 def test_a_launcher_whose_reader_is_stuck_is_no_part_of_a_program(
     tmp_path: Path, stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

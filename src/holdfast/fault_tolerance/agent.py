@@ -340,6 +340,8 @@ class NodeAgent:
 
     def _was_a_helper(self, reaped: child.Reaped) -> bool:
         """Whether it was neither a rank nor a monitor, but ours."""
+        if memory_read.forget(reaped.pid):
+            return True
         parked = self._standbys is not None and self._standbys.died(reaped.pid)
         return parked or (self._care is not None and self._care.died(reaped))
 
@@ -833,6 +835,7 @@ class NodeAgent:
         def reap() -> None:
             for reaped in family.reap(self._own_pids()):
                 self._helpers.discard(reaped.pid)
+                memory_read.forget(reaped.pid)
 
         if left := leftovers.end_all(_LAST_SWEEP_S, lambda: family.below(self._own_pids()), reap):
             LOGGER.error(

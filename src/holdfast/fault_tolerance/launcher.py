@@ -156,7 +156,8 @@ def _main(args: Sequence[str] | None) -> int:
             sys.stdout.write(f"{describe_config(arguments)}\n")
             return 0
         plan = make_plan(arguments, os.environ)
-        drop_secret(os.environ)  # nobody whom we start needs it
+        if args is None:  # else the environment is a program's, which may launch again
+            drop_secret(os.environ)  # nobody whom we start needs it
     except UsageError as error:
         _say(f"error: {error}")
         return _USAGE

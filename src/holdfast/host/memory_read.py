@@ -176,6 +176,13 @@ def reap(pid: int) -> None:
     _lingering.discard(pid)
 
 
+def forget(pid: int) -> bool:
+    """Somebody else has reaped ``pid``, which may be another process's soon; was it a reader?"""
+    was_reader = pid in _lingering
+    _lingering.discard(pid)
+    return was_reader
+
+
 def environ_path(pid: int, root: str = ROOT) -> str:
     """Its environment."""
     return f"{root}/{pid}/environ"
@@ -211,6 +218,8 @@ def mapped_files(maps: bytes | None) -> list[str]:
 
 def _end(pid: int) -> None:
     """SIGKILL, which ends one that is stuck as well, unless the kernel does not let it."""
+    if pid not in _lingering:  # reaped by others
+        return
     try:
         os.kill(pid, signal.SIGKILL)  # ours and not reaped, so its pid is nobody else's
         held = os.pidfd_open(pid)
