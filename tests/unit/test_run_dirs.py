@@ -55,6 +55,18 @@ def test_where_the_boot_is_not_known_no_job_is_orphaned(monkeypatch: pytest.Monk
     assert not job_name.is_orphaned(dead_job())
 
 
+def test_folders_of_runs_cost_a_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds may lie in the temp folder; only a name of a job is worth a look at the host."""
+
+    def look(*_: object) -> str:
+        raise AssertionError("it looks at the host")
+
+    monkeypatch.setattr(proc, "boot_id", look)
+    monkeypatch.setattr(proc, "namespace", look)
+    for name in ("run_none_k2j4", "run_a-b-c-d-e-f", "kept_1-2-3-4-5", "", "1-2-3-4-5", "-----"):
+        assert job_name.launcher_of(name) is None
+
+
 def test_paths_of_sockets_are_short_enough() -> None:
     """The kernel takes 107 bytes."""
     longest = "-".join(["4194304", "9" * 10, "f" * 8, "f" * 8, "f" * 8, "f" * 6])

@@ -34,13 +34,13 @@ def new_job() -> str:
 def launcher_of(job: str) -> Identity | None:
     """Pid and start of its launcher; None: it ran elsewhere, or that can't be known."""
     fields = job.split("-")
+    # First what costs nothing: hundreds of folders of runs may begin with our prefix as well.
+    if len(fields) != _FIELDS or not (fields[0].isdecimal() and fields[1].isdecimal()):
+        return None
     place = _place()
-    if len(fields) != _FIELDS or fields[2:5] != place or place[-1] == _NO_BOOT:
+    if fields[2:5] != place or place[-1] == _NO_BOOT:
         return None
-    try:
-        return int(fields[0]), int(fields[1])
-    except ValueError:
-        return None
+    return int(fields[0]), int(fields[1])
 
 
 def is_orphaned(job: str) -> bool:
