@@ -54,8 +54,14 @@ class Rank:
 
     def tell(self, what: str, epoch: int = 0) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": what, "epoch": epoch}) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps({"do": what, "epoch": epoch}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            code = self.process.wait(BOUND_S)
+            raise AssertionError(
+                f"it ended with {code}: {self.errors.read_text()[-3000:]}"
+            ) from None
 
     def listen(self) -> dict[str, Any]:
         """The next thing it says."""
