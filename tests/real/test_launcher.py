@@ -800,7 +800,9 @@ def test_the_output_of_all_ranks_is_kept_in_one_file_for_each_cycle(
     last += [f"{rank}: err of {rank} in 1, unfinished" for rank in (0, 1)]
     assert sorted(logs["run_cycle1.txt"].splitlines()) == sorted(last)
     assert f"1: out of 1 in 0: {wide}\n" in logs["run_cycle0.txt"]
-    assert f"out of 0 in 1: {wide}\n" in job.stdout
+    # There the ranks' writes may mix, as without: Python writes a line and its end one by one.
+    assert "out of 0 in 1: " in job.stdout
+    assert job.stdout.count("x") >= 2 * 70000
     assert "0: out" not in job.stdout
 
 
