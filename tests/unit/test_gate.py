@@ -6,12 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.gate import (
     DEATHS,
     Answered,
     Ask,
     Asked,
-    Begin,
     Checked,
     Died,
     Effect,
@@ -19,11 +19,9 @@ from holdfast.core.gate import (
     Found,
     Gate,
     Kill,
-    Note,
     Noticed,
     Sick,
     Start,
-    TimePassed,
 )
 from holdfast.core.health import Finding, Verdict, why_unfit
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import imported_libraries
 from holdfast.core.standby import (
     FAILURES_MAX,
@@ -23,7 +24,6 @@ from holdfast.core.standby import (
     Effect,
     GoOn,
     NoRoom,
-    Note,
     Nothing,
     Prepare,
     RankReportedIn,
@@ -32,7 +32,6 @@ from holdfast.core.standby import (
     Standby,
     Started,
     StartedOver,
-    TimePassed,
     Unfit,
     Waiting,
     Wanted,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
+from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict, why_unfit
 from holdfast.core.never import assert_never
 
@@ -24,11 +25,6 @@ DEATHS_PERIOD_S = 600.0
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Begin:
-    """A question will come soon: the process may get ready for it meanwhile."""
-
-
 @dataclass(frozen=True)
 class Asked:
     """The launcher wants to know; ``after_ranks``: GPU memory of ranks that ended is awaited."""
@@ -63,11 +59,6 @@ class Died:
     """The health process has ended, or could not be started, without being told to."""
 
     how: str
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """Nothing happened but time."""
 
 
 Event = Begin | Asked | Found | Answered | Noticed | Died | TimePassed
@@ -106,14 +97,6 @@ class Sick:
     finding: Finding
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something a person should read."""
-
-    level: str
-    text: str
-
-
 Effect = Start | Ask | Kill | Checked | Sick | Note
 
 
@@ -148,7 +131,7 @@ class Gate:
         """What to do about ``event``, in order."""
         effects: list[Effect] = []
         match event:
-            case Begin():
+            case Begin():  # a question will come soon: the process gets ready meanwhile
                 self._start(effects)
             case Asked():
                 self._asked, self._has_died = event, False

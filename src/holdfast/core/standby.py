@@ -20,6 +20,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import TORCH
 from holdfast.core.never import assert_never
 
@@ -166,11 +167,6 @@ class StartedOver:
     reason: str
 
 
-@dataclass(frozen=True)
-class TimePassed:
-    """Nothing happened but time."""
-
-
 Event = (
     Waiting
     | CycleStarted
@@ -215,14 +211,6 @@ class Discard:
     """End the process, without waiting for its end."""
 
     local_rank: int
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something a person should read."""
-
-    level: str
-    text: str
 
 
 Effect = Prepare | GoOn | Discard | Note

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core import gate as machine
+from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.never import assert_never
 from holdfast.host import child, clock
@@ -58,7 +59,7 @@ class HostCare:
         self._pid = 0
         self._peer: Channel | None = None
         self._dying: set[int] = set()
-        self._feed(machine.Begin())
+        self._feed(Begin())
 
     def check(self, *, after_ranks: bool) -> None:
         """Check this host; ``after_ranks``: and wait until their GPU memory is free."""
@@ -70,7 +71,7 @@ class HostCare:
 
     def on_time(self) -> None:
         """Time has passed."""
-        self._feed(machine.TimePassed())
+        self._feed(TimePassed())
 
     def pids(self) -> frozenset[int]:
         """The process, and those that were told to end and have not yet."""
@@ -112,7 +113,7 @@ class HostCare:
                 self._on_checked(problem)
             case machine.Sick(finding):
                 self._on_sick(finding)
-            case machine.Note(level, text):
+            case Note(level, text):
                 self._note(level, text)
             case _:
                 assert_never(effect)

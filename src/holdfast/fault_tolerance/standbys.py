@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core import standby as machine
+from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.worker_env import LASTING, PER_CYCLE
@@ -104,7 +105,7 @@ class Standbys:
         for reading in list(self._readings.values()):
             reading.step()
         self._read_notes()
-        self._feed(machine.TimePassed())
+        self._feed(TimePassed())
 
     def waiting(self) -> None:
         """The node waits for a cycle to take part in."""
@@ -177,7 +178,7 @@ class Standbys:
                 self._prepare(local_rank, without, least=least)
             case machine.Discard(local_rank):
                 self._discard(local_rank)
-            case machine.Note(level, text):
+            case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.GoOn():
                 raise AssertionError("only a rank that is wanted goes on")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess import coordinator as machine
 from holdfast.core.inprocess.handshake import is_token
 from holdfast.core.inprocess.keyvalue import (
@@ -112,7 +113,7 @@ class CoordinatorServer:
         self._strangers.tick(now)
         deadline = self._machine.next_deadline()
         if deadline is not None and now >= deadline:
-            self._feed(machine.TimePassed())
+            self._feed(TimePassed())
 
     def close(self) -> None:
         """Hang up on everybody."""

@@ -24,6 +24,7 @@ import select
 import signal
 import socket
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import guard as machine
 from holdfast.core.inprocess.coordinator import Patience
@@ -151,7 +152,7 @@ class GuardProcess:
         if self._machine is not None:
             deadline = self._machine.next_deadline()
             if deadline is not None and now >= deadline:
-                self._feed(machine.TimePassed())
+                self._feed(TimePassed())
         if self._server is not None:
             self._server.tick(now)
 

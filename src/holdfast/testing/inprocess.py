@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess import coordinator as coord
 from holdfast.core.inprocess import guard as gd
 from holdfast.core.inprocess import rank as rk
@@ -432,7 +433,7 @@ class CallSimulation:
             self._armed = None
             deadline = self._coordinator.next_deadline()
             if deadline is not None and self.clock.now >= deadline:
-                self._feed_coordinator(coord.TimePassed())
+                self._feed_coordinator(TimePassed())
             else:
                 self._feed_coordinator_nothing()
 
@@ -491,7 +492,7 @@ class CallSimulation:
         node.armed = None
         deadline = node.guard.next_deadline()
         if deadline is not None and self.clock.now >= deadline:
-            self._feed_guard(node, gd.TimePassed())
+            self._feed_guard(node, TimePassed())
         else:
             self._arm_guard(node)
 

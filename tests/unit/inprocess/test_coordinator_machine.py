@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess.coordinator import (
     MAX_CAUSES,
     Coordinator,
@@ -15,7 +16,6 @@ from holdfast.core.inprocess.coordinator import (
     Phase,
     Tell,
     TellAll,
-    TimePassed,
 )
 from holdfast.core.inprocess.messages import (
     Abort,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess.guard import (
     EVIDENCE_S,
     SIGCONT,
@@ -29,7 +30,6 @@ from holdfast.core.inprocess.guard import (
     TakeEvidence,
     TellCoordinator,
     TellRank,
-    TimePassed,
 )
 from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
 from holdfast.core.inprocess.messages import (

@@ -34,6 +34,7 @@ import enum
 import json
 from dataclasses import dataclass, replace
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess.messages import (
     Abort,
     Beat,
@@ -85,11 +86,6 @@ class NodeGone:
 
     node: str
     how: str
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """The deadline has come."""
 
 
 Event = Heard | NodeGone | TimePassed

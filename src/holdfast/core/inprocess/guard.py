@@ -32,6 +32,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess.lease import (
     LEASE_SHARE,
     guard_fence_s,
@@ -143,11 +144,6 @@ class EvidenceTaken:
     """All evidence about a rank that will come has come."""
 
     rank: int
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """The deadline has come."""
 
 
 Event = (
