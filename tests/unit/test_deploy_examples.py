@@ -70,12 +70,9 @@ def test_flags_are_the_launcher_s(name: str) -> None:
     assert arguments.max_restarts > 0
 
 
-def test_slurm_leaves_more_time_than_the_ranks_get() -> None:
-    """So that the launcher can still tidy up; and every node starts one launcher."""
-    (signal_s,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", SLURM, re.MULTILINE)
-
-    assert command_line("slurm").term_timeout < int(signal_s)
-    assert "srun --ntasks-per-node=1 --kill-on-bad-exit=0" in SLURM
+def test_every_node_under_slurm_starts_one_launcher() -> None:
+    """And one that leaves takes no other along."""
+    assert "srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --no-kill" in SLURM
 
 
 def test_launchers_under_slurm_share_a_secret_that_nobody_wrote_down() -> None:
@@ -113,12 +110,6 @@ def test_slurm_does_not_queue_a_job_again_that_asks_not_to() -> None:
 
     final = {int(code) for code in codes.split("|")}
     assert final == {0, 2, command_line("slurm").ft_no_restart_exit_code}
-
-
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_kubernetes_leaves_more_time_than_the_ranks_get(name: str) -> None:
-    """So that the launcher can still tidy up."""
-    assert command_line(name).term_timeout < pod_of(name)["terminationGracePeriodSeconds"]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
