@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import incident, monitor
+from holdfast.core import incident, kill_ladder, monitor
 from holdfast.core.hang import SECTION, Limits, Overdue
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance import incident_case
@@ -88,7 +88,8 @@ def test_the_launcher_is_told_that_sigkill_does_not_end_a_rank(case: Case, said:
     stuck = said.told[-1]
     assert stuck["place"].startswith("state ")
     assert {key: stuck[key] for key in ("op", "cycle", "rank", "pid", "since_s")} == {
-        "op": "stuck", "cycle": 2, "rank": 3, "pid": os.getpid(), "since_s": monitor.UNKILLABLE_S,
+        "op": "stuck", "cycle": 2, "rank": 3, "pid": os.getpid(),
+        "since_s": kill_ladder.UNKILLABLE_S,
     }  # fmt: skip
     assert said.logged[-1][0] == "error"
     assert "does not die of SIGKILL: state " in said.logged[-1][1]
@@ -108,7 +109,7 @@ def test_a_verdict_begins_by_making_room_for_its_evidence(
 def carry_out(case: Case) -> None:
     """All of a verdict that ends well."""
     case.conclude(clock.monotonic())
-    for signum in (monitor.SIGCONT, monitor.SIGKILL):
+    for signum in (kill_ladder.SIGCONT, kill_ladder.SIGKILL):
         case.note_signal(monitor.Send(signum, monitor.HUNG), was_sent=True)
     case.close("died", clock.monotonic())
 

@@ -6,20 +6,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.core.kill_ladder import (
+    EVIDENCE_S,
+    KILLED,
+    SIGCONT,
+    SIGKILL,
+    SIGNALLED,
+    STUCK,
+    TAKING_EVIDENCE,
+    UNKILLABLE_S,
+)
 from holdfast.core.learned import TrippedLimits
 from holdfast.core.monitor import (
-    EVIDENCE_S,
     GRACE_OVER,
     HAS_LEFT,
     HUNG,
     IDLE,
-    KILLED,
-    SIGCONT,
-    SIGKILL,
-    STOPPING,
-    STUCK,
-    TAKING_EVIDENCE,
-    UNKILLABLE_S,
     WATCHING,
     Abandon,
     Conclude,
@@ -139,7 +141,7 @@ def test_stop_is_polite_then_forced() -> None:
         Send(SIGCONT, HUNG),
         Send(SIGTERM, HUNG),
     ]
-    assert (rank.state, rank.next_deadline()) == (STOPPING, 125.2)
+    assert (rank.state, rank.next_deadline()) == (SIGNALLED, 125.2)
 
     assert rank.handle(BEAT, 125.1) == []
     assert rank.handle(BEAT, 125.2) == [Send(SIGKILL, GRACE_OVER)]
@@ -393,7 +395,7 @@ class WatchMachine(RuleBasedStateMachine):
     @invariant()
     def a_verdict_in_progress_has_a_deadline(self) -> None:
         """Nothing waits for an event that may never come."""
-        if self.watch.state in (WATCHING, TAKING_EVIDENCE, STOPPING, KILLED):
+        if self.watch.state in (WATCHING, TAKING_EVIDENCE, SIGNALLED, KILLED):
             assert self.watch.next_deadline() is not None
 
 

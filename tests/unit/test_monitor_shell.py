@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import monitor
+from holdfast.core.kill_ladder import EVIDENCE_S
 from holdfast.fault_tolerance import incident_case
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.monitor_main import Monitor
@@ -58,7 +58,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Monitor, subprocess.Popen[bytes]]]
 def in_the_end(shell: Monitor) -> None:
     """All that happens until the bound of the evidence."""
     now = time.monotonic()
-    for at in (now, now + monitor.EVIDENCE_S, now + monitor.EVIDENCE_S):
+    for at in (now, now + EVIDENCE_S, now + EVIDENCE_S):
         shell._tick(at)
 
 

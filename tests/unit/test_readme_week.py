@@ -19,6 +19,7 @@ import pytest
 import holdfast.fault_tolerance as ft
 from holdfast.core import monitor as machine
 from holdfast.core.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
+from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance import rank_progress
 from holdfast.fault_tolerance.command_line.arguments import parse_args
@@ -68,7 +69,7 @@ class Watched:
         monitor.cfg = self.limits.welcome(cfg)["cfg"]
         self._path = monitor
         self._page: Page | None = None
-        self._watch = machine.Watch(machine.SIGKILL, 15.0, tripped)
+        self._watch = machine.Watch(SIGKILL, 15.0, tripped)
         self.looks = 0
 
     def pass_time(self, seconds: float) -> None:

@@ -3,9 +3,7 @@
 Pure: ``handle(event, now)`` returns effects as data, :meth:`Watch.next_deadline` says when it wants
 to look again. Times are seconds of the caller's monotonic clock. ::
 
-    IDLE ──armed──► WATCHING ──overdue, twice──► TAKING_EVIDENCE ──taken, or its bound──►
-    STOPPING ──grace over──► KILLED ──still there──► STUCK
-       (straight to KILLED where the configured signal is SIGKILL)
+    IDLE ──armed──► WATCHING ──overdue, twice──► the steps of ``kill_ladder``, evidence first
     any state ──gone, disarmed──► IDLE          any state ──armed anew, left──► WATCHING
 
 A rank that has left its monitor is watched on, by one clock: its process is expected to end.
@@ -27,6 +25,7 @@ from __future__ import annotations
 
 from holdfast.core import hang
 from holdfast.core.hang import Excuse, Limits, Overdue, Snapshot, Value
+from holdfast.core.kill_ladder import SIGCONT, SIGNALLED, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.learned import TrippedLimits
 
 TYPE_CHECKING = False
@@ -35,21 +34,9 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 WATCHING = "watching"
-TAKING_EVIDENCE = "taking evidence"
-STOPPING = "stopping"
-KILLED = "killed"
-STUCK = "stuck"
 
-EVIDENCE_S = 1.0
-"""How long evidence may take; then the kill goes on regardless."""
 LATE_S = 0.5
 """A wake-up later than this means that the monitor itself was held up, not just scheduled."""
-UNKILLABLE_S = 15.0
-"""A rank that outlives its SIGKILL for this long is reported: it sits in the kernel (state D)."""
-
-SIGKILL = 9
-SIGCONT = 18
-"""Numbers on Linux; importing ``signal`` for two integers costs 2 ms of start-up."""
 
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
@@ -179,16 +166,23 @@ class Watch:
         self.grace_s = grace_s
         self.tripped = tripped
         self.exit_s = exit_s
-        self.state = IDLE
         self.verdict: Overdue | None = None
+        self._kill: KillLadder | None = None
         self._armed_at: float | None = None
         self._suspect: Overdue | None = None
         self._excuse: Excuse | None = None
         self._wake_at: float | None = None
 
+    @property
+    def state(self) -> str:
+        """``IDLE``, ``WATCHING``, or a step of ``kill_ladder``."""
+        if self._kill is not None:
+            return self._kill.step
+        return IDLE if self._armed_at is None else WATCHING
+
     def next_deadline(self) -> float | None:
         """When to look at the page again at the latest; ``None``: whenever something happens."""
-        return self._wake_at
+        return self._wake_at if self._kill is None else self._kill.due_at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in what happened; return what to do, in order."""
@@ -196,9 +190,9 @@ class Watch:
             return self._looked(event.snapshot, event.limits, now)
         if isinstance(event, RankGone):
             return self._leave("died or left its monitor")
-        if self.state == TAKING_EVIDENCE:
+        if self._kill is not None:
             # Not at once: the caller looks first whether the rank is still armed.
-            self._wake_at = now
+            self._kill.evidence_taken(now)
         return []
 
     def _looked(self, snapshot: Snapshot | None, limits: Limits, now: float) -> list[Effect]:
@@ -210,12 +204,9 @@ class Watch:
         if snapshot.armed_at != self._armed_at:
             effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
             self._armed_at = snapshot.armed_at
-            self.state = WATCHING
-        if self.state == WATCHING:
-            effects += self._judge(snapshot, raise_learned(limits, self.tripped), now)
-        elif self.verdict is not None and self._wake_at is not None and now >= self._wake_at:
-            effects += self._go_on(self.verdict, now)
-        return effects
+        if self.verdict is None or self._kill is None:
+            return effects + self._judge(snapshot, raise_learned(limits, self.tripped), now)
+        return effects + self._go_on(self.verdict, self._kill, now)
 
     def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
         if self._wake_at is not None and now - self._wake_at > LATE_S:
@@ -232,10 +223,8 @@ class Watch:
             return [LookAgain()]
         if (found.clock, found.name) in limits.learned:
             self.tripped.tripped(found.clock, found.name, found.limit_s)
-        self.verdict = found
-        self.state = TAKING_EVIDENCE
-        self._wake_at = now + EVIDENCE_S
-        return [TakeEvidence(found, self._wake_at)]
+        self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
+        return [TakeEvidence(found, self._kill.take_evidence(now))]
 
     def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
         shortest_s = hang.shortest_limit(limits)
@@ -244,24 +233,20 @@ class Watch:
         deadline = hang.next_deadline(snapshot, limits, self._excuse)
         return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
 
-    def _go_on(self, verdict: Overdue, now: float) -> list[Effect]:
-        """The next step of a verdict is due, and the rank is still there and armed."""
-        if self.state == TAKING_EVIDENCE:
-            at_once = self.signal == SIGKILL
-            self.state = KILLED if at_once else STOPPING
-            self._wake_at = now + (UNKILLABLE_S if at_once else self.grace_s)
-            return [Conclude(verdict), Send(SIGCONT, HUNG), Send(self.signal, HUNG)]
-        if self.state == STOPPING:
-            self.state = KILLED
-            self._wake_at = now + UNKILLABLE_S
-            return [Send(SIGKILL, GRACE_OVER)]
-        self.state = STUCK
-        self._wake_at = None
-        return [ReportStuck(verdict)]
+    def _go_on(self, verdict: Overdue, kill: KillLadder, now: float) -> list[Effect]:
+        """The rank is still there and armed: take the next step of its verdict, if it is due."""
+        step = kill.climb(now)
+        if step == STUCK:
+            return [ReportStuck(verdict)]
+        if step is None:
+            return []
+        is_first = SIGCONT in kill.signals
+        why = HUNG if is_first else GRACE_OVER
+        signals = [Send(signal, why) for signal in kill.signals]
+        return [Conclude(verdict), *signals] if is_first else [*signals]
 
     def _leave(self, why: str) -> list[Effect]:
-        abandoned = self.verdict if self.state in (TAKING_EVIDENCE, STOPPING) else None
-        self.state = IDLE
-        self.verdict = None
+        abandoned = self.verdict if self.state in (TAKING_EVIDENCE, SIGNALLED) else None
+        self.verdict = self._kill = None
         self._armed_at = self._suspect = self._excuse = self._wake_at = None
         return [] if abandoned is None else [Abandon(abandoned, why)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.core import monitor, node
+from holdfast.core import kill_ladder, node
 from holdfast.core.exit_codes import Ending
 from holdfast.core.restarts import Restarts
 from holdfast.doctor.limits import in_force
@@ -68,7 +68,7 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
         text = "nobody: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
         yield Story("a rank hangs", text, "only torch's own timeouts end it")
         return
-    evidence = f"stacks of all its threads are taken (at most {monitor.EVIDENCE_S:g} s)"
+    evidence = f"stacks of all its threads are taken (at most {kill_ladder.EVIDENCE_S:g} s)"
     signal = plan.ft.rank_termination_signal.name
     kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"
     then = f"{evidence}, then {signal}{kill}; then {_restart(plan)}"

@@ -19,7 +19,7 @@ import select
 import signal
 import time
 
-from holdfast.core import incident, monitor
+from holdfast.core import incident, kill_ladder, monitor
 from holdfast.host import clock, proc
 from holdfast.host.stack_dump import StackDump
 
@@ -229,7 +229,7 @@ class Case:
             return
         grace = f", {self._watch.grace_s:g} s after {signal_name(self._watch.signal)}"
         self._note(f"{name} sent{grace if effect.why == monitor.GRACE_OVER else ''}")
-        if effect.signal == monitor.SIGCONT:
+        if effect.signal == kill_ladder.SIGCONT:
             return
         self._reports.tell(
             {
@@ -256,14 +256,14 @@ class Case:
         """Say that SIGKILL did not end the process, and where that is."""
         state = proc.process_state(self._process.pid)
         place = f"state {state.state} in {state.wchan or '?'}" if state else "state unknown"
-        self._note(f"still there {monitor.UNKILLABLE_S:g} s after SIGKILL, {place}")
+        self._note(f"still there {kill_ladder.UNKILLABLE_S:g} s after SIGKILL, {place}")
         self._reports.tell(
             {
                 "op": "stuck",
                 "cycle": self._record["cycle"],
                 "rank": self._record["rank"],
                 "pid": self._process.pid,
-                "since_s": monitor.UNKILLABLE_S,
+                "since_s": kill_ladder.UNKILLABLE_S,
                 "place": place,
             }
         )
@@ -289,7 +289,7 @@ class Case:
                 f"{signal_name(self._watch.signal)}. Sent {name}"
             )
         follows = ""
-        if effect.signal != monitor.SIGKILL:
+        if effect.signal != kill_ladder.SIGKILL:
             follows = f"; SIGKILL follows in {self._watch.grace_s:g} s"
         evidence = f"Its stacks are in {record['stacks']}"
         if record["why_not"] is not None:

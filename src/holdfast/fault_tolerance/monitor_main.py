@@ -27,6 +27,7 @@ import socket
 from holdfast.core import monitor
 from holdfast.core.complaints import Complaints
 from holdfast.core.hang import Snapshot
+from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
 from holdfast.fault_tolerance.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor_reports import Reports
@@ -90,7 +91,7 @@ class Monitor:
         self._config: Message = {}
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
-        self._watch = monitor.Watch(monitor.SIGKILL, 0.0, self._tripped)
+        self._watch = monitor.Watch(SIGKILL, 0.0, self._tripped)
         self._restarter: RankMonitorStateMachine | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
@@ -370,7 +371,7 @@ class Monitor:
         if self._kin is None:
             return None
         if self._visitors.seat is not None:
-            self._visitors.seat.process.send(monitor.SIGKILL)
+            self._visitors.seat.process.send(SIGKILL)
         ended = self._kin.end_all()
         for pid, why in ended.left.items():
             self._reports.log("warning", f"process {pid} is left alone: {why}")

@@ -48,6 +48,7 @@ from holdfast.core.inprocess.messages import (
     down_from_wire,
     up_from_wire,
 )
+from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.never import assert_never
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.simulation import Violation
@@ -501,7 +502,7 @@ class CallSimulation:
         self.clock.call_in(0.0002, partial(self._feed_rank, process, event))
 
     def _signalled(self, process: _Process, signals: tuple[int, ...]) -> None:
-        if gd.SIGKILL in signals or self._rng.random() < 0.5:
+        if SIGKILL in signals or self._rng.random() < 0.5:
             self.clock.call_in(self._short(), partial(self._dies, process, "a signal"))
 
     def _marks(self, process: _Process) -> gd.Marks:

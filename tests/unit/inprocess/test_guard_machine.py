@@ -6,11 +6,6 @@ import pytest
 
 from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess.guard import (
-    EVIDENCE_S,
-    SIGCONT,
-    SIGKILL,
-    SIGTERM,
-    UNKILLABLE_S,
     VICTIM_S,
     CoordinatorGone,
     CoordinatorSaid,
@@ -56,6 +51,7 @@ from holdfast.core.inprocess.messages import (
     Stuck,
     Up,
 )
+from holdfast.core.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM, UNKILLABLE_S
 
 SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
 """Beats and the lease are out of the way where they are not what is tested."""
@@ -523,7 +519,7 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     assert node.at(term_s + GRACE_S - 0.1) == []
     (kill,) = node.at(term_s + GRACE_S)
     assert isinstance(kill, Signal)
-    assert (kill.rank, kill.signals, kill.why) == (2, (SIGCONT, SIGKILL), term.why)
+    assert (kill.rank, kill.signals, kill.why) == (2, (SIGKILL,), term.why)
     assert node.gone(2) == [TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, term.why))]
 
 
@@ -560,7 +556,7 @@ def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
     node.guard.handle(EvidenceTaken(2), node.now)
     node.up(2, Done(0, 2, active=True))
     effects = node.at(HARD_S + GRACE_S)
-    assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGCONT, SIGKILL)]
+    assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGKILL,)]
     assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
 
 

@@ -12,7 +12,7 @@ the clock starts anew with each epoch, and where the rank comes back from waitin
 
     older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted;
                           VICTIM_S later where the rank waits for others
-    older than hard_s     evidence, SIGCONT + SIGTERM, after grace_s SIGKILL, then Dead
+    older than hard_s     ``core/kill_ladder.py``: evidence, SIGTERM, after grace_s SIGKILL; Dead
 
     hung again and again  the same as after hard_s: its rank says so (``escalation.py``)
 
@@ -61,17 +61,11 @@ from holdfast.core.inprocess.messages import (
     Stuck,
     Up,
 )
+from holdfast.core.kill_ladder import SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.never import assert_never
 
-EVIDENCE_S = 1.0
-"""How long evidence may take; then the kill goes on regardless."""
-UNKILLABLE_S = 15.0
-"""A rank that outlives SIGKILL for this long sits in the kernel; the others go on without it."""
 VICTIM_S = 0.25
 """How much longer than others a rank has that waits for others."""
-SIGKILL = 9
-SIGTERM = 15
-SIGCONT = 18
 
 
 # ---------------------------------------------------------------- events
@@ -250,14 +244,11 @@ class _Rank:
         "at",
         "clock_from",
         "epoch_from",
-        "evidence_until",
-        "kill_at",
-        "kill_why",
+        "kill",
         "look_at",
         "soft_told",
         "spared",
         "standing",
-        "stuck_at",
     )
 
     def __init__(self) -> None:
@@ -268,13 +259,14 @@ class _Rank:
         self.soft_told = False
         self.spared = False
         self.look_at: float | None = None
-        self.kill_why: str | None = None
-        self.evidence_until: float | None = None
-        self.kill_at: float | None = None
-        self.stuck_at: float | None = None
+        self.kill: KillLadder | None = None
 
     def deadlines(self) -> tuple[float | None, ...]:
-        return (self.look_at, self.evidence_until, self.kill_at, self.stuck_at)
+        return (self.look_at, self.kill.due_at if self.kill else None)
+
+    @property
+    def is_killed(self) -> bool:
+        return self.kill is not None and self.kill.is_killed
 
 
 class Guard:
@@ -370,7 +362,7 @@ class Guard:
                 return self._drop(number)
             case Stuck():
                 is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
-                if not is_due or rank.kill_why:
+                if not is_due or rank.kill:
                     return []
                 return self._condemn(number, rank, message.text, now)
             case Hello() | Dead() | Beat():
@@ -387,9 +379,8 @@ class Guard:
 
     def _spare(self, rank: _Rank) -> None:
         """A verdict is dropped where the rank comes back before it is carried out."""
-        if rank.kill_at is None and rank.stuck_at is None:
-            rank.kill_why = None
-            rank.evidence_until = None
+        if rank.kill is not None and rank.kill.step == TAKING_EVIDENCE:
+            rank.kill = None
 
     def _ready_if_all_are(self) -> list[Effect]:
         """Ready goes up once for the node, when the last of its ranks is."""
@@ -407,8 +398,10 @@ class Guard:
             return []
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
-            kind = Kind.HARD_TIMEOUT if rank.kill_why else Kind.TERMINATED
-            effects.append(TellCoordinator(Dead(number, kind, rank.kill_why or how)))
+            kind, why = Kind.TERMINATED, how
+            if rank.kill is not None:
+                kind, why = Kind.HARD_TIMEOUT, rank.kill.why
+            effects.append(TellCoordinator(Dead(number, kind, why)))
         return effects + self._drop(number)
 
     def _drop(self, number: int) -> list[Effect]:
@@ -467,7 +460,7 @@ class Guard:
 
     def _tell_ranks(self, message: Down) -> list[Effect]:
         """Ranks that leave still want to hear of the abort, to free their own collectives."""
-        return [TellRank(n, message) for n, rank in self._ranks.items() if rank.stuck_at is None]
+        return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
 
     def _here(self) -> list[_Rank]:
         return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
@@ -481,7 +474,7 @@ class Guard:
 
     def _look_in(self, rank: _Rank, after_s: float, now: float) -> None:
         """There is nothing to look for where the verdict is being carried out."""
-        rank.look_at = None if rank.kill_why else now + after_s
+        rank.look_at = None if rank.kill else now + after_s
 
     def _lose_coordinator(self, how: str, now: float) -> list[Effect]:
         if self._is_lost or self._is_over:
@@ -548,34 +541,36 @@ class Guard:
         effects: list[Effect] = []
         for number in kill.ranks:
             rank = self._ranks.get(number)
-            if rank is not None and rank.at is _At.UNWINDING and not rank.kill_why:
+            if rank is not None and rank.at is _At.UNWINDING and not rank.kill:
                 effects += self._condemn(number, rank, kill.text, now)
         return effects
 
     def _condemn(self, number: int, rank: _Rank, why: str, now: float) -> list[Effect]:
         rank.look_at = None
-        rank.kill_why = why
-        rank.evidence_until = now + EVIDENCE_S
-        return [TakeEvidence(number, why, rank.evidence_until)]
+        rank.kill = self._ladder(why)
+        return [TakeEvidence(number, why, rank.kill.take_evidence(now))]
+
+    def _ladder(self, why: str) -> KillLadder:
+        return KillLadder(why, SIGTERM, self._limits.grace_s)
 
     def _conclude_evidence(self, number: int, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
-        if rank is None or rank.evidence_until is None or rank.kill_why is None:
+        if rank is None or rank.kill is None:
             return []
-        rank.evidence_until = None
-        rank.kill_at = now + self._limits.grace_s
-        return [Signal(number, (SIGCONT, SIGTERM), rank.kill_why)]
+        rank.kill.evidence_taken(now)
+        return self._go_on(number, rank, rank.kill, now)
 
-    def _kill(self, number: int, rank: _Rank, now: float) -> list[Effect]:
-        rank.kill_at = None
-        rank.stuck_at = now + UNKILLABLE_S
-        return [Signal(number, (SIGCONT, SIGKILL), rank.kill_why or "")]
-
-    def _give_up_on(self, number: int, rank: _Rank) -> list[Effect]:
-        """It sits in the kernel. Whatever it was doing, it does no more in user space."""
-        text = f"{rank.kill_why}; it cannot be killed"
+    def _go_on(self, number: int, rank: _Rank, kill: KillLadder, now: float) -> list[Effect]:
+        """Take the next step of its end, if that is due."""
+        step = kill.climb(now)
+        if step is None:
+            return []
+        if step != STUCK:
+            return [Signal(number, kill.signals, kill.why)]
+        # It sits in the kernel. Whatever it was doing, it does no more in user space.
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
+            text = f"{kill.why}; it cannot be killed"
             effects.append(TellCoordinator(Dead(number, Kind.HARD_TIMEOUT, text)))
         return effects + self._drop(number)
 
@@ -595,17 +590,14 @@ class Guard:
         if self._fence_at is not None and now >= self._fence_at:
             self._fence_at = None
             for number, rank in self._ranks.items():
-                if rank.at is not _At.OUT and rank.stuck_at is None:
-                    rank.kill_why = rank.kill_why or "it did not leave a call that is over"
-                    rank.look_at = rank.evidence_until = None
-                    effects += self._kill(number, rank, now)
+                if rank.at is not _At.OUT and not rank.is_killed:
+                    rank.look_at = None
+                    rank.kill = rank.kill or self._ladder("it did not leave a call that is over")
+                    rank.kill.kill(now)
+                    effects.append(Signal(number, rank.kill.signals, rank.kill.why))
         for number, rank in list(self._ranks.items()):
             if rank.look_at is not None and now >= rank.look_at:
                 effects.append(Look(number))
-            elif rank.evidence_until is not None and now >= rank.evidence_until:
-                effects += self._conclude_evidence(number, now)
-            elif rank.kill_at is not None and now >= rank.kill_at:
-                effects += self._kill(number, rank, now)
-            elif rank.stuck_at is not None and now >= rank.stuck_at:
-                effects += self._give_up_on(number, rank)
+            elif rank.kill is not None:
+                effects += self._go_on(number, rank, rank.kill, now)
         return effects
