@@ -162,7 +162,7 @@ def test_memory_of_a_killed_rank_is_waited_for(
 
 @pytest.mark.gpu(2, 60)
 def test_the_health_process_keeps_no_context(ft: Launcher, found: Found) -> None:
-    """The health process holds no CUDA context and no GPU memory; what it keeps open is told."""
+    """The health process holds no CUDA context and no GPU memory; its open files are printed."""
     before_mib = machine.used_mib()
     script = ft.script(WAITS)
     arguments = "--ft-node-health-check-interval=0.2", "--max-restarts=0"
@@ -200,7 +200,7 @@ def test_the_health_process_keeps_no_context(ft: Launcher, found: Found) -> None
 def test_a_cuda_rank_is_found_explained_and_restarted(
     ft: Launcher, tmp_path: Path, fault: str, explained: str, found: Found
 ) -> None:
-    """A CUDA rank that fails is found, its cause is told, and a new process uses the GPU again."""
+    """A CUDA rank that fails is found, with its cause, and a new process uses the GPU again."""
     xids = _Xids()
     before_mib = machine.used_mib()
     n_ranks = 2 if fault == "hung collective" else 1

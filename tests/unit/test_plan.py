@@ -535,7 +535,7 @@ def test_names_are_not_given_twice():
     assert facts.random_id() != facts.random_id()
 
 
-# ------------------------------------------------------------------ care of the host
+# ------------------------------------------------------------------ health checks of the node
 def test_settings_of_the_host_s_care_go_to_its_health_process():
     """Every option that is about the host."""
     result = plan(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 
 NO_RESTART = 93
-"""Says that another attempt is no use, unless ``--ft-no-restart-exit-code`` names another code."""
+"""Another attempt would not help; ``--ft-no-restart-exit-code`` puts another code in its place."""
 
 
 class Ending(enum.Enum):
@@ -30,7 +30,7 @@ class Ending(enum.Enum):
     UNHEALTHY = (
         0,
         (
-            "this node of several is not healthy (care of the host) and leaves the job to the"
+            "this node of several is not healthy (health checks) and leaves the job to the"
             " others; the error names what is broken"
         ),
         "on another node",
@@ -88,7 +88,7 @@ class Ending(enum.Enum):
     NO_PROGRESS = (
         NO_RESTART,
         (
-            "another attempt is no use: no progress in --ft-max-no-progress-cycles failed "
+            "another attempt would not help: no progress in --ft-max-no-progress-cycles failed "
             "cycles in a row"
         ),
         "no",
@@ -96,7 +96,7 @@ class Ending(enum.Enum):
     NO_USE = (
         NO_RESTART,
         (
-            "a rank exited with 93: it knows that another attempt is no use, however many "
+            "a rank exited with 93: it knows that another attempt would not help, however many "
             "restarts are left and whatever else was asked for (all nodes)"
         ),
         "no",
@@ -129,7 +129,7 @@ IN_SHORT = {
     1: "ranks failed and no restart is left, the job was shut down by a rank or a signal, no\n"
     "healthy node is left, or the configuration file is bad",
     2: "the command line cannot be used; nothing was started",
-    NO_RESTART: "another attempt is no use: no progress, or a rank said so by ending with 93",
+    NO_RESTART: "another attempt would not help: no progress, or a rank said so by ending with 93",
     130: "interrupted before anything was started",
 }
 """For ``--help``."""

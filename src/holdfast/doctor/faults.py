@@ -211,7 +211,7 @@ def _ends(plan: LaunchPlan) -> Iterator[Story]:
         yield Story(
             f"{cycles} failed cycles in a row without progress",
             f"by {plan.ft.checkpoint_iteration_file}",
-            "the job ends: another attempt is no use",
+            "the job ends: another attempt would not help",
             Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
         )
     if plan.no_restart_exit_code != 1:

@@ -62,7 +62,7 @@ _OF_CARE = (
     *("storage_healthcheck_path", "node_health_check_interval", "gpu_memory_reclaim_timeout"),
     *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
 )
-"""Settings of the care of the host."""
+"""Settings of the health checks."""
 _OF_SEVERAL_NODES = (
     *("rdzv_endpoint", "node_rank", "local_addr", "ft_use_infra_group_rank", "ft_segment"),
     "ft_active_nodes",

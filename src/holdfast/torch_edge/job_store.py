@@ -5,11 +5,11 @@
     <prefix>/down/count        how many decisions have been published
     <prefix>/down/<k>          decision k; the last ``_KEPT`` are kept
     <prefix>/welcome/<nonce>   the leader's answer to a launcher that is new
-    <prefix>/leaders           how many wanted to lead; only where nobody's launcher hosts the store
+    <prefix>/leaders           how many wanted to lead; only where no launcher hosts the store
 
 Values are bytes here: who may have written them is :mod:`holdfast.wire.sealed`'s business.
 
-A constant number of operations for each message and decision, and nobody polls: the leader blocks
+A constant number of operations for each message and decision, and no polling: the leader blocks
 on the next number, every launcher on the next decision. (While strangers write into those slots,
 they are looked at again and again; so are numbers without a message, for a while.) A ``TCPStore``
 client does one thing at a time (a thread that waits blocks all others that use it), so each concern
@@ -61,8 +61,8 @@ _LATE_MOST = 64
 _NEWEST = 8
 _LOOK_AGAIN_S = 0.05
 _LOOK_AGAIN_S_MAX = 0.5
-"""How often to look at a slot with something in it that is none of ours: nobody can tell us when it
-is replaced."""
+"""How often to read again a slot that holds text of a stranger: the store does not say when it is
+replaced."""
 _FAR = 10_000
 """A run of so many numbers without messages was not made by launchers."""
 _SLICE_S = 1.0
@@ -100,7 +100,7 @@ class JobStore:
             self._line.close()
 
     def is_first(self) -> bool:
-        """Whether nobody asked this before, here or elsewhere: one launcher is told so.
+        """Whether this is the first call of this method in the whole job: true for one launcher.
 
         Raises:
             StoreLostError: The store is gone.
@@ -149,8 +149,8 @@ class JobStore:
 
         Args:
             number: 1, 2 ...
-            accept: Told slot and value; what the value means, None: it is nobody's of ours, and
-                the decision is still to come.
+            accept: Takes slot and value, returns the message; None: no launcher of the job wrote
+                it, and the decision is still to come.
 
         Raises:
             StoreLostError: The store is gone.
@@ -241,13 +241,13 @@ class JobStore:
 class Mailbox(Generic[_T]):
     """The leader's end of the mailbox: messages in the order of their numbers, as far as possible.
 
-    A number without a message, or with something that nobody of ours has written, does not hold up
-    those that follow: it is looked at again for a while, and then given up.
+    A number without a message, or with text that no launcher of the job has written, does not delay
+    those that follow: it is read again for a while, and then given up.
 
     Args:
         store: A connection for this alone.
-        accept: Told slot and value; what the value means, None: it is nobody's of ours.
-        lost: Told of numbers that were given up, first and last.
+        accept: Takes slot and value, returns the message; None: no launcher of the job wrote it.
+        lost: Called with the first and last of numbers that were given up.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class IpcConnector(_IpcConnector):
         super().send(_to_wire(message), timeout)
 
     def fetch_received(self) -> list[Any]:
-        """Take what was received, in order; messages that hold what nobody sends are left out."""
+        """Take the received messages, in order, without those that this class would not send."""
         return _from_wire(super().fetch_received())
 
     def peek_received(self) -> list[Any]:

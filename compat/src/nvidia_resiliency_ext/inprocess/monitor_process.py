@@ -128,7 +128,7 @@ class MonitorProcess:
 
     # ------------------------------------------------------------------ in the rank
     def start(self) -> None:
-        """Fork the monitor off, twice, so that it is nobody's child; returns when it runs.
+        """Fork twice, so that the monitor is no child of this process; returns when it runs.
 
         Raises:
             RuntimeError: It could not make its store.
@@ -147,7 +147,7 @@ class MonitorProcess:
         self.pid, self._control = int(said), ours
 
     def reset(self) -> None:
-        """An iteration begins: progress is made now, and nobody has pinged."""
+        """An iteration begins: progress is made now, and no ``ping()`` was called yet."""
         self.report(monotonic(), None)
 
     def report(self, automatic: float, manual: float | None) -> None:

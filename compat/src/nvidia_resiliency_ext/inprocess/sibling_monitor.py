@@ -21,7 +21,7 @@ class SiblingMonitor(threading.Thread):
     """Looks at the heartbeat of the next rank; once that is stale, at those of all ranks.
 
     Each rank that is stale then, this one excepted, is recorded as ``UNRESPONSIVE`` and as
-    terminated, and arrives at the iteration barrier, so that nobody waits for it.
+    terminated, and arrives at the iteration barrier, so that no rank waits for it.
 
     Args:
         store: With :class:`~holdfast.inprocess.store.StoreMixin`; heartbeats are in there.

@@ -1,0 +1,47 @@
+"""The pages that people read: their form, and that their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "decisions", ROOT / "compat")
+    for path in folder.glob("*.md")
+)
+_LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def prose(text: str) -> list[str]:
+    """Lines outside of code, tables and headings; those of code are empty."""
+    lines, in_code = [], False
+    for line in text.splitlines():
+        is_fence = line.lstrip().startswith("```")
+        in_code ^= is_fence
+        is_prose = not (in_code or is_fence or line.startswith(("|", "#", "    ")))
+        lines.append(line if is_prose else "")
+    return lines
+
+
+def test_there_are_pages() -> None:
+    assert {"README.md", "docs/sections.md", "compat/README.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_prose_is_at_most_100_columns_wide(page: str) -> None:
+    """Code, tables and headings excepted: they cannot be broken."""
+    lines = prose((ROOT / page).read_text(encoding="utf-8"))
+    assert [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_files_lead_to_files(page: str) -> None:
+    """Relative to the page, as on the web."""
+    path = ROOT / page
+    targets = _LINK.findall(path.read_text(encoding="utf-8").replace("\n", " "))
+    local = [target for target in targets if not target.startswith("http")]
+    assert [target for target in local if not (path.parent / target).exists()] == []
