@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from unittest import mock
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.fault_tolerance.command_line.help import describe_config, make_par
 from holdfast.fault_tolerance.command_line.option import GROUPS
 from holdfast.fault_tolerance.command_line.options import BY_NAME, FORMER, OPTIONS, spellings
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
+from holdfast.fault_tolerance.launcher import main
 
 
 def parse(line: str, environ: dict[str, str] | None = None):
@@ -281,7 +283,7 @@ def test_modules_and_programs_are_followed_by_their_arguments():
             "--ft-rank_heartbeat_timeout soon x.py",
             (
                 "--ft-rank_heartbeat_timeout: 'soon' cannot be used; it takes a number of seconds "
-                "> 0, or null for no limit"
+                "> 0, or null for no timeout"
             ),
         ),
         (
@@ -552,21 +554,56 @@ def test_the_argparse_parser_answers_a_mistake_in_one_line(capsys):
 
 
 # ------------------------------------------------------------------ help
-def test_help_fits_its_columns_and_shows_every_option(capsys, monkeypatch):
-    """100 columns however wide the terminal; each option once, in its group."""
+def help_of(words: list[str], capsys, monkeypatch) -> str:
     monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit) as caught:
-        parse_args(["--max-restarts", "3", "--help"], {"PET_MAX_RESTARTS": "bad"})
+        parse_args(words, {"PET_MAX_RESTARTS": "bad"})
 
     assert caught.value.code == 0
-    text = capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def shown_options(text: str) -> list[str]:
+    """Names of options that begin an entry of help."""
+    return re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("word", ["--help", "--help-all", "--help_all"])
+def test_help_fits_its_columns_and_shows_each_option_once_in_its_group(word, capsys, monkeypatch):
+    """100 columns however wide the terminal."""
+    text = help_of(["--max-restarts", "3", word], capsys, monkeypatch)
+    shown = [each for each in shown_options(text) if each not in ("--help", "--help-all")]
+
     assert max(map(len, text.splitlines())) <= 100
+    assert len(shown) == len(set(shown))
     for title, sentence in GROUPS.items():
-        assert f"\n{title}:\n  {sentence}\n" in text
-    for option in OPTIONS:
-        shown = f"  {option.short}, {option.name}" if option.short else f"  {option.name}"
-        lines = [line for line in text.splitlines() if f"{line} ".startswith(f"{shown} ")]
-        assert len(lines) == 1, option.name
+        heading = f"\n{title}:\n  {sentence}\n"
+        has_some = title == "Help" or any(BY_NAME[name].group == title for name in shown)
+        assert (heading in text) is has_some
+
+
+def test_help_shows_what_has_an_effect_and_help_all_the_rest(capsys, monkeypatch):
+    """Scripts may keep options that have none; a reader of --help need not wade through them."""
+    effective = {option.name for option in OPTIONS if option.has_effect}
+    short = help_of(["-h"], capsys, monkeypatch)
+    whole = help_of(["--help-all"], capsys, monkeypatch)
+    helps = {"--help", "--help-all"}
+
+    assert set(shown_options(short)) == {*effective, *helps}
+    assert set(shown_options(whole)) == {*(option.name for option in OPTIONS), *helps}
+    assert f"{len(OPTIONS) - len(effective)} more options are accepted" in short
+    assert "more options are accepted" not in whole
+    assert "--ft-attribution-endpoint" not in short
+    assert "--monitor-interval" not in short
+
+
+def test_a_program_that_extends_the_parser_has_both_kinds_of_help(capsys):
+    """``get_args_parser`` is torchrun's name for it."""
+    for word, is_whole in (("--help", False), ("--help-all", True)):
+        with pytest.raises(SystemExit) as caught:
+            get_args_parser().parse_args([word])
+        assert caught.value.code == 0
+        assert ("--ft-log-server-port" in capsys.readouterr().out) is is_whole
 
 
 def test_help_gives_unit_default_and_reason():
@@ -609,6 +646,36 @@ def test_the_effective_configuration_says_where_each_value_is_from(tmp_path):
         "--ft-learned-timeout-floor 30 default",
     ):
         assert line in text
+
+
+def test_the_short_configuration_shows_what_is_set_and_by_what(tmp_path):
+    """Flag, file or environment, each beside the default; the rest is --print-config-all's."""
+    path = tmp_path / "ft.yaml"
+    path.write_text("fault_tolerance: {safety_factor: 3}")
+    words = f"--ft-cfg-path {path} --max-restarts 0 --monitor-interval 3 --rdzv-conf secret=abc"
+    args = parse(f"--print-config {words}", {"PET_NNODES": "2"})
+    lines = [" ".join(line.split()) for line in describe_config(args, shows_all=False).splitlines()]
+
+    assert [line for line in lines if line.startswith("--")] == [
+        "--nnodes 2 instead of 1:1 environment, PET_NNODES",
+        "--rdzv-conf secret=*** instead of none command line",
+        "--max-restarts 0 as by default command line",
+        f"--ft-cfg-path {path} instead of null command line",
+        f"--ft-safety-factor 3 instead of 5 file {path}",
+        "--monitor-interval 3 instead of 0.3 command line; without effect",
+    ]
+    assert "Stopping:" not in lines  # nothing of that group is set
+    assert lines[-1].startswith("All other options have their defaults: --print-config-all")
+
+
+@pytest.mark.parametrize(("words", "is_whole"), [("", False), ("-all", True)])
+def test_both_ways_to_print_the_configuration_start_nothing(words, is_whole, capsys):
+    """Without a script, too."""
+    assert main([f"--print-config{words}", "--max-restarts=3"]) == 0
+    text = capsys.readouterr().out
+
+    assert re.search(r"--max-restarts +3 ", text)
+    assert ("--ft-learned-timeout-floor" in text) is is_whole
 
 
 def test_what_is_shown_can_be_given_again():

@@ -232,7 +232,7 @@ def test_a_bad_value_in_a_file_names_file_key_and_value(tmp_path):
         FaultToleranceConfig.from_yaml_file(path)
     assert str(caught.value) == (
         f"{path}: fault_tolerance.rank_heartbeat_timeout: 'soon' cannot be used; "
-        "it takes a number of seconds > 0, or null for no limit"
+        "it takes a number of seconds > 0, or null for no timeout"
     )
 
 

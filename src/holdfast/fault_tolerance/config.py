@@ -84,7 +84,7 @@ def _setting(
     return field(default=default, metadata=metadata)
 
 
-_LIMIT = Number("seconds", above=0, null="no limit")
+_LIMIT = Number("seconds", above=0, null="no timeout")
 _INTERVAL = Number("seconds", above=0, blank=True)
 _ON_UNLESS_SAID = WordFlag(otherwise=True)
 
@@ -113,13 +113,13 @@ class FaultToleranceConfig:
         _INTERVAL,
         "Period of nvidia-resiliency-ext's checks of a rank",
         "theirs",
-        idle="a monitor sleeps until the instant at which a limit can run out",
+        idle="a monitor sleeps until the instant at which a timeout can run out",
     )
     initial_rank_heartbeat_timeout: float | None = _setting(
         _INITIAL_S,
         _LIMIT,
         "Longest healthy time from a rank's init to its first heartbeat; the default also ends "
-        "with the first section that the rank opens, a value of yours does not",
+        "with the first section that the rank opens, a given value does not",
         "loading a large model and compiling it may take most of an hour",
     )
     rank_heartbeat_timeout: float | None = _setting(
@@ -142,42 +142,42 @@ class FaultToleranceConfig:
     )
     section_ends_initial_timeout: bool | None = _setting(
         None,
-        FlagOrNull("true for the default of that limit, false for one of yours"),
+        FlagOrNull("true for the default of that timeout, false for a given one"),
         "Whether the first section of a rank ends initial_rank_heartbeat_timeout, as its first "
         "heartbeat does",
-        "ranks that only open sections send no heartbeats; a limit that you gave is kept as it is",
+        "ranks that only open sections send no heartbeats; a given timeout applies as it is",
     )
     exit_timeout: float | None = _setting(
         7200.0,
         _LIMIT,
-        "Longest healthy time from a rank's shutdown_workload_monitoring(), or from its leaving "
-        "its monitor without that, to the end of its process or its next init",
+        "Longest healthy time from a rank's shutdown_workload_monitoring(), or from the end of its "
+        "connection without one, to the end of its process or its next init",
         "the last checkpoint may be uploaded and the model evaluated; a hang at exit is found",
     )
     learned_timeout_floor: float = _setting(
         30.0,
         Number("seconds", least=0),
-        "No limit calculated from measured intervals is below this; 0 for no floor, and for limits "
-        "as calculated also after one of them has ended a rank",
-        "a fast run must not leave limits that the next, slower run trips over",
+        "Least value of a timeout that is calculated from measured durations; 0 for no floor, and "
+        "for timeouts as calculated also after one of them has ended a rank",
+        "a fast run must not leave timeouts that end the next, slower run",
     )
     node_health_check_interval: float = _setting(
         5.0,
         _INTERVAL,
-        "Period of looking at GPUs and network cards while ranks run",
-        "a broken device is known within seconds, for next to no load",
+        "Period of the checks of GPUs and network cards while ranks run",
+        "a broken device is found within seconds, at almost no load",
     )
     safety_factor: float = _setting(
         5.0,
         Number("factor", counted=False, above=0, blank=True),
-        "Calculated limits are this many times the longest interval measured",
+        "Calculated timeouts are this many times the longest measured duration",
         "steps vary by less, and a hang is still found soon",
     )
     rank_termination_signal: Signals = _setting(  # noqa: RUF009 - it is a field()
         SIGKILL,
         SignalName(),
-        "What a hung rank is sent once its stacks have been written down",
-        "a hung rank seldom runs a handler; evidence is taken before it",
+        "Signal that a hung rank is sent, after its stacks were taken",
+        "a hung rank seldom runs a handler; evidence is taken before",
     )
     log_level: int = _setting(
         _INFO,
@@ -202,13 +202,13 @@ class FaultToleranceConfig:
         False,
         _ON_UNLESS_SAID,
         "Check that network links are up before each start",
-        "nodes differ in which links are cabled",
+        "nodes differ in which links have a cable",
     )
     enable_dist_storage_healthcheck: bool = _setting(
         False,
         Flag(),
         "Check that network file systems answer before each start",
-        "a slow file system is no reason to leave a node out, unless you say so",
+        "a slow file system alone is no reason to exclude a node",
     )
     storage_healthcheck_path: str | None = _setting(
         None,
@@ -220,7 +220,7 @@ class FaultToleranceConfig:
     pci_topo_file: str | None = _setting(
         None,
         Text("PATH"),
-        "XML file that says which network cards belong to which GPU",
+        "XML file that lists which network cards belong to which GPU",
         "the node's own topology is read where it can be",
     )
     link_down_path_template: str | None = _setting(
@@ -240,7 +240,7 @@ class FaultToleranceConfig:
         WordFlag(otherwise=False),
         "False makes nvidia-resiliency-ext wait for the monitor at every section",
         "theirs",
-        idle="misuse of sections is found at once either way",
+        idle="misuse of sections is found at once in either case",
     )
     use_infra_group_rank: bool = _setting(
         True,
@@ -251,8 +251,8 @@ class FaultToleranceConfig:
     segment: int | None = _setting(
         None,
         Number("nodes", least=1, whole=True, null="no grouping"),
-        "Place nodes in groups of this many within one NVLink domain, which is what "
-        "HOLDFAST_NODE_DOMAIN says, else Slurm's block, else the fabric of the GPUs",
+        "Place nodes in groups of this many within one NVLink domain: HOLDFAST_NODE_DOMAIN, else "
+        "Slurm's block, else the fabric of the GPUs",
         "most clusters have no such domains",
     )
     numa_bind_strict: bool = _setting(
@@ -260,7 +260,7 @@ class FaultToleranceConfig:
         Flag(),
         "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
         "theirs",
-        idle="memory always is bound strictly",
+        idle="memory is always bound strictly",
     )
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,
@@ -272,19 +272,19 @@ class FaultToleranceConfig:
         512.0,
         Number("megabytes", least=0, blank=True),
         "Memory in use up to which a GPU counts as free",
-        "what drivers and monitoring keep for themselves",
+        "drivers and monitoring programs use that much",
     )
     gpu_memory_poll_interval: float = _setting(
         2.0,
         _INTERVAL,
-        "Longest time between two looks at GPU memory while waiting for it",
-        "looks begin 10 ms apart; a process whose end frees memory is not slept through",
+        "Longest time between two checks of GPU memory while waiting for it",
+        "checks begin 10 ms apart; the end of a process that holds memory leads to one at once",
     )
     check_remaining_processes: bool = _setting(
         False,
         _ON_UNLESS_SAID,
-        "Report processes that outlive their rank's stop; they are ended in any case",
-        "nothing is left behind, so there is nothing to act on",
+        "List processes that outlive their rank; they are ended in any case",
+        "they are ended, so you need not act",
     )
     max_no_progress_cycles: int = _setting(
         2,
@@ -296,7 +296,7 @@ class FaultToleranceConfig:
         1,
         Number("iterations", least=0, whole=True),
         "Training iterations in a cycle that count as progress",
-        "a restart that gets one step further is worth it",
+        "a restart that gets one step further is of use",
     )
     checkpoint_iteration_file: str | None = _setting(
         None,
@@ -307,7 +307,7 @@ class FaultToleranceConfig:
     install_exception_hook: bool = _setting(
         False,
         _ON_UNLESS_SAID,
-        "End a rank at once when an exception reaches its top level, whatever threads still run",
+        "End a rank at once when an exception reaches its top level, even if threads still run",
         "exit handlers of the training program would not run",
     )
     num_warmup_iterations: int = _setting(
@@ -320,14 +320,14 @@ class FaultToleranceConfig:
         None,
         Text("HOST"),
         "Host of a service that explains failures from logs",
-        "nobody runs one by default",
+        "most jobs have no such service",
         later=True,
     )
     attrsvc_port: int | None = _setting(
         None,
         Number("port", counted=False, least=1, most=65535, whole=True, null="none"),
         "Port of that service",
-        "nobody runs one by default",
+        "most jobs have no such service",
         later=True,
     )
 

@@ -1,7 +1,7 @@
 """Every variable of the environment that holdfast reads or knows, with its effect. Pure.
 
-A variable that means something to torchrun or nvidia-resiliency-ext and nothing here is in the
-table, too: whoever sets it is told. ``docs/environment.md`` shows the table, and a test holds that
+A variable that has an effect under torchrun or nvidia-resiliency-ext and none here is in the table,
+too: the launcher warns if it is set. ``docs/environment.md`` shows the table, and a test holds that
 no module reads a variable that is not in it. ``PET_<OPTION>`` variables are in the table of options
 (:mod:`.command_line.options`).
 """
@@ -52,7 +52,7 @@ VARIABLES: Mapping[str, Variable] = {
         "launcher", "G: local rank r runs on NUMA node r // G, with the memory of that node"
     ),
     "PYTHON_EXEC": Variable("launcher", "interpreter of the ranks"),
-    "PATH": Variable("launcher", "where programs are looked for"),
+    "PATH": Variable("launcher", "folders in which programs are searched"),
     "PYTHONPATH": Variable("launcher, rank", "Python's own; parked interpreters keep the job's"),
     "OMP_NUM_THREADS": Variable(
         "launcher", "passed on to ranks; 1 where it is not set and there are several ranks"
@@ -61,9 +61,9 @@ VARIABLES: Mapping[str, Variable] = {
         "launcher", "GPUs that --nproc-per-node gpu counts and that are checked"
     ),
     "CUDA_DEVICE_ORDER": Variable(
-        "launcher", "passed on to ranks; PCI_BUS_ID where GPUs of a host are of several kinds"
+        "launcher", "passed on to ranks; set PCI_BUS_ID if the GPUs of a host are of several kinds"
     ),
-    "TMPDIR": Variable("launcher", "where folders of runs go without --log-dir"),
+    "TMPDIR": Variable("launcher", "folder for the folders of runs, without --log-dir"),
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": Variable("launcher", "--shutdown-timeout"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE": Variable("launcher", "--signals-to-handle"),
     "TORCHELASTIC_ERROR_FILE": Variable(
@@ -72,7 +72,9 @@ VARIABLES: Mapping[str, Variable] = {
     "TORCHELASTIC_ENABLE_FILE_TIMER": Variable("launcher", _TIMER, is_idle=True),
     "TORCHELASTIC_TIMER_FILE": Variable("launcher", _TIMER, is_idle=True),
     "TORCHELASTIC_HEALTH_CHECK_PORT": Variable(
-        "launcher", "no health server is started; the launcher's own end says all", is_idle=True
+        "launcher",
+        "no health server is started; the launcher's exit reports the end of the job",
+        is_idle=True,
     ),
     # ---- where this node stands
     "NVRX_INFRA_RANK_FROM_NODENAME": Variable(
@@ -82,12 +84,14 @@ VARIABLES: Mapping[str, Variable] = {
     "CROSS_SLURM_PROCID": Variable("launcher", "number of this node over several Slurm jobs"),
     "SLURM_TOPOLOGY_ADDR": Variable("launcher", "block and node, which order nodes"),
     "SLURM_TOPOLOGY_ADDR_PATTERN": Variable(
-        "launcher", "block.node: what SLURM_TOPOLOGY_ADDR holds; others are passed over"
+        "launcher", "form of SLURM_TOPOLOGY_ADDR; forms other than block.node are ignored"
     ),
     "SLURM_TOPOLOGY_NODES_PER_BLOCK": Variable(
-        "launcher", "distance between the numbers of two blocks; without it 10000000000"
+        "launcher", "distance between the numbers of two blocks; default 10000000000"
     ),
-    "SLURM_ARRAY_TASK_ID": Variable("launcher", "counts nodes through the tasks of a job array"),
+    "SLURM_ARRAY_TASK_ID": Variable(
+        "launcher", "node numbers count through the tasks of a job array"
+    ),
     "SLURM_PROCID": Variable("launcher", "number of this node"),
     "GROUP_RANK": Variable("launcher", "number of this node, where Slurm gives none"),
     "SLURM_JOB_ID": Variable("launcher", "this is a Slurm job"),
@@ -122,9 +126,10 @@ VARIABLES: Mapping[str, Variable] = {
         "rank", "set for ranks: socket of the node's health service"
     ),
     "HOLDFAST_MARKER": Variable(
-        "launcher", "set for ranks: the job that a process belongs to, by which leftovers are found"
+        "launcher",
+        "set for ranks: the job of a process; used to find processes that were left behind",
     ),
-    "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: what they wait for"),
+    "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: their instructions"),
     "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),
     "RANK": Variable("rank", "global rank"),
     "LOCAL_RANK": Variable("rank", "rank within its node"),
@@ -140,22 +145,26 @@ VARIABLES: Mapping[str, Variable] = {
     "TORCHELASTIC_MAX_RESTARTS": Variable("rank", "set for ranks: --max-restarts"),
     "TORCHELASTIC_RUN_ID": Variable("rank", "name of the job"),
     "TORCHELASTIC_USE_AGENT_STORE": Variable(
-        "rank", "set for ranks: False, rank 0 hosts a fresh store in every cycle"
+        "rank", "set for ranks: False, since rank 0 hosts a new store in every cycle"
     ),
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable(
         "rank, doctor", "set for ranks: 1 where it is not set"
     ),
-    "NVRX_FR_TRACE_PATH": Variable("Wrapper", "folder for torch's flight recorder at an abort"),
+    "NVRX_FR_TRACE_PATH": Variable(
+        "Wrapper", "folder into which torch's flight record is written before an abort"
+    ),
     # ---- torch's and CUDA's own, which we look at
     "TORCH_FR_BUFFER_SIZE": Variable("rank, doctor", "above 0: torch's flight recorder is on"),
     "TORCH_NCCL_TRACE_BUFFER_SIZE": Variable("rank, doctor", "older name of the same"),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": Variable("doctor", "whether torch writes its flight recorder"),
     "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": Variable("doctor", "compared with the configured limits"),
-    "TORCH_DISTRIBUTED_DEBUG": Variable("rank", "passed on to ranks, not to our own trials"),
+    "TORCH_DISTRIBUTED_DEBUG": Variable(
+        "rank", "passed on to ranks, not to test processes of holdfast"
+    ),
     "TORCH_CPP_LOG_LEVEL": Variable("launcher", "ERROR where it is not set"),
     **dict.fromkeys(
         ("CUDA_MODULE_LOADING", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
-        Variable("launcher", "a script may set it: no hindrance for warm standby"),
+        Variable("launcher", "a script may set it before it imports torch, also with warm standby"),
     ),
     "GRPC_VERBOSITY": Variable("launcher", "NONE where it is not set, in the health process"),
 }

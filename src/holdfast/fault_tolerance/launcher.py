@@ -150,10 +150,11 @@ def _main(args: Sequence[str] | None) -> int:
     open_closed_ones()
     try:
         arguments = parse_args(args)
-        if arguments.print_config:
+        if arguments.print_config or arguments.print_config_all:
             from holdfast.fault_tolerance.command_line.help import describe_config  # noqa: PLC0415
 
-            sys.stdout.write(f"{describe_config(arguments)}\n")
+            text = describe_config(arguments, shows_all=arguments.print_config_all)
+            sys.stdout.write(f"{text}\n")
             return 0
         plan = make_plan(arguments, os.environ)
         if args is None:  # else the environment is a program's, which may launch again

@@ -335,10 +335,10 @@ class Sections:
     """Limits per section name."""
 
     unit = "NAME:SECONDS,..."
-    accepts = "names of sections, each with a number of seconds > 0, or null for no limit"
+    accepts = "names of sections, each with a number of seconds > 0, or null for no timeout"
 
     def __init__(self) -> None:
-        self._limit = Number("seconds", above=0, null="no limit")
+        self._limit = Number("seconds", above=0, null="no timeout")
 
     def check(self, value: object) -> dict[str, float | None]:
         """A mapping; null for an empty one."""

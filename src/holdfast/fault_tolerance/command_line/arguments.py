@@ -54,7 +54,8 @@ class Arguments(SimpleNamespace):
     :meth:`.FaultToleranceConfig.from_args` to read.
 
     Attributes:
-        training_script: The script, module or program; ``None`` only with ``print_config``.
+        training_script: The script, module or program; ``None`` only with ``print_config`` or
+            ``print_config_all``.
         training_script_args: What follows it, word for word.
         origins: For each option given, by attribute, where.
         warnings: What to tell the user, once.
@@ -77,7 +78,7 @@ def parse_args(
 ) -> Arguments:
     """Read a command line.
 
-    ``--help`` prints help and exits.
+    ``--help`` and ``--help-all`` print help and exit.
 
     Args:
         args: The words after the program's name; ``None`` for this process's.
@@ -85,7 +86,7 @@ def parse_args(
 
     Raises:
         UsageError: An unknown option, a value that its option does not take, no script.
-        SystemExit: After ``--help``, with code 0.
+        SystemExit: After help, with code 0.
     """
     argv = sys.argv[1:] if args is None else list(args)
     env = os.environ if environ is None else environ
@@ -105,7 +106,7 @@ def parse_args(
         if result.origins.get(option.dest) == _variable(name):
             warnings.append(f"{name} is an old name, write {option.name}")
     warnings += _unread(env)
-    if script is None and not result.print_config:
+    if script is None and not (result.print_config or result.print_config_all):
         raise UsageError(f"no script to run; usage: {USAGE}")
     if result.no_python and result.module and not result.run_path:
         raise UsageError("--no-python and --module exclude each other: a module needs python")
@@ -156,8 +157,8 @@ def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], lis
         if not word.startswith("-") or word == "-":
             at -= 1
             break
-        if word in ("-h", "--help"):
-            _print_help()
+        if word in ("-h", "--help", "--help-all", "--help_all"):
+            _print_help(shows_all=word.endswith("all"))
         option, spelling, text = _option(word, warnings)
         if option.kind is None:
             if text is not None:
@@ -266,8 +267,8 @@ def _variable(name: str) -> str:
     return f"environment, {name}"
 
 
-def _print_help() -> None:
+def _print_help(*, shows_all: bool) -> None:
     from holdfast.fault_tolerance.command_line.help import make_parser  # noqa: PLC0415 - imports argparse
 
-    make_parser({}, _read).print_help()
+    make_parser({}, _read, shows_all=shows_all).print_help()
     raise SystemExit(0)

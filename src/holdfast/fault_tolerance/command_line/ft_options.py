@@ -53,7 +53,8 @@ FT_OPTIONS = [
         "--ft-active-nodes",
         Choice(["max", "min"]),
         "max",
-        "With --nnodes MIN:MAX, the nodes that have ranks: up to MAX, or MIN and the rest stand by",
+        "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the others "
+        "wait as spares",
         "torchrun's",
         later=False,
     ),
@@ -62,8 +63,8 @@ FT_OPTIONS = [
         "--ft-rdzv-impl",
         Choice(["barrier", "legacy"]),
         "barrier",
-        "Which of nvidia-resiliency-ext's ways to meet",
-        idle="there is one way",
+        "Which rendezvous of nvidia-resiliency-ext",
+        idle="there is one rendezvous",
         later=False,
     ),
     _ours(
@@ -89,9 +90,9 @@ FT_OPTIONS = [
         "--ft-restart-backoff",
         Number("seconds", least=0),
         0.0,
-        "Wait before the second of two failures in a row is restarted; doubles with each up to "
-        "300 s, and starts anew after a cycle that lived for so long",
-        "most failures are not helped by waiting",
+        "Wait before the restart after a second failure in a row; doubles with each further one up "
+        "to 300 s, and is reset by a cycle of 300 s",
+        "waiting helps with few failures",
         later=False,
     ),
     _ours(
@@ -99,8 +100,8 @@ FT_OPTIONS = [
         "--ft-warm-standby",
         Flag(),
         True,
-        "Keep an interpreter per rank parked that has imported what the rank imports, and restart "
-        "from it; only where that makes no difference to the script",
+        "Keep a parked interpreter for each rank, which has imported the libraries that the rank "
+        "imports, and restart from it where the script cannot tell the difference",
         "a restart takes a tenth of the time or less",
         later=False,
     ),
@@ -109,8 +110,8 @@ FT_OPTIONS = [
         "--ft-warm-start",
         Flag(),
         False,
-        "Prepare such interpreters already while this node waits for others, with torch",
-        "it helps nodes that wait; a node that does not is started plainly",
+        "Prepare parked interpreters, with torch, also while this node waits for others",
+        "only a spare gains from it",
         later=False,
     ),
     _ours(
@@ -118,7 +119,8 @@ FT_OPTIONS = [
         "--ft-warm-preload",
         CommaList(),
         [],
-        "Modules that they import besides the packages with extension modules seen in a rank",
+        "Modules that parked interpreters import, besides the packages with extension modules that "
+        "a rank has loaded",
         later=False,
     ),
     _ours(
@@ -126,8 +128,8 @@ FT_OPTIONS = [
         "--ft-warm-standby-delay",
         Number("seconds", least=0),
         5.0,
-        "When they are prepared: so long after the start of ranks that do not report in, and 1 s "
-        "after the last of those that do",
+        "When parked interpreters are prepared: so long after the start of the ranks, or 1 s after "
+        "the last of them has called init_workload_monitoring()",
         "their imports take time from the ranks",
         later=False,
     ),
@@ -136,8 +138,9 @@ FT_OPTIONS = [
         "--ft-warm-standby-memory-mb",
         Number("MiB", least=0, whole=True),
         16384,
-        "Memory that all of them on a node may have together; beyond it no more are prepared",
-        "8 of them with a CUDA build of torch are expected to need half of it",
+        "Memory that all parked interpreters of a node may have together; beyond it no more are "
+        "prepared",
+        "8 of them with a CUDA build of torch need about half of it",
         later=False,
     ),
     *_fields(
@@ -171,8 +174,8 @@ FT_OPTIONS = [
         "--ft-ignore-missing-cfg",
         None,
         False,
-        "Go on with defaults if that file does not exist",
-        "a file that was named is meant to be used",
+        "Use defaults if the file of --ft-cfg-path does not exist",
+        "a missing file is usually a mistake",
         later=False,
     ),
     *_fields(
@@ -297,8 +300,8 @@ FT_OPTIONS = [
         "--ft-node-health-check-endpoint",
         Text("SOCKET", null=False),
         None,
-        "Unix socket (/path, ./path or unix:///path) of a gRPC service that knows whether this "
-        "node is healthy; asked before each start",
+        "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether this "
+        "node is healthy; it is asked before each start",
         later=False,
     ),
     _ours(
@@ -329,9 +332,13 @@ FT_OPTIONS = [
             ),
             ("llm-base-url", Text("URL", null=False), "Address of its language model"),
             ("llm-model", Text("NAME", null=False), "Name of its language model"),
-            ("log-level", Text("LEVEL", null=False), "How much it says"),
+            ("log-level", Text("LEVEL", null=False), "Level of its log"),
             ("startup-timeout", Number("seconds", least=0), "How long it may take to start"),
-            ("stop-action", Text("NAME", null=False), "What happens when it advises to stop"),
+            (
+                "stop-action",
+                Text("NAME", null=False),
+                "What the launcher does when it advises to stop",
+            ),
         )
     ),
     *_fields(

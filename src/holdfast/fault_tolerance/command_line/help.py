@@ -1,4 +1,9 @@
-"""The option table as an argparse parser: for ``--help``, and for programs that extend it."""
+"""The option table as text: ``--help``, ``--print-config``, and an argparse parser to extend.
+
+``--help`` shows the options that have an effect, ``--help-all`` also those that existing scripts
+use and that have none here. ``--print-config`` shows the options that are set, and by what;
+``--print-config-all`` also those that have their default.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,16 @@ from holdfast.fault_tolerance.config import resolve
 from holdfast.fault_tolerance.values import LEVEL_NAMES, Kind, LogLevel
 
 _COLUMNS_MAX = 100
+_DEFAULT = "default"
+"""Origin of a value that nothing has set."""
 _INDENT = 26
 
 DESCRIPTION = """\
 Start the ranks of one node, watch them, and start them again when they fail or hang.
 
 Takes every option of torchrun; each can also be set in the environment as PET_<NAME>, in capitals
-and with underscores. Dashes and underscores in names are the same. The first word that is no option
-is the script; what follows it belongs to the script.
+and with underscores. Dashes and underscores in names are the same. The first word that is not an
+option is the script; all words after it are arguments of the script.
 """
 _CODES = "\n".join(
     textwrap.indent(f"{code:<3} {text}", "  ").replace("\n  ", "\n      ")
@@ -41,30 +48,43 @@ example:
 
 
 def make_parser(
-    defaults: Mapping[str, Any], read: Callable[[Option, str, str], Any]
+    defaults: Mapping[str, Any],
+    read: Callable[[Option, str, str], Any],
+    *,
+    shows_all: bool = False,
 ) -> argparse.ArgumentParser:
     """A parser with every option in every spelling.
 
     Args:
         defaults: Defaults by destination, where they differ from the table's.
         read: Reads an option's text, given where it stood; raises one of our errors.
+        shows_all: Its help shows options without effect, too.
     """
+    shown = [option for option in OPTIONS if option.has_effect or shows_all]
     parser = _Parser(
         prog="ft_launcher",
         usage="ft_launcher [options] script.py [arguments of the script]",
         description=DESCRIPTION,
-        epilog=EPILOG,
+        epilog=_hidden(len(OPTIONS) - len(shown)) + EPILOG,
         formatter_class=_Formatter,
         allow_abbrev=False,
         add_help=False,
     )
     for title, sentence in GROUPS.items():
-        group = parser.add_argument_group(title, sentence)
+        is_shown = title == "Help" or any(option.group == title for option in shown)
+        group = parser.add_argument_group(title, sentence) if is_shown else parser
         if title == "Help":
-            group.add_argument("-h", "--help", action="help", help="Print this and exit.")
+            group.add_argument("-h", "--help", action="help", help="Print this help and exit.")
+            group.add_argument(
+                "--help-all",
+                action=_HelpAll,
+                nargs=0,
+                default=argparse.SUPPRESS,
+                help="Print help with the options that have no effect, too, and exit.",
+            )
         for option in OPTIONS:
             if option.group == title:
-                _add(group, option, defaults, read)
+                _add(group, option, defaults, read, is_shown=option in shown)
     parser.add_argument(
         "training_script",
         metavar="script.py",
@@ -72,6 +92,21 @@ def make_parser(
     )
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+def _hidden(count: int) -> str:
+    if not count:
+        return ""
+    return (
+        f"{count} more options are accepted because existing scripts use them; they have no\n"
+        "effect in this release. --help-all lists them.\n\n"
+    )
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        make_parser({}, lambda _option, _source, text: text, shows_all=True).print_help()
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,14 +133,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _add(
-    group: argparse._ArgumentGroup,
+    group: argparse._ActionsContainer,
     option: Option,
     defaults: Mapping[str, Any],
     read: Callable[[Option, str, str], Any],
+    *,
+    is_shown: bool,
 ) -> None:
     former = [old for old, new in FORMER.items() if new == option.name]
     for names, text in (
-        ([option.name, *option.twins], _text(option)),
+        ([option.name, *option.twins], _text(option) if is_shown else argparse.SUPPRESS),
         (former, argparse.SUPPRESS),
     ):
         if not names:
@@ -140,7 +177,7 @@ def _text(option: Option) -> str:
     if option.kind is not None and not (default in (None, "", []) and not option.why):
         text += f" Default: {show(default, option.kind)}{f' ({option.why})' if option.why else ''}."
     if option.later:
-        text += " Accepted, has no effect yet."
+        text += " No effect in this release."
     if option.idle:
         text += f" No effect here: {option.idle}."
     return text.replace("%", "%%")
@@ -163,8 +200,13 @@ def show(value: Any, kind: Kind | None = None) -> str:
     return without_secret(str(getattr(value, "name", value))) or "none"
 
 
-def describe_config(args: Arguments) -> str:
-    """What a command line comes to, one line for each option: value, and where it is from.
+def describe_config(args: Arguments, *, shows_all: bool = True) -> str:
+    """The settings of a command line, one line for each option: value, and where it is from.
+
+    Args:
+        args: The command line.
+        shows_all: Options that have their default, too; otherwise only those that are set
+            somewhere, each with its default beside its value.
 
     Raises:
         ConfigError: The configuration file cannot be used.
@@ -172,19 +214,27 @@ def describe_config(args: Arguments) -> str:
     resolved = resolve(args)
     lines = []
     for title in GROUPS:
-        if title == "Help":
-            continue
-        lines.append(f"{title}:")
+        rows = []
         for option in OPTIONS:
-            if option.group != title:
+            if option.group != title or title == "Help":
                 continue
             if option.field is not None:
                 value = getattr(resolved.config, option.field)
                 origin = resolved.origins[option.field]
             else:
                 value = getattr(args, option.dest)
-                origin = args.origins.get(option.dest, "default")
-            lines.append(f"  {option.name:<45} {show(value, option.kind):<23} {origin}")
-        lines.append("")
+                origin = args.origins.get(option.dest, _DEFAULT)
+            shown = show(value, option.kind)
+            if shows_all:
+                rows.append(f"  {option.name:<45} {shown:<23} {origin}")
+            elif origin != _DEFAULT:
+                default = show(default_of(option), option.kind)
+                differs = f"instead of {default}" if shown != default else "as by default"
+                effect = "" if option.has_effect else "; without effect"
+                rows.append(f"  {option.name:<35} {shown:<23} {differs:<23} {origin}{effect}")
+        if rows:
+            lines += [f"{title}:", *rows, ""]
+    if not shows_all:
+        lines.append("All other options have their defaults: --print-config-all prints them.")
     warnings = [*args.warnings, *resolved.warnings]
     return "\n".join(lines + [f"warning: {warning}" for warning in warnings]).rstrip()

@@ -45,36 +45,36 @@ LAUNCH_OPTIONS = [
         "--nnodes",
         Shaped("N|MIN:MAX", "a number of nodes, or MIN:MAX with 0 < MIN <= MAX", read_nnodes),
         "1:1",
-        "Number of nodes, or the least and the greatest",
+        "Number of nodes; as MIN:MAX the job also runs with fewer than MAX",
     ),
     _torch(
         "Job size",
         "--nproc-per-node",
         Shaped("N|auto|cpu|gpu", "a number of ranks, auto, cpu or gpu", read_nproc),
         "1",
-        "Ranks on this node: a number, one per GPU, one per CPU, or auto for GPUs where there are "
-        "any",
+        "Ranks on this node: a number, gpu (one per GPU), cpu (one per CPU), or auto (one per GPU, "
+        "or per CPU on a node without GPUs)",
     ),
     _torch(
         "Job size",
         "--node-rank",
         Number("node", counted=False, least=0, whole=True),
         0,
-        "Number of this node, where nothing else orders them",
+        "Number of this node, if the scheduler gives it none",
     ),
     _torch(
         "Job size",
         "--standalone",
         None,
         False,
-        "This node is the whole job; no other options of membership are needed or used",
+        "The job has this node only; other options of membership are ignored",
     ),
     _torch(
         "What to run",
         "--module",
         None,
         False,
-        "The script is the name of a module, as for python -m",
+        "The script is given as the name of a module, as with python -m",
         short="-m",
     ),
     _torch(
@@ -82,7 +82,7 @@ LAUNCH_OPTIONS = [
         "--no-python",
         None,
         False,
-        "The script is a program of its own, not to be started with python",
+        "The script is a program; it is not started with python",
     ),
     _torch(
         "What to run",
@@ -113,8 +113,8 @@ LAUNCH_OPTIONS = [
         "--rdzv-backend",
         _BACKEND,
         "c10d",
-        "How launchers meet: over a TCP store that one of them hosts (c10d; static is the same "
-        "with --node-rank as number), or over that of another rendezvous backend of torch",
+        "How launchers meet: through a TCP store that one of them hosts (c10d; static is the same, "
+        "with --node-rank as number of the node), or through another rendezvous backend of torch",
         "it needs no other service",
     ),
     _torch(
@@ -131,7 +131,7 @@ LAUNCH_OPTIONS = [
         _TEXT,
         "none",
         "Name of the job, the same on all nodes",
-        "one node makes up a random name",
+        "a job of one node gets a random name",
     ),
     _torch(
         "Membership",
@@ -153,7 +153,7 @@ LAUNCH_OPTIONS = [
         Number("port", counted=False, least=0, most=65535, whole=True),
         None,
         "Port at which rank 0 listens",
-        "a fresh free port for each cycle, so that nothing of an earlier one is in the way",
+        "each cycle gets a free port of its own, so that no socket of an earlier cycle has it",
     ),
     _torch(
         "Membership",
@@ -168,7 +168,7 @@ LAUNCH_OPTIONS = [
         "--max-restarts",
         Number("restarts", least=0, whole=True),
         0,
-        "How many times ranks are restarted before the job has failed",
+        "How many times ranks are restarted before the job fails",
         "torchrun's",
     ),
     _torch(
@@ -177,7 +177,7 @@ LAUNCH_OPTIONS = [
         Number("seconds", least=0),
         15.0,
         "After SIGTERM for a restart or after a failure, seconds until SIGKILL",
-        "nothing is to be saved when a rank has failed",
+        "after a failure ranks have nothing to save",
     ),
     _torch(
         "Stopping",
@@ -211,7 +211,7 @@ LAUNCH_OPTIONS = [
         Text("FOLDER", null=False),
         None,
         "Folder under which each run gets a folder of its own",
-        "a temporary folder, removed after a run in which nothing happened",
+        "a temporary folder, removed after a run without failures",
     ),
     _torch(
         "Output",
@@ -257,7 +257,7 @@ LAUNCH_OPTIONS = [
         "--logs-specs",
         Text("NAME", null=False),
         None,
-        "Entry point of a class that says where output goes",
+        "Entry point of a class that decides where output goes",
         env=(),
         later=True,
     ),
@@ -292,6 +292,14 @@ LAUNCH_OPTIONS = [
         "Help",
         None,
         False,
-        "Print what this command line would use and where each value comes from, and exit",
+        "Print the options that are set: value, default, and where the value comes from; then exit",
+    ),
+    Option(
+        "--print-config-all",
+        "print_config_all",
+        "Help",
+        None,
+        False,
+        "The same for all options, also those that have their default",
     ),
 ]

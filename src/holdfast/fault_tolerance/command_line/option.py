@@ -21,9 +21,9 @@ class Option(NamedTuple):
         short: Its one-letter spelling.
         env: Variables of the environment that it is also read from; the first one set counts.
         field: The field of the configuration that it sets. Its value stays text until then.
-        later: Accepted, but nothing acts on it yet.
+        later: Accepted, without effect in this release.
         twins: Further spellings, as good as its name.
-        idle: Why there is nothing for it to do here; empty: it has an effect.
+        idle: Why it never has an effect here; empty: it has one.
     """
 
     name: str
@@ -39,6 +39,11 @@ class Option(NamedTuple):
     later: bool = False
     twins: tuple[str, ...] = ()
     idle: str = ""
+
+    @property
+    def has_effect(self) -> bool:
+        """Something acts on it in this release."""
+        return not (self.later or self.idle)
 
     def read(self, text: str) -> Any:
         """The value that text stands for.
