@@ -6,23 +6,28 @@ import json
 import logging
 import queue
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.codec import encode
 from holdfast.core.membership import (
     Beat,
     Decision,
     Descriptor,
     End,
+    Hello,
     Join,
     LeaderBeat,
     Message,
     Outcome,
     Refused,
     Stop,
+    Wake,
+    Welcome,
 )
 from holdfast.host.port import ReservedPort
 from holdfast.wire.sealed import Sealer
@@ -111,7 +116,7 @@ def talk(leader: Launcher, member: Launcher, number: int) -> None:
     assert leader.heard.get(timeout=BOUND_S) == stop
 
 
-END = End(Outcome.FAILED, 0, "a stranger says so").to_wire()
+END = encode(End(Outcome.FAILED, 0, "a stranger says so"))
 
 
 def forged(slot: str, body: Any, session: str = "", secret: str | None = "guess") -> bytes:
@@ -247,6 +252,11 @@ def test_an_answer_that_is_a_stranger_s_is_replaced_by_the_leader_s(store: Store
     connection.hang_up()
 
 
+@dataclass(frozen=True)
+class Dance:
+    node: str
+
+
 def test_signed_words_that_make_no_sense_are_passed_over(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,8 +265,8 @@ def test_signed_words_that_make_no_sense_are_passed_over(
     member = store.launcher()
     talk(leader, member, 1)
     with caplog.at_level(logging.WARNING, "holdfast"):
-        member.threads._outbox.put({"op": "dance", "node": "n1"})
-        leader.threads._decided.put({"op": "dance"})
+        member.threads._outbox.put(Dance("n1"))
+        leader.threads._decided.put(Dance("n1"))
         talk(leader, member, 2)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 3
@@ -278,14 +288,14 @@ def test_a_thread_that_fails_is_not_waited_for(store: Store) -> None:
 
 # ---------------------------------------------------------------- any bytes
 KNOWN = [
-    Beat("n1").to_wire(),
-    Join("n1", Descriptor("10.0.0.1", "n1", 1, 7)).to_wire(),
+    encode(Beat("n1")),
+    encode(Join("n1", Descriptor("10.0.0.1", "n1", 1, 7))),
     END,
-    LeaderBeat("so").to_wire(),
-    Stop(0, "so").to_wire(),
-    {"op": "wake"},
-    {"op": "hello", "nonce": "0" * 32, "who": "me"},
-    {"session": "5e55", "decided": 7},
+    encode(LeaderBeat("so")),
+    encode(Stop(0, "so")),
+    encode(Wake()),
+    encode(Hello("0" * 32, "me")),
+    encode(Welcome("5e55", 7)),
 ]
 near = st.tuples(st.sampled_from(KNOWN), st.dictionaries(st.sampled_from(
     ["op", "node", "cycle", "why", "exit_code", "nonce", "desc", "outcome", "places"]

@@ -32,9 +32,12 @@ from functools import partial
 from holdfast.core import leader as lead
 from holdfast.core import member as mem
 from holdfast.core.actions import SHUTDOWN
+from holdfast.core.codec import decode, encode
 from holdfast.core.leader import Leader, RestartPolicy
 from holdfast.core.member import How, Member
 from holdfast.core.membership import (
+    DECISIONS,
+    MESSAGES,
     Beat,
     Control,
     Decision,
@@ -51,8 +54,6 @@ from holdfast.core.membership import (
     Round,
     State,
     Stop,
-    decision_from_wire,
-    message_from_wire,
 )
 from holdfast.core.never import assert_never
 from holdfast.testing import describe
@@ -428,8 +429,8 @@ class Simulation:
                 self._check_decision(decision)
                 if self.scenario.codec:
                     slot = f"down/{len(self._log) + 1}"
-                    sealed = self.sealer.seal(slot, SESSION, decision.to_wire())
-                    decision = decision_from_wire(self.sealer.open(slot, SESSION, sealed))
+                    sealed = self.sealer.seal(slot, SESSION, encode(decision))
+                    decision = decode(DECISIONS, self.sealer.open(slot, SESSION, sealed))
                 self._log.append(decision)
                 for launcher in self._launchers.values():
                     if launcher.is_member:
@@ -463,8 +464,8 @@ class Simulation:
         if not isinstance(message, Beat):
             sender.ops += OPS_PER_MESSAGE
         if self.scenario.codec:
-            sealed = self.sealer.seal("up/1", SESSION, message.to_wire())
-            message = message_from_wire(self.sealer.open("up/1", SESSION, sealed))
+            sealed = self.sealer.seal("up/1", SESSION, encode(message))
+            message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))
         self._put(sender, message)
         network = self.scenario.network
         if network.duplicate and self._rng.random() < network.duplicate:
@@ -508,11 +509,11 @@ class Simulation:
             except SealError:
                 continue
             if slot == slot_up:
-                self._tell_leader(lead.Arrived(message_from_wire(body)))
+                self._tell_leader(lead.Arrived(decode(MESSAGES, body)))
                 continue
             for launcher in self._launchers.values():
                 if launcher.is_member:
-                    self._deliver(launcher, decision_from_wire(body))
+                    self._deliver(launcher, decode(DECISIONS, body))
 
     def _forged(self, what: Forgery, node: str, down: str, up: str) -> list[tuple[str, bytes]]:
         guess = Sealer("a guess", "j1")
@@ -527,15 +528,15 @@ class Simulation:
             Forgery.SHUT_DOWN: Control(node, SHUTDOWN, -1),
         }
         if what is Forgery.REPLAY:
-            end = words[Forgery.END].to_wire()
+            end = encode(words[Forgery.END])
             return [
                 (down, self.sealer.seal(down, "01d5", end)),
                 (down, self.sealer.seal("down/0", SESSION, end)),
-                (up, self.sealer.seal("up/0", SESSION, words[Forgery.SHUT_DOWN].to_wire())),
+                (up, self.sealer.seal("up/0", SESSION, encode(words[Forgery.SHUT_DOWN]))),
             ]
         said = words[what]
         slot = up if isinstance(said, (Leave, State, Control)) else down
-        return [(slot, guess.seal(slot, SESSION, said.to_wire()))]
+        return [(slot, guess.seal(slot, SESSION, encode(said)))]
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)

@@ -35,15 +35,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.complaints import Complaints
 from holdfast.core.job_secret import SECRET
 from holdfast.core.membership import (
+    DECISIONS,
+    HELLO,
+    MAILBOX,
+    WELCOME,
     Decision,
     End,
+    Hello,
+    Join,
     Message,
-    MessageError,
-    decision_from_wire,
-    message_from_wire,
+    Wake,
+    Welcome,
 )
 from holdfast.host import clock
 from holdfast.host.address import is_our_address
@@ -177,8 +183,8 @@ class JobThreads:
     def __init__(self, address: StoreAddress, callbacks: Callbacks) -> None:
         self._address = address
         self._do = callbacks
-        self._outbox: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
-        self._decided: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._decided: queue.SimpleQueue[Decision | None] = queue.SimpleQueue()
         self._hosted: Store | None = None  # dies with the reference
         self._poster: threading.Thread | None = None
         self._publisher: threading.Thread | None = None
@@ -204,11 +210,11 @@ class JobThreads:
 
     def post(self, message: Message) -> None:
         """Send a message to the leader, soon."""
-        self._outbox.put(message.to_wire())
+        self._outbox.put(message)
 
     def publish(self, decision: Decision) -> None:
         """Append a decision to the log, soon; only where the leader is."""
-        self._decided.put(decision.to_wire())
+        self._decided.put(decision)
 
     def close(self) -> None:
         """Send what is still to be sent, then end the threads; none is in torch afterwards.
@@ -337,9 +343,9 @@ class JobThreads:
         return lambda: job_store.store_client(at.host, at.port, _CONNECT_S)
 
     # ------------------------------------------------------------ who may speak
-    def _seal(self, message: Mapping[str, object], session: str | None = None) -> Seal:
-        in_session = self._session if session is None else session
-        return lambda slot: self._sealer.seal(slot, in_session, message)
+    def _seal(self, message: object, session: str | None = None) -> Seal:
+        in_session, body = self._session if session is None else session, encode(message)
+        return lambda slot: self._sealer.seal(slot, in_session, body)
 
     def _greet(self, store: JobStore) -> tuple[str, int]:
         """Ask the leader for the session, and for the number of the last decision.
@@ -349,7 +355,7 @@ class JobThreads:
         """
         at, nonce = self._address, secrets.token_hex(16)
         who = f"{socket.gethostname()} (pid {os.getpid()})"
-        store.post(self._seal({"op": "hello", "nonce": nonce, "who": who}, session=""))
+        store.post(self._seal(Hello(nonce, who), session=""))
         slot = f"welcome/{nonce}"
         if not store.wait_for(slot, _WELCOME_S):
             raise ConnectionError(
@@ -367,28 +373,33 @@ class JobThreads:
                 waited_s += pause_s
                 continue
             store.delete(slot)
-            match welcome:
-                case {"session": str(session), "decided": int(decided)}:
-                    return session, decided
-            raise ConnectionError(f"the leader of the job {at.run_id!r} is of another version")
+            try:
+                found = decode(WELCOME, welcome)
+            except MessageError as error:
+                raise ConnectionError(
+                    f"the leader of the job {at.run_id!r} is of another version: {error}"
+                ) from None
+            return found.session, found.decided
 
-    def _answer(self, hello: object, store: JobStore) -> bool:
-        """Whether this is a launcher's first word; it is answered, whoever it is.
+    def _answer(self, body: object, store: JobStore) -> Hello | None:
+        """A launcher's first word, if this is one; it is answered, whoever it is.
 
         One with another secret can't read the answer, and knows by that.
         """
-        match hello:
-            case {"op": "hello", "nonce": str(nonce)} if _NONCE.fullmatch(nonce):
-                pass
-            case _:
-                return False
+        try:
+            hello = decode(HELLO, body)
+        except MessageError:
+            return None
+        nonce = hello.nonce
+        if not _NONCE.fullmatch(nonce):
+            return None
         if nonce not in self._answered:
             self._answered[nonce] = None
             if len(self._answered) > _ANSWERED_MOST:
                 self._answered.popitem(last=False)
-            welcome = {"session": self._session, "decided": self._published}
+            welcome = Welcome(self._session, self._published)
             store.put(f"welcome/{nonce}", self._seal(welcome))
-        return True
+        return hello
 
     def _refuse_a_job_that_is_over(self, store: JobStore) -> None:
         """A store that outlives jobs keeps what was decided of them.
@@ -400,7 +411,7 @@ class JobThreads:
         if not store.has(slot):
             return
         try:
-            decision = decision_from_wire(self._sealer.open(slot, None, store.get(slot)))
+            decision = decode(DECISIONS, self._sealer.open(slot, None, store.get(slot)))
         except (SealError, MessageError):
             return  # whoever it was: the leader, if there is one, answers
         if isinstance(decision, End):
@@ -415,7 +426,7 @@ class JobThreads:
 
         def accept(slot: str, body: bytes) -> Decision | str | None:
             try:
-                return decision_from_wire(self._sealer.open(slot, self._session, body))
+                return decode(DECISIONS, self._sealer.open(slot, self._session, body))
             except (MessageError, UnreadableError) as error:  # signed: of another version, perhaps
                 LOGGER.error("a decision of the leader makes no sense (%s): %s", slot, error)  # noqa: TRY400
                 return _NONSENSE
@@ -441,11 +452,11 @@ class JobThreads:
         try:
             while (message := self._outbox.get()) is not None:
                 store.post(self._seal(message))
-                if not joined and message["op"] == "join":  # who is not fit only says goodbye
+                if not joined and isinstance(message, Join):  # who is not fit only says goodbye
                     joined = True
                     LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
             if self._taker is not None:
-                store.post(self._seal(_WAKES))
+                store.post(self._seal(Wake()))
         except ConnectionError as error:
             self._lost(error)
 
@@ -499,9 +510,8 @@ class JobThreads:
             if self._answer(self._sealer.open(slot, "", body), store):
                 return "hello"
             raise
-        if opened == _WAKES:
-            return "wakes"
-        return message_from_wire(opened)
+        message = decode(MAILBOX, opened)
+        return "wakes" if isinstance(message, Wake) else message
 
     def _launcher_kept_out(self, body: bytes, store: JobStore) -> str | None:
         """Who says that it is a launcher, in a message that is not signed; it is told, too."""
@@ -509,9 +519,8 @@ class JobThreads:
             claims = unsigned_body(body)
         except SealError:
             return None
-        if not self._answer(claims, store) or not isinstance(claims, dict):
-            return None
-        return ascii(str(claims.get("who", ""))[:100])
+        hello = self._answer(claims, store)
+        return None if hello is None else ascii(hello.who[:100])
 
     def _why_kept_out(self) -> str:
         here = "this one has one" if self._sealer.has_secret else "this one has none"
@@ -532,8 +541,6 @@ class JobThreads:
 
 _NONSENSE = "nonsense"
 """Of one of ours, and not to be waited for."""
-_WAKES: dict[str, object] = {"op": "wake"}
-"""Has the taker look whether it is to end."""
 _REMEDY = "Who can write to a job's store, and how to keep strangers out: docs/security.md"
 
 

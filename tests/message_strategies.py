@@ -1,0 +1,48 @@
+"""Hypothesis strategies for messages, derived from their fields as the codec derives their form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.core import codec
+
+_JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+
+
+def messages(kind: type[Any]) -> st.SearchStrategy[Any]:
+    """Any message, or record, of this class."""
+    return _values(codec._record(kind))
+
+
+def shape(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    """The JSON form of one, key by key; see ``tests/garbage.py``."""
+    fields = codec._record(kind).forms.items()
+    values = {name: _values(form).map(form.write) for name, form in fields}
+    return {"op": st.just(codec._op(kind)), **values}
+
+
+def _values(form: codec.Form) -> st.SearchStrategy[Any]:
+    match form:
+        case codec.Whole():
+            return st.integers(form.least, form.most)
+        case codec.Number():
+            return st.floats(form.least, allow_nan=False, allow_infinity=False)
+        case codec.Characters():
+            return st.text(min_size=form.least, max_size=min(form.most, form.least + 20))
+        case codec._Flag():
+            return st.booleans()
+        case codec._OneOf():
+            return st.sampled_from(list(form.members.values()))
+        case codec._OrNone():
+            return st.none() | _values(form.form)
+        case codec._Tuple():
+            return st.lists(_values(form.form), max_size=4).map(tuple)
+        case codec._Named():
+            return st.dictionaries(st.text(max_size=20), _values(form.form), max_size=4)
+        case codec._Record():
+            return st.builds(form.kind, **{n: _values(one) for n, one in form.forms.items()})
+        case codec._Anything():
+            return _JSON | st.dictionaries(st.text(max_size=5), _JSON, max_size=2)
+    raise TypeError(form)
