@@ -380,16 +380,17 @@ def _read_outcome(name: str, folder: str, *, returns: bool) -> Outcome:
             how = (rank["local_rank"], rank["pid"], rank["exit_code"], rank["error_file"])
             outcome.failures[number] = how, rank["why"]
         elif rank["exit_code"] == 0:
-            path = Path(folder, f"result.{said['cycle']}.{number}")
-            outcome.return_values[number] = _read_result(name, path) if returns else None
+            result = f"result.{said['cycle']}.{number}"
+            outcome.return_values[number] = _read_result(name, folder, result) if returns else None
     if outcome.exit_code == 0:
         outcome.failures.clear()  # min-healthy: the job goes on, or has ended well, without them
     return outcome
 
 
-def _read_result(name: str, path: Path) -> Any:
+def _read_result(name: str, folder: str, result: str) -> Any:
     try:
-        return pickle.loads(path.read_bytes())  # noqa: S301 - of the program's own function
+        with function_rank.open_own(folder, result) as file:
+            return function_rank.take(file)
     except FileNotFoundError:  # the function ended its process itself, with exit code 0
         return None
     except Exception as error:

@@ -5,6 +5,10 @@ file ``function`` are, pickled, what multiprocessing prepares an interpreter wit
 folder, the program to import as ``__main__``), then function and arguments. What the function
 returns goes into ``result.<cycle>.<rank>``. Imports nothing of holdfast: the path that leads to it
 is in that file.
+
+:func:`open_own` and :func:`take` are the only place of holdfast that unpickles (S-1, decision 20):
+files that this user has written into a folder that only this user can write to. Bytes from a socket
+or a store never come here.
 """
 
 from __future__ import annotations
@@ -13,11 +17,47 @@ import contextlib
 import json
 import os
 import pickle  # noqa: TID251 - decision 20: files of the program itself
+import stat
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+
+def open_own(folder: str, name: str) -> BinaryIO:
+    """Open a file that a process of this user has left in a private folder.
+
+    Args:
+        folder: Path; its mode is 0700 and it belongs to this user.
+        name: Of a file in it, which belongs to this user, and is no link.
+
+    Raises:
+        PermissionError: Somebody else could have written the file.
+        OSError: There is no such file or folder, or one of them is a link.
+    """
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = os.fstat(directory)
+        if place.st_uid != os.geteuid() or stat.S_IMODE(place.st_mode) & 0o077:
+            raise PermissionError(
+                f"{folder} is not a private folder of user {os.geteuid()} (owner {place.st_uid}, "
+                f"mode {stat.S_IMODE(place.st_mode):o}); nothing in it is unpickled"
+            )
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    finally:
+        os.close(directory)
+    file = os.fdopen(descriptor, "rb")
+    owner = os.fstat(descriptor).st_uid
+    if owner != os.geteuid():
+        file.close()
+        raise PermissionError(f"{folder}/{name} belongs to user {owner}; it is not unpickled")
+    return file
+
+
+def take(file: BinaryIO) -> Any:
+    """The next object of a file from :func:`open_own`."""
+    return pickle.load(file)  # noqa: S301 - see the module
 
 
 def main(folder: str) -> None:
@@ -25,23 +65,23 @@ def main(folder: str) -> None:
     if sys.path and Path(sys.path[0]).absolute() == Path(__file__).absolute().parent:
         del sys.path[0]  # its names (data, utils, ...) must not hide the program's
     try:
-        function, arguments = _load(Path(folder, "function"))
+        function, arguments = _load(folder)
         _keep(folder, function(*arguments))
     except Exception as error:
         _write_error_file(error)
         raise
 
 
-def _load(path: Path) -> tuple[Any, tuple[Any, ...]]:
+def _load(folder: str) -> tuple[Any, tuple[Any, ...]]:
     from multiprocessing import process, spawn  # noqa: PLC0415 - heavy, and not for tests
 
-    with path.open("rb") as file:
-        preparation = pickle.load(file)  # noqa: S301 - the program's own
+    with open_own(folder, "function") as file:
+        preparation = take(file)
         own: Any = process.current_process()
         own._inheriting = True  # noqa: SLF001 - a program that launches while it is imported is told so
         try:
             spawn.prepare(preparation)
-            function, arguments = pickle.load(file)  # noqa: S301
+            function, arguments = take(file)
         finally:
             del own._inheriting  # noqa: SLF001 - as multiprocessing does
     return function, arguments

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle  # noqa: TID251 - decision 20: files of the program itself
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +30,15 @@ def main(folder: str, parent: int) -> int:
         return _CANNOT_START
     from holdfast.core.job_secret import drop_secret  # noqa: PLC0415
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
+    from holdfast.fault_tolerance.function_rank import open_own, take  # noqa: PLC0415
     from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
     from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
 
     open_closed_ones()
     raise_descriptor_limit()
     drop_secret(os.environ)  # the plan has it, and nobody whom we start needs it
-    plan = pickle.loads(Path(folder, "plan").read_bytes())  # noqa: S301 - the program's own
+    with open_own(folder, "plan") as file:
+        plan = take(file)
     return launcher.run(plan, lambda agent: _write_outcome(folder, agent), owns_process=True)
 
 
