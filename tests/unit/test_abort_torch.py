@@ -7,7 +7,8 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from holdfast.inprocess.abort import AbortTorchDistributed  # noqa: E402
 from holdfast.inprocess.state import State  # noqa: E402
 from holdfast.torch_edge import abort_distributed, work_abort  # noqa: E402
 from holdfast.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
-from holdfast.torch_edge.process_groups import group_reaper  # noqa: E402
+from holdfast.torch_edge.process_groups import GroupReaper, group_reaper  # noqa: E402
 from tests.real.harness import until  # noqa: E402
 
 
@@ -125,6 +126,145 @@ def test_no_group_is_made_between_an_abort_and_its_release() -> None:
             make_group()
         abort_distributed.release()
         make_group()
+
+
+def make_group_to_watch() -> Callable[[], bool]:
+    """Make a group; returns whether it was destroyed."""
+    make_group()
+    group = weakref.ref(dist.distributed_c10d._get_default_group())
+    return lambda: group() is None
+
+
+def test_discarded_groups_are_destroyed_once_every_rank_has_aborted() -> None:
+    """A connection that reaches a closed pair of gloo's ends the process."""
+    with abort_distributed.watching():
+        is_destroyed = make_group_to_watch()
+        abort_distributed.abort_collectives()
+        abort_distributed.discard_process_groups()
+        assert not dist.is_initialized()
+        assert reaping_threads() == []
+        assert not is_destroyed()
+        abort_distributed.release()
+        until(is_destroyed, "the group is destroyed")
+
+
+def test_groups_that_the_clean_up_of_the_user_destroys_are_kept_as_well() -> None:
+    """``finally: destroy_process_group()`` runs before the other ranks have aborted."""
+    with abort_distributed.watching():
+        is_destroyed = make_group_to_watch()
+        abort_distributed.abort_collectives()
+        dist.destroy_process_group()
+        assert not is_destroyed()
+        abort_distributed.release()
+        until(is_destroyed, "the group is destroyed")
+
+
+def test_a_group_made_while_the_abort_began_is_kept_as_well() -> None:
+    """It is registered only when :func:`abort_again` looks."""
+    with abort_distributed.watching():
+        is_destroyed = make_group_to_watch()
+        abort_distributed.abort_again()
+        dist.destroy_process_group()
+        assert not is_destroyed()
+
+
+def test_groups_are_kept_before_the_abort_of_native_ones_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may take a minute, and the main thread may be in its clean-up."""
+
+    def clean_up() -> list[str]:
+        dist.destroy_process_group()
+        return []
+
+    monkeypatch.setattr(abort_distributed, "abort_native_groups", clean_up)
+    with abort_distributed.watching():
+        is_destroyed = make_group_to_watch()
+        abort_distributed.abort_collectives()
+        assert not is_destroyed()
+
+
+def test_a_release_leaves_groups_that_were_not_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were only held meanwhile."""
+    shut_down: list[object] = []
+
+    def shutdown(group: object) -> None:
+        shut_down.append(group)
+
+    monkeypatch.setattr(dist.ProcessGroup, "shutdown", shutdown)
+    with abort_distributed.watching():
+        make_group()
+        abort_distributed.abort_collectives()
+        abort_distributed.release()
+        assert group_reaper().join(30.0)
+        assert shut_down == []
+        assert dist.get_rank() == 0
+
+
+def test_groups_wait_for_the_outermost_user() -> None:
+    """A nested context that ends says nothing about the other ranks."""
+    with abort_distributed.watching():
+        with abort_distributed.watching():
+            is_destroyed = make_group_to_watch()
+            abort_distributed.abort_collectives()
+            abort_distributed.discard_process_groups()
+        assert abort_distributed.is_aborted()
+        assert not is_destroyed()
+        assert reaping_threads() == []
+    until(is_destroyed, "the group is destroyed")
+    assert not abort_distributed.is_aborted()
+
+
+class Group:
+    """Notes what is done to it, and in which thread."""
+
+    def __init__(self, ended: list[tuple[str, str]]) -> None:
+        self._ended = ended
+
+    def shutdown(self) -> None:
+        self._ended.append(("shutdown", threading.current_thread().name))
+
+    def __del__(self) -> None:
+        self._ended.append(("destroyed", threading.current_thread().name))
+
+
+def test_the_reaper_destroys_in_a_thread_of_its_own() -> None:
+    """It takes a tick of gloo's loop. What it only kept is not shut down."""
+    ended: list[tuple[str, str]] = []
+    reaper = GroupReaper()
+    reaper.keep([Group(ended)])
+    reaper.go_on()
+    assert reaper.join(30.0)
+    assert ended == [("destroyed", "holdfast-group-reaper")]
+
+    reaper.keep([])
+    reaper.take([Group(ended)])
+    assert ended[1:] == []
+    reaper.go_on()
+    assert reaper.join(30.0)
+    assert ended[1:] == [(each, "holdfast-group-reaper") for each in ("shutdown", "destroyed")]
+
+
+def test_a_join_destroys_what_was_kept() -> None:
+    """At the end of a call and of the interpreter nothing is left."""
+    with abort_distributed.watching():
+        is_destroyed = make_group_to_watch()
+        abort_distributed.abort_collectives()
+        abort_distributed.discard_process_groups()
+        assert group_reaper().join(30.0)
+        assert is_destroyed()
+
+
+def test_nothing_is_kept_where_nothing_would_release_it() -> None:
+    """An abort by the user, outside of a wrapper."""
+    is_destroyed = make_group_to_watch()
+    abort_distributed.abort_collectives()
+    abort_distributed.discard_process_groups()
+    until(is_destroyed, "the group is destroyed")
+
+
+def reaping_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if "group-reaper" in each.name]
 
 
 def test_a_descriptor_that_is_another_socket_now_is_left_alone() -> None:

@@ -22,6 +22,7 @@ from holdfast.torch_edge.process_groups import (
     abort_native_groups,
     forget_process_groups,
     group_reaper,
+    registered_groups,
     unwrap_excepthook,
 )
 from holdfast.torch_edge.work_abort import work_aborter
@@ -38,11 +39,12 @@ _WAITING_MODULES = (
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
     """Take note of gloo's groups, stores and waits in this context. May be nested."""
-    with gloo_aborter(), work_aborter():
-        try:
+    try:
+        with gloo_aborter(), work_aborter():
             yield
-        finally:
-            _aborted.clear()
+    finally:
+        if not gloo_aborter().is_watching:
+            release()
 
 
 def main_waits() -> bool:
@@ -69,6 +71,7 @@ def abort_collectives() -> list[str]:
     Returns:
         What went wrong, one text each.
     """
+    _keep_groups()
     _aborted.set()
     problems = abort_native_groups() if dist.is_initialized() else []
     abort_again()
@@ -82,24 +85,33 @@ def is_aborted() -> bool:
 
 def abort_again() -> None:
     """End what the main thread has come to since: another connection, another store."""
+    _keep_groups()
     gloo_aborter().abort()
     main = threading.main_thread().ident
     if main is not None and main != threading.get_ident():
         work_aborter().abort(main)
 
 
+def _keep_groups() -> None:
+    if gloo_aborter().is_watching:  # else nothing says when the others have aborted
+        group_reaper().keep(registered_groups())
+
+
 def discard_process_groups() -> None:
     """Forget all process groups, and destroy them in the background.
 
     In the main thread, after its interrupt: a group that is just being made would be registered
-    afterwards, and the user's clean-up may still ask for its rank. torch is then as before the
-    first ``init_process_group``, ``sys.excepthook`` included. Does nothing where there is no group.
+    afterwards, and the user's clean-up may still ask for its rank. Inside ``watching`` they are
+    destroyed after :func:`release`: other ranks may still connect to them. torch is then as before
+    the first ``init_process_group``, ``sys.excepthook`` included. Does nothing where there is no
+    group.
     """
     group_reaper().take(forget_process_groups())
     unwrap_excepthook()
 
 
 def release() -> None:
-    """Every rank has aborted, so nobody is hurt by the end of our connections any more."""
+    """Every rank has aborted: close our connections, and destroy the groups that were discarded."""
     _aborted.clear()
     gloo_aborter().release()
+    group_reaper().go_on()

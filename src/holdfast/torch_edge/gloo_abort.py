@@ -156,6 +156,11 @@ class GlooAborter:
             self.release()
             self._devices.clear()
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether it is installed."""
+        return self._users > 0
+
     def abort(self) -> Aborted:
         """Break every connection that was not broken yet; see the module.
 

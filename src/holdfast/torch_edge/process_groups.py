@@ -73,6 +73,11 @@ def _join(threads: list[threading.Thread], timeout_s: float) -> None:
         thread.join(max(0.0, until - monotonic()))
 
 
+def registered_groups() -> list[Any]:
+    """All groups that are registered with torch. From any thread."""
+    return list(c10d._world.pg_names)  # noqa: SLF001
+
+
 def forget_process_groups() -> list[Any]:
     """Put torch's state back to where ``init_process_group`` works; without waiting for anything.
 
@@ -83,7 +88,7 @@ def forget_process_groups() -> list[Any]:
         The groups, to be given to :class:`GroupReaper`; nothing is destroyed while they are kept.
     """
     world = c10d._world  # noqa: SLF001
-    groups: list[Any] = list(world.pg_names)
+    groups = registered_groups()
     if world.default_pg is not None and world.default_pg not in groups:
         groups.append(world.default_pg)
     kept = [*groups, *(value[1] for value in world.pg_map.values())]
@@ -127,45 +132,85 @@ class GroupReaper:
     A call joins them before it returns, so that a restart does not wait for them and the caller
     finds none. They are joined before the interpreter exits, too: a thread that ends inside a
     destructor of gloo ends the process (``terminate called without an active exception``).
+
+    While an abort is under way, groups are only kept: a peer, or we in its place, may be connecting
+    to one, and a connection that reaches a closed pair ends the process (gloo's ``state_ <=
+    CONNECTED``; measured in 1 % of the restarts of groups that connect lazily). Once every rank has
+    aborted, nobody connects any more.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._kept: list[Any] = []
+        self._taken: list[Any] = []
+        self._is_keeping = False
         self._is_at_exit = False
 
+    def keep(self, groups: list[Any]) -> None:
+        """An abort is under way: destroy nothing until :meth:`go_on`.
+
+        Args:
+            groups: All there are. They stay alive even if the user's clean-up destroys them.
+        """
+        with self._lock:
+            self._is_keeping = True
+            known = set(map(id, self._kept))
+            self._kept += [group for group in groups if id(group) not in known]
+
+    def go_on(self) -> None:
+        """Every rank has aborted: destroy what was taken meanwhile. Returns at once."""
+        with self._lock:
+            self._is_keeping = False
+            taken, kept = self._taken, self._kept
+            self._taken, self._kept = [], []
+            if taken or kept:
+                self._start(taken, kept)
+
     def take(self, groups: list[Any]) -> None:
-        """Destroy what is in ``groups``; returns at once, and leaves the list empty."""
+        """Destroy ``groups`` now, or at the next :meth:`go_on`; empties the list at once."""
         if not groups:
             return
         taken = groups[:]
         groups.clear()
+        with self._lock:
+            if self._is_keeping:
+                self._taken += taken
+            else:
+                self._start(taken, [])
+
+    def _start(self, taken: list[Any], kept: list[Any]) -> None:
         if not self._is_at_exit:
             self._is_at_exit = True
             atexit.register(self.join, _EXIT_S)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(
-            target=_destroy, args=(taken,), name="holdfast-group-reaper", daemon=True
+            target=_destroy, args=(taken, kept), name="holdfast-group-reaper", daemon=True
         )
         self._threads.append(thread)
         thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until all are destroyed.
+        """Wait until all are destroyed, also those of an abort that is under way.
 
         Returns:
             False: some were not, within ``timeout_s``.
         """
-        threads, self._threads = self._threads, []
+        self.go_on()
+        with self._lock:
+            threads = self._threads[:]
         _join(threads, timeout_s)
-        self._threads += [thread for thread in threads if thread.is_alive()]
-        if self._threads:
+        is_done = not any(thread.is_alive() for thread in threads)
+        if not is_done:
             log.warning(
                 "process groups of before a restart are still being destroyed after %g s", timeout_s
             )
-        return not self._threads
+        return is_done
 
 
-def _destroy(groups: list[Any]) -> None:
+def _destroy(groups: list[Any], kept: list[Any]) -> None:
+    while kept:
+        kept.pop()  # destroys what the user's clean-up has destroyed; others have more references
     while groups:
         shutdown: Callable[[], None] | None = getattr(groups[-1], "shutdown", None)
         try:
