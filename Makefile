@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit trainers bench soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit trainers bench etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,6 +37,11 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
 	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning datasets
 	@OMP_NUM_THREADS=1 .venv-trainers/bin/python -m bench trainers
+
+etcd: $(VENV)/.ready  ## launchers that meet over a real etcd, which fails and comes back (needs etcd-server)
+	@command -v etcd > /dev/null || { echo "no etcd here: apt-get install etcd-server (3.4 or 3.5, for its v2 protocol)"; exit 1; }
+	@test -d .etcd/etcd || $(PY) -m pip install --quiet --disable-pip-version-check --target .etcd python-etcd
+	@PYTHONPATH=$(CURDIR)/.etcd$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PY) -m pytest -o timeout=300 tests/real/test_etcd.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench
@@ -74,4 +79,4 @@ sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh se
 	@$(PY) -m holdfast.testing.simulate --inprocess --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs
+	rm -rf $(VENV) .etcd .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs

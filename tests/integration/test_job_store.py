@@ -243,6 +243,89 @@ def test_a_store_without_a_socket_is_hung_up_within_a_slice(tmp_path: Path) -> N
         store.follow(1, anything)
 
 
+class _Service(dict[str, str]):
+    """A store that is a service of its own, as etcd is: each request may find it away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away_for = 0
+        self.says_so = True
+
+    def is_away(self, error: Exception) -> bool:
+        return self.says_so and isinstance(error, ConnectionRefusedError)
+
+    def _ask(self) -> None:
+        if self.away_for:
+            self.away_for -= 1
+            raise ConnectionRefusedError("nobody there")
+
+    def add(self, key: str, number: int) -> int:
+        self._ask()
+        self[key] = str(int(self.get(key, "0")) + number)
+        return int(self[key])
+
+    def set(self, key: str, value: str) -> None:
+        self._ask()
+        self[key] = value
+
+    def wait(self, keys: list[str], timeout: object) -> None:
+        self._ask()
+
+
+@pytest.fixture
+def virtual_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time; it passes by what is waited."""
+    now = [0.0]
+    monkeypatch.setattr(job_store.clock, "monotonic", lambda: now[0])
+
+    def pause(_store: object, for_s: float) -> None:
+        now[0] += for_s
+
+    monkeypatch.setattr(job_store.JobStore, "pause", pause)
+    return now
+
+
+def test_a_store_that_is_away_for_a_moment_is_tried_again(virtual_s: list[float]) -> None:
+    """Every operation, and it is told once for each that begins to wait."""
+    service, told = _Service(), []
+    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0, told.append))
+
+    for operation in (lambda: store.post(plain("a word")), lambda: store.wait_for("up/1", 9)):
+        service.away_for = 10
+        operation()
+
+    assert service["job/up/1"] == "a word"
+    assert told == ["nobody there"] * 2
+    assert 0 < virtual_s[0] < 15
+
+
+def test_a_store_that_stays_away_is_lost(virtual_s: list[float]) -> None:
+    """After the time that it is given, which the error names."""
+    service = _Service()
+    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0))
+    service.away_for = 10**6
+
+    with pytest.raises(job_store.StoreLostError, match="nobody there, for 15 s"):
+        store.post(plain("a word"))
+    assert 15 <= virtual_s[0] < 16
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_store_is_not_tried_again_without_reason(virtual_s: list[float], says_so: bool) -> None:
+    """One that says nothing of coming back; and nobody asks twice to be the first.
+
+    An attempt that failed may have counted: the second would be refused, and nobody would lead.
+    """
+    service = _Service()
+    service.says_so = says_so
+    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0))
+    service.away_for = 1
+
+    with pytest.raises(job_store.StoreLostError):
+        store.is_first() if says_so else store.post(plain("a word"))
+    assert virtual_s[0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "endpoint", "says"),
     [
@@ -259,7 +342,8 @@ def test_a_backend_that_gives_no_store_is_one_error(name: str, endpoint: str, sa
 
 
 FAKE_ETCD = """
-class EtcdException(Exception): pass
+class EtcdException(Exception):
+    payload = {"index": 0}
 class EtcdKeyNotFound(EtcdException): pass
 class EtcdAlreadyExist(EtcdException): pass
 class EtcdCompareFailed(EtcdException): pass
@@ -269,18 +353,15 @@ KEYS = {}
 class EtcdResult:
     def __init__(self, key, value):
         self.key, self.value, self.etcd_index = key, value, 0
-    @property
-    def children(self):
-        below = [EtcdResult(*item) for item in KEYS.items() if item[0].startswith(self.key)]
-        return below or [self]
 class Client:
     version = "2.3"
     def __init__(self, *args, **kwargs): pass
     def set(self, key, value): KEYS[key] = value
     def get(self, key):
-        if not key.endswith("/") and key not in KEYS:
+        if key not in KEYS:
             raise EtcdKeyNotFound
-        return EtcdResult(key, KEYS.get(key))
+        return EtcdResult(key, KEYS[key])
+    read = get
     def write(self, key, value, prevExist):
         if key in KEYS:
             raise EtcdAlreadyExist
@@ -290,10 +371,10 @@ class Client:
         assert KEYS[key] == prev_value
         KEYS[key] = value
         return EtcdResult(key, value)
-    def watch(self, **kwargs): raise EtcdWatchTimedOut
+    def watch(self, key, **kwargs): raise EtcdWatchTimedOut
     def delete(self, key): del KEYS[key]
 """
-"""As much of python-etcd's client as torch's EtcdStore uses; there is no etcd here to ask."""
+"""As much of python-etcd's client as is used; tests/real/test_etcd.py asks a real etcd."""
 
 OVER_ETCD = """
 import etcd
@@ -313,11 +394,13 @@ assert all(key.startswith("/torch/elastic/store/j1/") for key in etcd.KEYS), etc
 """
 
 
-def test_mailbox_and_log_work_over_torch_s_etcd_store(tmp_path: Path) -> None:
+def test_mailbox_and_log_work_over_an_etcd_store(tmp_path: Path) -> None:
     """Below a folder of the job's own, and messages that were taken are deleted."""
     (tmp_path / "urllib3").mkdir()
     (tmp_path / "urllib3" / "__init__.py").touch()
-    (tmp_path / "urllib3" / "exceptions.py").write_text("class TimeoutError(Exception): pass")
+    (tmp_path / "urllib3" / "exceptions.py").write_text(
+        "class HTTPError(Exception): pass\nclass TimeoutError(HTTPError): pass\n"
+    )
     (tmp_path / "etcd.py").write_text(FAKE_ETCD)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", OVER_ETCD]

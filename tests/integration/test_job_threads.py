@@ -35,6 +35,7 @@ from tests.garbage import fuzz, values
 from tests.real.harness import BOUND_S, until
 
 job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
+from holdfast.torch_edge import job_threads  # noqa: E402
 from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress  # noqa: E402
 
 HERE = "127.0.0.1"
@@ -373,3 +374,19 @@ def test_fuzz_no_byte_in_the_store_stops_the_job(
     )
     assert leader.arrived.empty()
     assert member.heard.empty()
+
+
+def test_threads_that_are_stuck_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher's exit waits so long for all of them, not for each."""
+    now = 0.0
+
+    class Stuck:
+        def join(self, timeout: float) -> None:
+            nonlocal now
+            now += timeout
+
+    monkeypatch.setattr(job_threads.clock, "monotonic", lambda: now)
+
+    job_threads._join([Stuck(), None, Stuck(), Stuck()], 5.0)
+
+    assert now == 5.0

@@ -166,7 +166,7 @@ def test_the_signal_of_kubernetes_reaches_the_launcher(name: str) -> None:
 AFTER_THE_RANKS_S = (
     UNKILLABLE_AFTER_S  # a rank that SIGKILL does not end
     + SWEEP_LIMIT_S
-    + job_threads._LAST_WORDS_S
+    + 2 * job_threads._LAST_WORDS_S  # last words, and threads that are stuck
     + agent._LAST_SWEEP_S
     + agent._LAST_DELIVERY_S
     + agent._OUTPUT_DRAIN_S

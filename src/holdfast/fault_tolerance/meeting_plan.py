@@ -103,11 +103,12 @@ def make_meeting_plan(
         pod = cluster.node_rank if cluster and cluster.scheduler == KUBERNETES else None
         host, port = _endpoint(args, cluster)
         join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
+        pace = Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s)
         return MeetingPlan(
             host=host,
             port=port,
             hosts_store=_hosts_store(args, conf, numbered, pod),
-            other=_other_backend(args, conf, nodes),
+            other=_other_backend(args, conf, nodes, pace.silence_s),
             connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
             local_addr=args.local_addr,
             infra_rank=number.rank if number else pod if numbered is None else numbered,
@@ -133,7 +134,7 @@ def make_meeting_plan(
                 launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             ),
             iteration_file=config.checkpoint_iteration_file,
-            pace=Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s),
+            pace=pace,
             warnings=(
                 *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
                 *_doubts_about(secret),
@@ -188,12 +189,18 @@ def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tupl
 
 
 def _other_backend(
-    args: Any, conf: Mapping[str, str], nodes: tuple[int, int]
+    args: Any, conf: Mapping[str, str], nodes: tuple[int, int], patience_s: float
 ) -> OtherBackend | None:
     if args.rdzv_backend in OUR_BACKENDS:
         return None
     return OtherBackend(
-        args.rdzv_backend, args.rdzv_endpoint, nodes[0], nodes[1], args.local_addr, conf
+        args.rdzv_backend,
+        args.rdzv_endpoint,
+        nodes[0],
+        nodes[1],
+        args.local_addr,
+        conf,
+        patience_s,
     )
 
 

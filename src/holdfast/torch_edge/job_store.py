@@ -20,6 +20,9 @@ Such a wait knows no interruption, and an interpreter that ends while a thread i
 a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
 Stores of other backends have no such socket; waits there are cut into slices of a second.
 
+Such a store may be a service that outlives its own restarts (etcd): one that says so (``is_away``)
+is tried again for a while, so that a moment without it ends no job.
+
 Importing this module imports torch.
 """
 
@@ -33,6 +36,7 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from torch._C._distributed_c10d import (
@@ -68,6 +72,21 @@ _FAR = 10_000
 _SLICE_S = 1.0
 """How long a wait that cannot be hung up may be."""
 _KEPT = 512
+_TRY_AGAIN_S = 0.2
+"""How often a store that is away is tried: it cannot tell us when it is back."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """With a store that is away and may come back.
+
+    Attributes:
+        for_s: Try again for so long, in seconds.
+        tell: Called when it begins to be away, with the reason, in the thread that noticed.
+    """
+
+    for_s: float = 0.0
+    tell: Callable[[str], object] = lambda _: None
 
 
 class StoreLostError(ConnectionError):
@@ -77,7 +96,7 @@ class StoreLostError(ConnectionError):
 class JobStore:
     """One connection. Use it in one thread; every method but :meth:`hang_up` may wait."""
 
-    def __init__(self, connect: Connect, prefix: str) -> None:
+    def __init__(self, connect: Connect, prefix: str, patience: Patience | None = None) -> None:
         """Connect.
 
         Raises:
@@ -85,6 +104,8 @@ class JobStore:
         """
         self._prefix = prefix
         self._store = _guarded(connect)
+        self._patience = patience or Patience()
+        self._is_away: Callable[[Exception], bool] = getattr(self._store, "is_away", _never)
         self._line = _line_of(self._store)
         self._ended = threading.Event()
 
@@ -105,6 +126,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
+        # Not tried again: an attempt that failed may have counted, and nobody would lead.
         return _guarded(lambda: self._store.add(f"{self._prefix}/leaders", 1)) == 1
 
     def post(self, seal: Seal) -> int:
@@ -113,7 +135,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        number = _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 1))
+        number = self._patiently(lambda: self._store.add(f"{self._prefix}/up/count", 1))
         self.put(f"up/{number}", seal)
         return number
 
@@ -123,7 +145,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        return _guarded(lambda: self._store.add(f"{self._prefix}/up/count", 0))
+        return self._patiently(lambda: self._store.add(f"{self._prefix}/up/count", 0))
 
     def publish(self, number: int, seal: Seal) -> None:
         """Append decision ``number`` (1, 2 ...) to the log. The leader alone does this.
@@ -132,7 +154,7 @@ class JobStore:
             StoreLostError: The store is gone.
         """
         self.put(f"down/{number}", seal)
-        _guarded(lambda: self._store.add(f"{self._prefix}/down/count", 1))
+        self._patiently(lambda: self._store.add(f"{self._prefix}/down/count", 1))
         if number > _KEPT:
             self.delete(f"down/{number - _KEPT}")
 
@@ -142,7 +164,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        return _guarded(lambda: self._store.add(f"{self._prefix}/down/count", 0))
+        return self._patiently(lambda: self._store.add(f"{self._prefix}/down/count", 0))
 
     def follow(self, number: int, accept: Callable[[str, bytes], _T | None]) -> _T:
         """Wait for decision ``number`` and return it.
@@ -173,7 +195,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        _guarded(lambda: self._store.set(f"{self._prefix}/{slot}", seal(slot).decode()))
+        self._patiently(lambda: self._store.set(f"{self._prefix}/{slot}", seal(slot).decode()))
 
     def has(self, slot: str) -> bool:
         """Whether there is a value now.
@@ -181,7 +203,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        return _guarded(lambda: self._store.check([f"{self._prefix}/{slot}"]))
+        return self._patiently(lambda: self._store.check([f"{self._prefix}/{slot}"]))
 
     def get(self, slot: str) -> bytes:
         """The value that is there.
@@ -189,7 +211,7 @@ class JobStore:
         Raises:
             StoreLostError: The store is gone.
         """
-        return _guarded(lambda: self._store.get(f"{self._prefix}/{slot}"))
+        return self._patiently(lambda: self._store.get(f"{self._prefix}/{slot}"))
 
     def delete(self, slot: str) -> None:
         """Only to save room: a store of another backend that cannot delete is good enough.
@@ -198,7 +220,7 @@ class JobStore:
             StoreLostError: The store is gone.
         """
         with contextlib.nullcontext() if self._line else contextlib.suppress(StoreLostError):
-            _guarded(lambda: self._store.delete_key(f"{self._prefix}/{slot}"))
+            self._patiently(lambda: self._store.delete_key(f"{self._prefix}/{slot}"))
 
     def wait_for(self, slot: str, timeout_s: float) -> bool:
         """Whether there is a value, within so long.
@@ -226,16 +248,36 @@ class JobStore:
                 return True
         return False
 
+    def _patiently(self, operation: Callable[[], _T]) -> _T:
+        """Try again while the store is away; what was tried may have been done more than once."""
+        give_up_at: float | None = None
+        while True:
+            try:
+                return operation()
+            except Exception as error:  # torch's are RuntimeErrors; another backend's: anything
+                if not self._is_away(error) or self._patience.for_s <= 0:
+                    raise StoreLostError(_first_line(error)) from error
+                if give_up_at is None:
+                    give_up_at = clock.monotonic() + self._patience.for_s
+                    self._patience.tell(_first_line(error))
+                elif clock.monotonic() >= give_up_at:
+                    text = f"{_first_line(error)}, for {self._patience.for_s:g} s"
+                    raise StoreLostError(text) from error
+            self.pause(_TRY_AGAIN_S)
+
     def _wait_once(self, key: str, timeout_s: float) -> bool:
-        try:
-            self._store.wait([key], dt.timedelta(seconds=timeout_s))
-        except (DistStoreError, LookupError):  # the second: torch's EtcdStore
-            return False
-        except Exception as error:
-            if type(error) is RuntimeError and "timeout" in str(error).lower():  # its FileStore
+        def wait() -> bool:
+            try:
+                self._store.wait([key], dt.timedelta(seconds=timeout_s))
+            except (DistStoreError, LookupError):  # the second: our EtcdStore
                 return False
-            raise StoreLostError(_first_line(error)) from error
-        return True
+            except RuntimeError as error:
+                if type(error) is RuntimeError and "timeout" in str(error).lower():
+                    return False  # its FileStore
+                raise
+            return True
+
+        return self._patiently(wait)
 
 
 class Mailbox(Generic[_T]):
@@ -395,6 +437,11 @@ def _line_of(store: Store) -> socket.socket | None:
             return line
     line.close()
     return None
+
+
+def _never(_error: Exception) -> bool:
+    """A store that says nothing of itself does not come back."""
+    return False
 
 
 def _guarded(operation: Callable[[], _T]) -> _T:

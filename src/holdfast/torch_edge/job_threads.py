@@ -31,7 +31,7 @@ import socket
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -95,6 +95,7 @@ class OtherBackend:
         min_nodes, max_nodes: Of the job.
         local_addr: Our address; None: the backend finds out.
         conf: ``--rdzv-conf``.
+        patience_s: How long its store may be away and come back: as long as silence may last.
     """
 
     name: str
@@ -103,6 +104,7 @@ class OtherBackend:
     max_nodes: int
     local_addr: str | None
     conf: Mapping[str, str]
+    patience_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ class JobThreads:
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         self._stores: list[JobStore] = []  # to be hung up; with the lock
+        self._absences = Complaints()  # with the lock
 
     def begin(self) -> None:
         """Set out to host or find the store; returns at once.
@@ -219,21 +222,17 @@ class JobThreads:
     def close(self) -> None:
         """Send what is still to be sent, then end the threads; none is in torch afterwards.
 
-        Waits no longer than some seconds for a store that does not answer. More than once does no
-        harm.
+        Waits ``2 * _LAST_WORDS_S`` at most for a store that does not answer. More than once does
+        no harm.
         """
         self._closing.set()
-        for words, thread in ((self._outbox, self._poster), (self._decided, self._publisher)):
-            words.put(None)
-            if thread is not None:
-                thread.join(_LAST_WORDS_S)
-        if self._taker is not None:
-            self._taker.join(_LAST_WORDS_S)
+        self._outbox.put(None)
+        self._decided.put(None)
+        _join([self._poster, self._publisher, self._taker], _LAST_WORDS_S)
         with self._lock:
             for store in self._stores:
                 store.hang_up()
-        for thread in self._threads:
-            thread.join(_LAST_WORDS_S)
+        _join(self._threads, _LAST_WORDS_S)
         self._hosted = None
 
     def _met(self, connections: _Connections) -> None:
@@ -267,6 +266,17 @@ class JobThreads:
     def _lost(self, error: ConnectionError) -> None:
         self._give_up(f"the store at {self._address} is gone ({error})")
 
+    def _away(self, why: str) -> None:
+        """By any thread, each of which finds out by itself."""
+        at, complaints = self._address, self._absences
+        if self._closing.is_set() or at.other is None:
+            return
+        what = f"does not answer ({why}); trying again for {at.other.patience_s:g} s"
+        with self._lock:
+            line = complaints.line(f"the store at {at}", what, clock.monotonic())
+        if line is not None:
+            LOGGER.warning("%s", line)
+
     def _give_up(self, text: str) -> None:
         if not self._closing.is_set():  # else it is our own doing
             self._do.tell(functools.partial(self._do.lost, text))
@@ -289,11 +299,12 @@ class JobThreads:
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
 
+        patience = job_store.Patience(at.other.patience_s if at.other else 0.0, self._away)
         try:
             way = self._find_store()
 
             def connect() -> JobStore:
-                store = job_store.JobStore(way, at.prefix)
+                store = job_store.JobStore(way, at.prefix, patience)
                 with self._lock:
                     self._stores.append(store)
                     if self._closing.is_set():
@@ -537,6 +548,14 @@ class JobThreads:
                 store.publish(self._published, self._seal(decision))
         except ConnectionError as error:
             self._lost(error)
+
+
+def _join(threads: Iterable[threading.Thread | None], within_s: float) -> None:
+    """Wait for the ends of all of them, for so long together."""
+    until = clock.monotonic() + within_s
+    for thread in threads:
+        if thread is not None:
+            thread.join(max(0.0, until - clock.monotonic()))
 
 
 _NONSENSE = "nonsense"

@@ -52,7 +52,7 @@ def open_backend(asked: OtherBackend, run_id: str) -> Connect:
     try:
         connect = _etcd(params) if asked.name in ETCD else _registered(params)
         connect().add(f"holdfast/{run_id}/launchers", 1)  # better told now than in the middle
-    except BackendError:
+    except ConnectionError:
         raise
     except Exception as error:  # a backend may raise anything
         text = str(error).partition("\n")[0]
@@ -66,31 +66,14 @@ def open_backend(asked: OtherBackend, run_id: str) -> Connect:
 
 def _etcd(params: RendezvousParameters) -> Connect:
     try:
-        import etcd  # type: ignore[import-not-found,unused-ignore] # noqa: F401, PLC0415
-        from torch.distributed.elastic.rendezvous.etcd_rendezvous_backend import (  # noqa: PLC0415
-            create_backend,
-        )
-        from torch.distributed.elastic.rendezvous.etcd_store import EtcdStore  # noqa: PLC0415
+        from holdfast.torch_edge import etcd_store  # noqa: PLC0415 - needs packages of its own
     except ImportError as error:
         raise BackendError(
             f"--rdzv-backend {params.backend} needs the Python package {error.name!r}, which is "
             "not installed here: pip install python-etcd (and an etcd server that speaks its v2 "
             "protocol), or use --rdzv-backend c10d, which needs neither"
         ) from None
-
-    class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
-        """torch's cannot delete, and every wait reads all keys of its folder."""
-
-        def delete_key(self, key: str) -> bool:
-            self.client.delete(self.prefix + self._encode(key))
-            return True
-
-    def connect() -> Store:
-        _, store = create_backend(params)
-        made: Any = store
-        return JobsEtcdStore(made.client, f"{made.prefix}{params.run_id}")
-
-    return connect
+    return functools.partial(etcd_store.connect, params)
 
 
 def _registered(params: RendezvousParameters) -> Connect:

@@ -1,0 +1,294 @@
+"""Launchers that meet over a real etcd: `make etcd` installs what it needs and runs this."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.port import ReservedPort
+from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
+
+BOUND_S = 60 * SCALE
+SILENCE_S = 2.5 * SCALE
+
+WORKS = """
+import json, os, pathlib, time
+out = pathlib.Path(os.environ["OUT"])
+with open(out / "lives", "a") as file:
+    life = {name: int(os.environ[name]) for name in ("RANK", "WORLD_SIZE")}
+    file.write(json.dumps({"pid": os.getpid(), **life}) + "\\n")
+while not (out.parent / os.environ["END"]).exists():
+    time.sleep(0.01)
+"""
+
+
+def why_not() -> str | None:
+    """Why these tests cannot run here; None: they can."""
+    if shutil.which("etcd") is None:
+        return "no etcd here (apt-get install etcd-server)"
+    if importlib.util.find_spec("etcd") is None:
+        return "no python-etcd here; `make etcd` installs it"
+    return None
+
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+class Etcd:
+    """A server with its data in a folder, so that it can be started again."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._folder = folder
+        self._options = options
+        self._ports = [ReservedPort() for _ in range(2)]
+        self.port, self._peers = (port.number for port in self._ports)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again; returns when it answers."""
+        here, peers = (f"http://127.0.0.1:{port}" for port in (self.port, self._peers))
+        with (self._folder / "etcd.out").open("ab") as out:
+            options = {
+                "data-dir": self._folder / "etcd",
+                "listen-client-urls": here,
+                "advertise-client-urls": here,
+                "listen-peer-urls": peers,
+                "initial-advertise-peer-urls": peers,
+                "initial-cluster": f"default={peers}",
+            }
+            given = [f"--{name}={value}" for name, value in options.items()]
+            self.process = subprocess.Popen(
+                ["etcd", *given, *self._options], stdout=out, stderr=out
+            )
+        until(self._answers, "etcd is healthy", BOUND_S)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self._folder / "etcd.out").read_text()[-2000:]
+        try:
+            url = f"http://127.0.0.1:{self.port}/health"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return b'"true"' in answer.read()
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def kill(self) -> None:
+        """It is gone; its data are on disk."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for port in self._ports:
+            port.release()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    server = Etcd(tmp_path, "--enable-v2")
+    yield server
+    server.close()
+
+
+def start(
+    ft: Launcher,
+    etcd: Etcd,
+    *,
+    nnodes: str = "2",
+    run_id: str = "j1",
+    backend: str = "etcd",
+    silence_s: float = SILENCE_S,
+) -> Job:
+    return ft.start(
+        *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", f"--rdzv-id={run_id}"),
+        *(f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{etcd.port}"),
+        f"--rdzv-conf=keep_alive_timeout={silence_s:g},last_call_timeout=20",
+        ft.script(WORKS),
+        env={"NVRX_DISABLE_RANK_MONITORS": "1", "END": f"end-{run_id}"},
+    )
+
+
+def has_lived(lifes: int, *jobs: Job) -> list[dict[str, int]]:
+    """Wait until the rank of each has been started so often; its last lives."""
+
+    def there() -> bool:
+        for job in jobs:
+            assert job.process.poll() is None, job.stderr
+        return all(len(job.written("lives")) >= lifes for job in jobs)
+
+    until(there, f"life {lifes} of all ranks", BOUND_S)
+    return [read_json_lines(job.written("lives"))[-1] for job in jobs]
+
+
+def by_lead(*jobs: Job) -> tuple[Job, Job]:
+    """The launcher that leads, and the other."""
+    leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
+    (other,) = (job for job in jobs if job is not leader)
+    return leader, other
+
+
+@pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
+def test_launchers_meet_restart_and_end_over_etcd(
+    ft: Launcher, etcd: Etcd, tmp_path: Path, backend: str
+) -> None:
+    """And whoever comes to a job that is over is told so, since etcd stays."""
+    jobs = [start(ft, etcd, backend=backend) for _ in range(2)]
+    first = has_lived(1, *jobs)
+    assert sorted(life["RANK"] for life in first) == [0, 1]
+
+    kill(first[0]["pid"])
+
+    second = has_lived(2, *jobs)
+    assert [life["RANK"] for life in second] == [life["RANK"] for life in first]
+    (tmp_path / "end-j1").touch()
+    assert [job.wait(BOUND_S) for job in jobs] == [0, 0]
+
+    late = start(ft, etcd, backend=backend)
+    assert late.wait(BOUND_S) == 1
+    assert late.said("the job 'j1' is over there .* needs another --rdzv-id")
+
+
+def test_a_killed_node_is_dropped_and_the_others_go_on(
+    ft: Launcher, etcd: Etcd, tmp_path: Path
+) -> None:
+    """With a world of one, since MIN allows it; a node that comes back is in the next cycle."""
+    leader, other = by_lead(*(jobs := [start(ft, etcd, nnodes="1:2") for _ in range(2)]))
+    has_lived(1, *jobs)
+
+    other.signal(signal.SIGKILL)
+
+    (alone,) = has_lived(2, leader)
+    assert alone["WORLD_SIZE"] == 1
+    assert leader.said("was lost")
+    (tmp_path / "end-j1").touch()
+    assert leader.wait(BOUND_S) == 0
+
+
+def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, etcd: Etcd) -> None:
+    """The server is still there; the silence is noticed, and ranks end."""
+    jobs = [start(ft, etcd) for _ in range(2)]
+    has_lived(1, *jobs)
+    leader, other = by_lead(*jobs)
+
+    leader.signal(signal.SIGKILL)
+
+    assert other.wait(BOUND_S) == 1
+    assert other.said("nothing heard of the leader")
+    assert not other.leftovers()
+
+
+@pytest.mark.parametrize("how", ["stopped", "restarted"])
+def test_a_job_goes_on_when_etcd_is_away_for_a_moment(
+    ft: Launcher, etcd: Etcd, tmp_path: Path, how: str
+) -> None:
+    """For less than silence may last: no cycle ends by it, and faults are handled afterwards."""
+    jobs = [start(ft, etcd, silence_s=30 * SCALE) for _ in range(2)]
+    first = has_lived(1, *jobs)
+
+    if how == "stopped":
+        etcd.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):  # nobody leaves
+            jobs[0].process.wait(2)
+        etcd.process.send_signal(signal.SIGCONT)
+    else:
+        etcd.kill()
+        etcd.start()
+
+    kill(first[0]["pid"])
+    second = has_lived(2, *jobs)
+    assert [life["WORLD_SIZE"] for life in second] == [2, 2]
+    assert [len(job.written("lives")) for job in jobs] == [2, 2]
+    (tmp_path / "end-j1").touch()
+    assert [job.wait(BOUND_S) for job in jobs] == [0, 0]
+    if how == "restarted":
+        assert all(len(re.findall("does not answer .* trying again", j.stderr)) == 1 for j in jobs)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_job_ends_for_all_when_etcd_stays_away(ft: Launcher, etcd: Etcd, how: str) -> None:
+    """Nobody may form a cycle of its own: all ranks end, and the reason is said."""
+    jobs = [start(ft, etcd) for _ in range(2)]
+    has_lived(1, *jobs)
+
+    os.kill(etcd.process.pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+
+    assert [job.wait(BOUND_S) for job in jobs] == [1, 1]
+    assert all(job.said("nothing heard of the leader|etcd") for job in jobs)
+    assert not any(job.leftovers() for job in jobs)
+
+
+def test_a_wait_reads_its_own_key_alone_and_misses_nothing(etcd: Etcd) -> None:
+    """However much else is written meanwhile, and whatever the job's name looks like."""
+    from holdfast.torch_edge.job_threads import OtherBackend
+    from holdfast.torch_edge.other_backends import open_backend
+
+    run_id = "größe 1/2?~>"
+    connect = open_backend(OtherBackend("etcd", f"127.0.0.1:{etcd.port}", 1, 2, None, {}), run_id)
+    waits, writes = connect(), connect()
+    requests: list[str] = []
+    ask = waits.client.api_execute
+    waits.client.api_execute = lambda path, *args, **more: (
+        requests.append(path),
+        ask(path, *args, **more),
+    )[1]
+    key = f"holdfast/{run_id}/up/7"
+    with pytest.raises(LookupError):
+        waits.wait([key], dt.timedelta(seconds=0.01))
+    requests.clear()
+
+    waiter = threading.Thread(target=waits.wait, args=([key], dt.timedelta(seconds=BOUND_S)))
+    waiter.start()
+    for number in range(50):
+        writes.set(f"holdfast/{run_id}/down/{number}", b"x" * 1000)
+    writes.set(key, b"\xff\x00 a word")
+    waiter.join(BOUND_S)
+
+    assert not waiter.is_alive()
+    assert waits.get(key) == b"\xff\x00 a word"
+    assert len(requests) <= 4, requests  # read, watch, read; get
+    assert [waits.add("n", 2), writes.add("n", 0)] == [2, 2]
+    assert waits.check([key, "n"])
+    waits.delete_key(key)
+    assert not waits.check([key, "n"])
+
+
+def test_two_jobs_in_one_etcd_do_not_see_each_other(
+    ft: Launcher, etcd: Etcd, tmp_path: Path
+) -> None:
+    """One restarts and ends, and the other goes on in its first cycle."""
+    ours = [start(ft, etcd, run_id="j1") for _ in range(2)]
+    theirs = [start(ft, etcd, run_id="j2") for _ in range(2)]
+    first = has_lived(1, *ours)
+    has_lived(1, *theirs)
+
+    kill(first[0]["pid"])
+
+    has_lived(2, *ours)
+    (tmp_path / "end-j1").touch()
+    assert [job.wait(BOUND_S) for job in ours] == [0, 0]
+    assert [len(job.written("lives")) for job in theirs] == [1, 1]
+    (tmp_path / "end-j2").touch()
+    assert [job.wait(BOUND_S) for job in theirs] == [0, 0]
+
+
+def test_an_etcd_that_does_not_speak_v2_is_told_in_one_line(ft: Launcher, tmp_path: Path) -> None:
+    """With what to do: it is off by default from etcd 3.4 on, and gone in 3.6."""
+    server = Etcd(tmp_path)
+    try:
+        job = start(ft, server)
+        assert job.wait(BOUND_S) == 1
+        assert job.said("--enable-v2")
+        assert "Traceback" not in job.stderr
+    finally:
+        server.close()
