@@ -15,8 +15,10 @@ import time
 from collections.abc import Callable
 
 from bench.figures import Report
+from holdfast.core import codec
 from holdfast.core.inprocess import coordinator as machine
 from holdfast.core.inprocess.messages import (
+    Attach,
     Fault,
     Hello,
     Kind,
@@ -58,11 +60,10 @@ class _Guards:
         self.n = n
         self._page = make_progress_page()
         token = secrets.token_hex(16)
-        seconds = ("soft_s", "hard_s", "grace_s", "beat_s", "silence_s", "barrier_s")
-        times = dict.fromkeys((*seconds, "completion_s"), 600.0)
+        times = (600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 0.0)
+        attach = Attach(0, n, self._page.fd, 0, *times, hosts=True)
         self._first = connect_to_guard(token)
-        attach = {"rank": 0, "world": n, "page_fd": self._page.fd, "dump_signal": 0, "hosts": True}
-        self._first.sendall(encode({**attach, **times, "last_call_wait_s": 0.0}))
+        self._first.sendall(encode(codec.encode(attach)))
         port = self._heard(self._first, Decoder(), "hosting")["port"]
         self._decoders = {self._first.fileno(): Decoder()}
         self._sockets = {self._first.fileno(): self._first}
@@ -71,7 +72,7 @@ class _Guards:
             connected = socket.create_connection(("127.0.0.1", port))
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.sendall(encode({"token": token, "role": "guard", "node": f"n{rank}"}))
-            connected.sendall(encode(Hello(rank, n).to_wire()))
+            connected.sendall(encode(codec.encode(Hello(rank, n))))
             self._sockets[connected.fileno()] = connected
             self._decoders[connected.fileno()] = Decoder()
         for fd in self._sockets:
@@ -98,12 +99,12 @@ class _Guards:
 
     def send(self, rank: int, message: Fault) -> None:
         """What this rank's guard says."""
-        self._order[rank].sendall(encode(message.to_wire()))
+        self._order[rank].sendall(encode(codec.encode(message)))
 
     def all_ready(self, epoch: int) -> None:
         """Everybody is back."""
         for rank, connected in enumerate(self._order):
-            connected.sendall(encode(Ready(epoch, (_standing(rank, self.n, epoch),)).to_wire()))
+            connected.sendall(encode(codec.encode(Ready(epoch, (_standing(rank, self.n, epoch),)))))
 
     def close(self) -> None:
         self._epoll.close()

@@ -26,11 +26,14 @@ def shape(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
 def _values(form: codec.Form) -> st.SearchStrategy[Any]:
     match form:
         case codec.Whole():
-            return st.integers(form.least, form.most)
+            few = st.integers(form.least, min(form.least + 4, form.most))  # as of a small job
+            return few | st.integers(form.least, form.most)
         case codec.Number():
             return st.floats(form.least, allow_nan=False, allow_infinity=False)
         case codec.Characters():
             return st.text(min_size=form.least, max_size=min(form.most, form.least + 20))
+        case codec._Raw():
+            return st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
         case codec._Flag():
             return st.booleans()
         case codec._OneOf():

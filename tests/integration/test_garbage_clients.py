@@ -10,14 +10,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.codec import encode
 from holdfast.core.inprocess import messages
 from holdfast.core.inprocess.handshake import proof
 from holdfast.host.progress_page import make_progress_page
@@ -25,23 +25,12 @@ from holdfast.inprocess.guard_main import GuardProcess
 from holdfast.inprocess.session import Session
 from holdfast.torch_edge.epoch_store import EpochStore
 from holdfast.wire.frames import Decoder
-from tests.garbage import BOUND_S, encoded, fuzz, streams, values
+from tests.garbage import BOUND_S, encoded, fuzz, streams
+from tests.message_strategies import shape
 
 whole = st.integers(-1, 3)
 text = st.sampled_from(["a", "", "x" * 100, "é"])
-cause = st.fixed_dictionaries({"rank": whole, "kind": st.just("EXCEPTION"), "text": text})
-_FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "int": whole,
-    "str": text,
-    "bool": st.booleans(),
-    "float": st.floats(),
-    "tuple[int, ...]": st.lists(whole, max_size=3),
-    "tuple[Cause, ...]": st.lists(cause | values, max_size=3),
-}
-DOWN = [
-    {"op": st.just(kind.OP), **{field.name: _FIELDS[str(field.type)] for field in fields(kind)}}
-    for kind in get_args(messages.Down)
-]
+DOWN = [shape(kind) for kind in messages.TO_RANK.values()]
 
 
 # ---------------------------------------------------------------- a guard, from its coordinator
@@ -62,11 +51,10 @@ class Guard:
         self._decoder = Decoder()
         self.rank.sendall(encoded({"nonce": "n"}))
         [answer] = self.heard()
-        times = ("soft_s", "hard_s", "grace_s", "beat_s", "silence_s")
-        attach = {"rank": 0, "world": 2, "page_fd": self._page.fd, "dump_signal": 0}
-        attach |= {**dict.fromkeys(times, 1e4), "hosts": False, "host": "127.0.0.1"}
+        port = self._ports.getsockname()[1]
+        attach = messages.Attach(0, 2, self._page.fd, 0, *[1e4] * 8, host="127.0.0.1", port=port)
         self.rank.sendall(encoded({"proof": proof(token, "rank", answer["nonce"])}))
-        self.rank.sendall(encoded({**attach, "port": self._ports.getsockname()[1]}))
+        self.rank.sendall(encoded(encode(attach)))
         self.turn()
         self.coordinator, _ = self._ports.accept()
 
@@ -117,7 +105,7 @@ def test_garbage_from_the_coordinator_ends_no_guard(data: bytes) -> None:
 
 # ---------------------------------------------------------------- a rank, from its guard
 @fuzz
-@given(data=streams({"op": st.just("log"), "text": text, "level": text}, *DOWN))
+@given(data=streams(*DOWN))
 def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
     """Its watcher lives until the guard hangs up, and wakes the main thread then."""
     page = make_progress_page()

@@ -11,14 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
 from holdfast.core.inprocess import messages
 from holdfast.host.progress_page import make_progress_page
@@ -31,10 +31,9 @@ from tests.garbage import (
     fuzz,
     send_and_hear_out,
     streams,
-    values,
 )
+from tests.message_strategies import shape
 
-_TIMES = ("soft_s", "hard_s", "grace_s", "beat_s", "silence_s", "barrier_s", "completion_s")
 TOKENS = st.just("?")
 
 
@@ -45,10 +44,8 @@ class Node:
         self.token = secrets.token_hex(16)
         self._page = make_progress_page()
         self.rank = connect_to_guard(self.token)
-        times = dict.fromkeys(_TIMES, 1e4)
-        self.attach = {"rank": 0, "world": world, "page_fd": self._page.fd, "dump_signal": 0}
-        self.attach |= {**times, "last_call_wait_s": 0.0}
-        hosting = ask(self.rank, self.attach | {"hosts": True}, lambda a: a["op"] == "hosting")
+        attach = messages.Attach(0, world, self._page.fd, 0, *[1e4] * 7, 0.0, hosts=True)
+        hosting = ask(self.rank, encode(attach), lambda answer: answer["op"] == "hosting")
         self.port: int = hosting["port"]
         self.lines: list[str] = []
         self._began = time.monotonic()
@@ -120,8 +117,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 whole = st.integers(-1, 3)
 text = st.sampled_from(["a", "k", "", "x" * 100])
 keys = st.lists(text, max_size=3)
-numbering = st.fixed_dictionaries({"epoch": whole, "place": whole, "world": whole})
-standing = st.fixed_dictionaries({"rank": whole, "assigned": numbering, "base": numbering})
 REQUESTS = [
     {"op": st.just(op), "id": whole, "room": whole, **more}
     for op, more in {
@@ -138,24 +133,13 @@ REQUESTS = [
         "piece": {"key": text, "index": whole},
     }.items()
 ]
-_FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "int": whole,
-    "str": text,
-    "bool": st.booleans(),
-    "float": st.floats(),
-    "Kind": st.sampled_from(messages.Kind).map(lambda kind: kind.value),
-    "tuple[Standing, ...]": st.lists(standing | values, max_size=3),
-}
-UP = [
-    {"op": st.just(kind.OP), **{field.name: _FIELDS[str(field.type)] for field in fields(kind)}}
-    for kind in get_args(messages.Up)
-]
+UP = [shape(kind) for kind in messages.UP.values()]
 TOKEN = {"token": text, "role": st.sampled_from(["guard", "store"]), "node": text}
 SHAKE = [{"nonce": text}, {"proof": text}]
 ATTACH = {
+    **shape(messages.Attach),
     **dict.fromkeys(("rank", "world", "page_fd", "dump_signal", "port"), whole),
-    **{key: st.none() for key in ("log", "pidfile")},
-    **dict.fromkeys(("dump_path", "host"), text),
+    **dict.fromkeys(("log", "pidfile"), st.none()),  # they would be written
 }
 
 

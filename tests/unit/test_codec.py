@@ -24,18 +24,20 @@ from holdfast.core.codec import (
     MessageError,
     Name,
     Number,
+    Raw,
     Text,
     Whole,
     decode,
     encode,
     family,
 )
+from holdfast.core.inprocess import messages as inprocess
 from tests.garbage import bodies, values
 from tests.message_strategies import messages, shape
 
 FAMILIES = {
     f"{module.__name__.removeprefix('holdfast.')} {name}": table
-    for module in (membership,)
+    for module in (membership, inprocess)
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)
 }
@@ -92,6 +94,7 @@ class All:
     text: str
     name: Name
     said: Text
+    path: Raw
     whole: int
     count: Count
     few: Annotated[int, Whole(1, 8)]
@@ -113,7 +116,7 @@ class All:
 
 TABLE = family(All)
 GOOD = All(
-    *("a", "b", "c", -1, 0, 8, Rank(3), 0.5, 0.0, True, Colour.RED, None, None),
+    *("a", "b", "c", "/\udcff", -1, 0, 8, Rank(3), 0.5, 0.0, True, Colour.RED, None, None),
     *((1, 2), Inner(3), (Row("r", 4),), {"a": None, "b": 1.0}, {"any": [1, "x"]}),
 )
 BODY = encode(GOOD)
@@ -121,8 +124,8 @@ BODY = encode(GOOD)
 
 def test_the_form_of_a_message() -> None:
     assert json.loads(json.dumps(BODY)) == {
-        "op": "all", "text": "a", "name": "b", "said": "c", "whole": -1, "count": 0, "few": 8,
-        "rank": 3, "number": 0.5, "age": 0.0, "flag": True, "colour": "red", "maybe": None,
+        "op": "all", "text": "a", "name": "b", "said": "c", "path": "/\udcff",
+        "whole": -1, "count": 0, "few": 8, "rank": 3, "number": 0.5, "age": 0.0, "flag": True, "colour": "red", "maybe": None,
         "whichever": None, "several": [1, 2], "inner": {"whole": 3}, "rows": [["r", 4]],
         "named": {"a": None, "b": 1.0}, "free": {"any": [1, "x"]}, "late": False, "last": None,
     }  # fmt: skip
@@ -157,6 +160,7 @@ _MOST = 2**63 - 1
         ({"op": "al"}, "unknown message 'al'; known are all"),
         ({"text": 1}, f"all: 'text' should be text of 0 to {MAX_TEXT} characters, is 1"),
         ({"text": "\ud800"}, rf"all: 'text' should be {_UTF8}, is '\ud800'"),
+        ({"path": None}, "all: 'path' should be text, is None"),
         ({"name": ""}, f"all: 'name' should be {_NAME}, is ''"),
         ({"whichever": "long"}, "all: 'whichever' should be text of 2 to 3 characters, is 'long'"),
         ({"whole": True}, f"all: 'whole' should be {_WHOLE} -{_MOST + 1} to {_MOST}, is True"),

@@ -9,8 +9,9 @@ monitor, a :class:`~holdfast.core.value.Value`); a family is what one end of a c
 
 The type of a field says what is accepted::
 
-    str              text that UTF-8 can express; Name: not empty; Text: for people, so it is
-                     escaped and cut when it is encoded: it must not cost the message it is in
+    str              text that UTF-8 can express; Name: not empty; Raw: any, as names of files are;
+                     Text: for people, so it is escaped and cut when it is encoded: it must not
+                     cost the message it is in
     int              64 bits; Count: 0 or more; Annotated[int, Whole(1, 8)]: between these
     float            a finite number; Annotated[float, Number(0.0)]: of 0 or more
     bool, enums      true or false; the value of a member
@@ -161,6 +162,13 @@ class _Anything(Form):
         return value
 
 
+class _Raw(Form):
+    def read(self, value: Any) -> str:
+        if type(value) is not str:
+            raise _UnexpectedError("text", value)
+        return value
+
+
 class _Flag(Form):
     def read(self, value: Any) -> bool:
         if type(value) is not bool:
@@ -230,7 +238,7 @@ class _Named(Form):
         items: dict[str, Any] = {}
         for key, item in value.items():
             try:
-                items[_STR.read(key)] = self.form.read(item)
+                items[key] = self.form.read(item)
             except _UnexpectedError as error:
                 error.path.append(key)
                 raise
@@ -362,10 +370,12 @@ def _form(wanted: Any) -> Form:
 if TYPE_CHECKING:
     Count: TypeAlias = int
     Name: TypeAlias = str
+    Raw: TypeAlias = str
     Text: TypeAlias = str
 else:
     Count = Whole(0)
     Name = Characters(1)
+    Raw = _Raw()
     Text = Characters(is_cut=True)
 
 

@@ -12,10 +12,11 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.core import codec
+from holdfast.core.inprocess.messages import TO_FIRST_RANK, Attach, Hosting
 from holdfast.host.address import address_towards
 from holdfast.host.clock import monotonic
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
@@ -44,15 +45,13 @@ class Meeting:
         return self.host, self.port
 
 
-def meet(
-    store: Any, rank: int, attach: Mapping[str, object], timeout_s: float
-) -> tuple[socket.socket, Meeting]:
+def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socket.socket, Meeting]:
     """Connect to the guard of this node.
 
     Args:
         store: Of torch, shared by all ranks.
         rank: Of this process.
-        attach: What the guard wants to know; see ``guard_main``.
+        attach: What the guard wants to know; who hosts the coordinator is decided here.
         timeout_s: How long to wait for rank 0.
 
     Returns:
@@ -70,7 +69,7 @@ def meet(
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         connected = connect_to_guard(token)
-        port = _host(connected, {**attach, "hosts": True})
+        port = _host(connected, replace(attach, hosts=True))
         ours = address_towards(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
         meeting = Meeting(token, ours, port)
         number = store.add(f"{key}/meetings", 1)
@@ -84,8 +83,8 @@ def meet(
             f"(barrier_timeout): {error}"
         ) from error
     connected = connect_to_guard(meeting.token)
-    where = {"host": meeting.host, "port": meeting.port}
-    connected.sendall(encode({**attach, **where, "hosts": False}))
+    attach = replace(attach, host=meeting.host, port=meeting.port)
+    connected.sendall(encode(codec.encode(attach)))
     return connected, meeting
 
 
@@ -123,9 +122,9 @@ def _answers(meeting: Meeting, until: float) -> bool:
     return True
 
 
-def _host(connected: socket.socket, attach: Mapping[str, object]) -> int:
+def _host(connected: socket.socket, attach: Attach) -> int:
     """Attach, and wait for the port of the coordinator."""
-    connected.sendall(encode(attach))
+    connected.sendall(encode(codec.encode(attach)))
     decoder = Decoder()
     until = monotonic() + _GUARD_S
     while True:
@@ -141,7 +140,11 @@ def _host(connected: socket.socket, attach: Mapping[str, object]) -> int:
         if not data:
             raise InternalError("the node guard ended before it answered")
         (answer,) = decoder.feed(connected.recv(4 + header))
-        if answer.get("op") != "hosting":
-            raise InternalError(f"the node guard refused: {answer.get('text', answer)}")
+        try:
+            message = codec.decode(TO_FIRST_RANK, answer)
+        except codec.MessageError as error:
+            raise InternalError(f"the node guard answered: {error}") from None
+        if not isinstance(message, Hosting):
+            raise InternalError(f"the node guard refused: {message.text}")
         connected.settimeout(None)
-        return int(answer["port"])
+        return message.port

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 
+from holdfast.core import codec
 from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess import coordinator as machine
 from holdfast.core.inprocess.handshake import is_token
@@ -21,7 +22,7 @@ from holdfast.core.inprocess.keyvalue import (
     Reply,
     RequestError,
 )
-from holdfast.core.inprocess.messages import Commit, Leave, up_from_wire
+from holdfast.core.inprocess.messages import UP, Commit, Leave
 from holdfast.core.never import assert_never
 from holdfast.host import clock
 from holdfast.host.channel import Channel
@@ -170,7 +171,7 @@ class CoordinatorServer:
 
     def _take(self, caller: _Caller, frame: Message) -> None:
         if caller.role == "guard":
-            message = up_from_wire(frame)
+            message = codec.decode(UP, frame)
             leaves = (
                 isinstance(message, Leave)
                 and not message.fault
@@ -213,13 +214,13 @@ class CoordinatorServer:
                 case machine.TellAll():
                     if isinstance(effect.message, Commit):
                         self._values.drop_before(effect.message.epoch - _KEPT_ROOMS)
-                    frame = effect.message.to_wire()
+                    frame = codec.encode(effect.message)
                     for guard in self._guards.values():
                         guard.channel.send(frame)
                 case machine.Tell():
                     addressee = self._guards.get(effect.node)
                     if addressee is not None:
-                        addressee.channel.send(effect.message.to_wire())
+                        addressee.channel.send(codec.encode(effect.message))
                 case machine.HangUp():
                     lost = self._guards.pop(effect.node, None)
                     if lost is not None:

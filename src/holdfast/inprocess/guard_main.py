@@ -24,12 +24,13 @@ import select
 import signal
 import socket
 
+from holdfast.core import codec
 from holdfast.core.common_events import TimePassed
 from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import guard as machine
 from holdfast.core.inprocess.coordinator import Patience
 from holdfast.core.inprocess.handshake import is_proof, nonce_in, proof
-from holdfast.core.inprocess.messages import Hello, down_from_wire, shown, up_from_wire
+from holdfast.core.inprocess.messages import ATTACH, DOWN, UP, Attach, Hello, Hosting, Log, Refused
 from holdfast.core.never import assert_never
 from holdfast.host import clock
 from holdfast.host.channel import Channel, is_trusted, peer_of
@@ -45,8 +46,6 @@ from holdfast.wire import progress as layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from holdfast.wire.frames import Message
 
 LISTENER_FD = 3
@@ -78,10 +77,6 @@ class _Rank:
         self.dump_path: str | None = None
         self.log: int | None = None
         self.why = ""
-
-
-class AttachError(ValueError):
-    """A first frame that is not what a rank says."""
 
 
 class GuardProcess:
@@ -203,74 +198,71 @@ class GuardProcess:
     def _take(self, rank: _Rank, frame: Message) -> None:
         try:
             if rank.number is None:
-                self._attach(rank, frame)
+                self._attach(rank, codec.decode(ATTACH, frame))
             else:
-                self._feed(machine.RankSaid(rank.number, up_from_wire(frame)))
+                self._feed(machine.RankSaid(rank.number, codec.decode(UP, frame)))
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
             is_ours = isinstance(error, (ValueError, OSError))
             text = str(error) if is_ours else f"sent a message that cannot be handled: {error!r}"
             self._complain(f"process {rank.process.pid}", f"is cut off: {text[:_TEXT_CHARS]}")
-            rank.channel.send({"op": "refused", "rank": -1, "text": text[:_TEXT_CHARS]})
+            rank.channel.send(codec.encode(Refused(-1, text[:_TEXT_CHARS])))
             rank.channel.gone = rank.channel.gone or text
 
-    def _attach(self, rank: _Rank, frame: Message) -> None:
-        """The first frame of a rank: who it is, and, from the first, what this guard needs."""
-        number, world, page_fd = (_whole(frame, key) for key in ("rank", "world", "page_fd"))
-        rank.page = map_progress_page(rank.process.pid, page_fd)
-        rank.dump_signal = _whole(frame, "dump_signal")
-        rank.dump_path = _text_or_none(frame, "dump_path")
-        log, pidfile = (_text_or_none(frame, key) for key in ("log", "pidfile"))
-        if log is not None:
-            rank.log = os.open(log, _LOG_FLAGS, 0o644)
-        if pidfile is not None:
-            with open(pidfile, "w", encoding="utf-8") as file:  # noqa: PTH123
+    def _attach(self, rank: _Rank, attach: Attach) -> None:
+        """The first message of a rank: who it is, and, from the first, what this guard needs."""
+        number = attach.rank
+        rank.page = map_progress_page(rank.process.pid, attach.page_fd)
+        rank.dump_signal, rank.dump_path = attach.dump_signal, attach.dump_path
+        if attach.log is not None:
+            rank.log = os.open(attach.log, _LOG_FLAGS, 0o644)
+        if attach.pidfile is not None:
+            with open(attach.pidfile, "w", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(f"{os.getpid()}\n")
         if self._machine is None:
-            self._configure(frame)
+            self._configure(attach)
         assert self._machine is not None
-        if self._server is not None and frame.get("hosts"):
-            rank.channel.send({"op": "hosting", "port": self._server.port})
+        if self._server is not None and attach.hosts:
+            rank.channel.send(codec.encode(Hosting(self._server.port)))
         if number in self._ranks:
             text = f"there are two processes with RANK {number} on this node"
-            raise AttachError(text)
+            raise ValueError(text)
         rank.number = number
         self._ranks[number] = rank
         self._write(f"rank {number} is here, target_pid={rank.process.pid}")
         self._alone_until = None
         if rank.process.fileno() >= 0:
             self._descriptors.watch(rank.process.fileno(), lambda: self._end_of_process(rank))
-        self._feed(machine.RankCame(Hello(number, world)))
-        self._connect(frame)
+        self._feed(machine.RankCame(Hello(number, attach.world)))
+        self._connect(attach)
 
-    def _configure(self, frame: Message) -> None:
+    def _configure(self, attach: Attach) -> None:
         limits = machine.Limits(
-            **{key: _number(frame, key) for key in machine.Limits.__dataclass_fields__}
+            **{key: getattr(attach, key) for key in machine.Limits.__dataclass_fields__}
         )
-        if frame.get("hosts"):
+        if attach.hosts:
             patience = Patience(
-                **{key: _number(frame, key) for key in Patience.__dataclass_fields__}
+                **{key: getattr(attach, key) for key in Patience.__dataclass_fields__}
             )
             self._server = CoordinatorServer(
                 patience, self._token, self._descriptors, self._complain
             )
         self._machine = machine.Guard(limits)
 
-    def _connect(self, frame: Message) -> None:
+    def _connect(self, attach: Attach) -> None:
         """Call the coordinator, once; what is said before it answers waits in the connection."""
         if self._coordinator is not None:
             return
-        silence_s = _number(frame, "silence_s")
         if self._server is not None:
             address = ("127.0.0.1", self._server.port)
         else:
-            address = (_text(frame, "host"), _whole(frame, "port"))
+            address = (attach.host, attach.port)
         try:
-            connected = socket.create_connection(address, timeout=min(_CONNECT_S, silence_s))
+            connected = socket.create_connection(address, timeout=min(_CONNECT_S, attach.silence_s))
         except OSError as error:
             why = f"no connection to the coordinator at {address[0]}:{address[1]}: {error}"
             self._feed(machine.CoordinatorGone(why))
             return
-        tune(connected, silence_s)
+        tune(connected, attach.silence_s)
         channel = Channel(connected, self._descriptors.epoll)
         self._coordinator = channel
         self._descriptors.call(channel.fileno(), self._hear)
@@ -315,7 +307,7 @@ class GuardProcess:
         channel.flush()
         for frame in channel.receive():
             try:
-                self._feed(machine.CoordinatorSaid(down_from_wire(frame)))
+                self._feed(machine.CoordinatorSaid(codec.decode(DOWN, frame)))
             except Exception as error:  # noqa: BLE001 - of whatever kind, the ranks must hear of it
                 channel.gone = f"it sent a message that cannot be handled: {error!r:.200}"
                 break
@@ -334,9 +326,9 @@ class GuardProcess:
         match effect:
             case machine.TellRank():
                 if rank := self._ranks.get(effect.rank):
-                    rank.channel.send(effect.message.to_wire())
+                    rank.channel.send(codec.encode(effect.message))
             case machine.TellCoordinator():
-                frame = effect.message.to_wire()
+                frame = codec.encode(effect.message)
                 if self._coordinator is None:
                     self._unsent.append(frame)
                 else:
@@ -411,7 +403,7 @@ class GuardProcess:
         self._write(text)
         for rank in self._ranks.values():
             if rank.dump is None and rank.channel.gone is None:
-                rank.channel.send({"op": "log", "text": text, "level": level})
+                rank.channel.send(codec.encode(Log(text, level)))
                 return
 
     def _write(self, text: str) -> None:
@@ -437,35 +429,6 @@ def _marks(page: ProgressPage | None) -> machine.Marks:
         unlimited=words[layout.UNLIMITED] != 0.0,
         waits=words[layout.WAITS] != 0.0,
     )
-
-
-def _whole(frame: Message, key: str) -> int:
-    value = frame.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < -1:
-        raise _wrong(key, "a whole number", value)
-    return value
-
-
-def _number(frame: Message, key: str) -> float:
-    value = frame.get(key)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _wrong(key, "a number", value)
-    return float(value)
-
-
-def _text(frame: Message, key: str) -> str:
-    value = frame.get(key)
-    if not isinstance(value, str):
-        raise _wrong(key, "text", value)
-    return value
-
-
-def _text_or_none(frame: Message, key: str) -> str | None:
-    return None if frame.get(key) is None else _text(frame, key)
-
-
-def _wrong(key: str, expected: str, value: Any) -> AttachError:
-    return AttachError(f"{key!r} should be {expected}, is {shown(value)}")
 
 
 def main() -> None:

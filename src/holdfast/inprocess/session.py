@@ -21,12 +21,13 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from holdfast.core import codec
 from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.escalation import Blocked, look_for_s
 from holdfast.core.inprocess.escalation import is_looked_at as is_looked_at_in_restart
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
-from holdfast.core.inprocess.messages import Cause, down_from_wire
+from holdfast.core.inprocess.messages import TO_RANK, Cause, Log
 from holdfast.core.never import assert_never
 from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
@@ -201,7 +202,7 @@ class Session:
         for effect in effects:
             match effect:
                 case machine.Say():
-                    self._send(effect.message.to_wire())
+                    self._send(codec.encode(effect.message))
                 case machine.Wake():
                     if isinstance(effect.directive, machine.Proceed):
                         self._proceed = effect.directive
@@ -284,15 +285,15 @@ class Session:
             self.feed(machine.GuardGone(how))
 
     def _take(self, frame: dict[str, object]) -> None:
-        if frame.get("op") == "log":
-            say = log.warning if frame.get("level") == "warning" else log.error
-            say("%s", frame.get("text"))
-            return
-        if not self._is_welcome:
-            self._is_welcome = True
-            self._look_again.set()  # the guard's lease is shorter than the one to begin with
         try:
-            self.feed(machine.Heard(down_from_wire(frame)))
+            message = codec.decode(TO_RANK, frame)
+            if isinstance(message, Log):
+                (log.warning if message.level == "warning" else log.error)("%s", message.text)
+                return
+            if not self._is_welcome:
+                self._is_welcome = True
+                self._look_again.set()  # the guard's lease is shorter than the one to begin with
+            self.feed(machine.Heard(message))
         except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
             what = f"sent a message that cannot be handled: {error!r:.200}"
             line = self._complaints.line("the guard of this node", what, monotonic())

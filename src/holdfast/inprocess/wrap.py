@@ -30,8 +30,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast.core.codec import MAX_TEXT
 from holdfast.core.inprocess import rank as machine
-from holdfast.core.inprocess.messages import MAX_TEXT, Cause, Commit, Kind, Numbering, Standing
+from holdfast.core.inprocess.messages import Attach, Cause, Commit, Kind, Numbering, Standing
 from holdfast.core.never import assert_never
 from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
@@ -386,27 +387,27 @@ class CallWrapper:
         exits.callback(self._session.close)
         self._session.begin(self._state.world_size)
 
-    def _attachment(self, page_fd: int) -> dict[str, object]:
+    def _attachment(self, page_fd: int) -> Attach:
         a, rank = self._arguments, self._state.rank
         path = f"/proc/{os.getpid()}/fd/{_stacks_fd()}"
         last_call = a.last_call_wait if self._wrapper._waits_for_last_call else dt.timedelta(0)  # noqa: SLF001
-        return {
-            "rank": rank,
-            "world": self._state.world_size,
-            "page_fd": page_fd,
-            "dump_signal": register_stack_dump(path, "inprocess"),
-            "dump_path": path,
-            "log": _for_rank(a.monitor_process_logfile, rank),
-            "pidfile": _for_rank(a.monitor_process_pidfile, rank),
-            "soft_s": in_seconds(a.soft_timeout),
-            "hard_s": in_seconds(a.hard_timeout),
-            "grace_s": in_seconds(a.termination_grace_time),
-            "beat_s": in_seconds(a.heartbeat_interval),
-            "silence_s": in_seconds(a.heartbeat_timeout),
-            "barrier_s": in_seconds(a.barrier_timeout),
-            "completion_s": in_seconds(a.completion_timeout),
-            "last_call_wait_s": in_seconds(last_call),
-        }
+        return Attach(
+            rank=rank,
+            world=self._state.world_size,
+            page_fd=page_fd,
+            dump_signal=register_stack_dump(path, "inprocess"),
+            dump_path=path,
+            log=_for_rank(a.monitor_process_logfile, rank),
+            pidfile=_for_rank(a.monitor_process_pidfile, rank),
+            soft_s=in_seconds(a.soft_timeout),
+            hard_s=in_seconds(a.hard_timeout),
+            grace_s=in_seconds(a.termination_grace_time),
+            beat_s=in_seconds(a.heartbeat_interval),
+            silence_s=in_seconds(a.heartbeat_timeout),
+            barrier_s=in_seconds(a.barrier_timeout),
+            completion_s=in_seconds(a.completion_timeout),
+            last_call_wait_s=in_seconds(last_call),
+        )
 
     # ------------------------------------------------------------ the main thread's loop
 

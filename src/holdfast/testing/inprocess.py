@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess import coordinator as coord
 from holdfast.core.inprocess import guard as gd
@@ -34,6 +35,8 @@ from holdfast.core.inprocess import rank as rk
 from holdfast.core.inprocess.escalation import Blocked, is_looked_at
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
 from holdfast.core.inprocess.messages import (
+    DOWN,
+    UP,
     Cause,
     Commit,
     Down,
@@ -45,8 +48,6 @@ from holdfast.core.inprocess.messages import (
     Standing,
     Stuck,
     Up,
-    down_from_wire,
-    up_from_wire,
 )
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.never import assert_never
@@ -393,12 +394,12 @@ class CallSimulation:
         if isinstance(message, Fault) and message.kind is Kind.SOFT_TIMEOUT:
             self._check_hang(message)
         if node.is_connected:
-            heard = coord.Heard(node.name, up_from_wire(message.to_wire()))
+            heard = coord.Heard(node.name, decode(UP, encode(message)))
             self.clock.call_at(self._up_at(node), partial(self._feed_coordinator, heard))
 
     def _tell_guard(self, node: _Node, message: Down) -> None:
         if node.is_connected:
-            said = gd.CoordinatorSaid(down_from_wire(message.to_wire()))
+            said = gd.CoordinatorSaid(decode(DOWN, encode(message)))
             self.clock.call_at(self._down_at(node), partial(self._feed_guard, node, said))
 
     # ------------------------------------------------------------ the coordinator
@@ -542,7 +543,7 @@ class CallSimulation:
                 case rk.Say():
                     if isinstance(effect.message, Stuck) and process.hang is None:
                         raise Violation(f"rank {process.number} only waits, and is to be ended")
-                    said = gd.RankSaid(process.number, up_from_wire(effect.message.to_wire()))
+                    said = gd.RankSaid(process.number, decode(UP, encode(effect.message)))
                     self.clock.call_in(0.0002, partial(self._feed_guard, process.node, said))
                 case rk.RunAbort():
                     # Needs the interpreter: it waits where somebody holds it.

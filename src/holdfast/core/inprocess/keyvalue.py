@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.core.inprocess.messages import shown
+from holdfast.core.codec import shown
 
 KEY_CHARS_MAX = 4096
 VALUE_BYTES_MAX = 1 << 20
