@@ -125,7 +125,8 @@ BODY = encode(GOOD)
 def test_the_form_of_a_message() -> None:
     assert json.loads(json.dumps(BODY)) == {
         "op": "all", "text": "a", "name": "b", "said": "c", "path": "/\udcff",
-        "whole": -1, "count": 0, "few": 8, "rank": 3, "number": 0.5, "age": 0.0, "flag": True, "colour": "red", "maybe": None,
+        "whole": -1, "count": 0, "few": 8, "rank": 3, "number": 0.5, "age": 0.0,
+        "flag": True, "colour": "red", "maybe": None,
         "whichever": None, "several": [1, 2], "inner": {"whole": 3}, "rows": [["r", 4]],
         "named": {"a": None, "b": 1.0}, "free": {"any": [1, "x"]}, "late": False, "last": None,
     }  # fmt: skip
