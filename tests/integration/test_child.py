@@ -83,6 +83,20 @@ def test_our_first_lines_refuse_to_run_without_the_launcher() -> None:
     assert (done.returncode, done.stdout) == (rank_boot.CANNOT_START, b"")
 
 
+def test_a_rank_that_our_first_lines_started_has_the_signals_it_would_have_had() -> None:
+    """Python ignores SIGPIPE and SIGXFSZ: ``yes | head`` in a rank's script would never end."""
+    words = ["sh", "-c", "grep SigIgn /proc/self/status"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", rank_boot.__file__, str(os.getpid()), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ignored = int(done.stdout.split()[1], 16)
+    assert not ignored >> signal.SIGPIPE - 1 & 1
+    assert not ignored >> signal.SIGXFSZ - 1 & 1
+
+
 def test_everything_below_us_is_found_but_what_is_to_be_left() -> None:
     """A child in a session of its own included; what is left alone is left with its children."""
     env = dict(os.environ)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import endpoint, proc
+from holdfast.host import child, endpoint, proc
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.lease import Lease
 from holdfast.host.monitor_process import start_monitor
@@ -206,9 +206,9 @@ class Node:
 
     def wait_for_end(self) -> int:
         """Reap the monitor."""
-        pidfd = os.pidfd_open(self.monitor.pid)
-        assert select.select([pidfd], [], [], BOUND_S)[0], "the monitor does not end"
-        os.close(pidfd)
+        ended = child.end_descriptor(self.monitor.pid)
+        assert select.select([ended], [], [], BOUND_S)[0], "the monitor does not end"
+        os.close(ended)
         return os.waitstatus_to_exitcode(os.waitpid(self.monitor.pid, 0)[1])
 
     def end(self) -> None:

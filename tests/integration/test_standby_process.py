@@ -247,7 +247,7 @@ class Ranks:
 
 
 def has_ended(pid: int) -> bool:
-    descriptor = os.pidfd_open(pid)
+    descriptor = child.end_descriptor(pid)
     try:
         return wait_for.readable(descriptor, BOUND_S)
     finally:

@@ -14,6 +14,7 @@ from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
 from holdfast.doctor import limits, page
 from holdfast.doctor.advice import (
+    WITHOUT_CALL,
     HostFacts,
     NetworkFacts,
     about_host,
@@ -23,6 +24,7 @@ from holdfast.doctor.advice import (
 from holdfast.doctor.faults import Story, stories, what_a_restart_is
 from holdfast.doctor.host import within
 from holdfast.fault_tolerance import FaultToleranceConfig
+from holdfast.host import system_calls
 from tests.unit.test_plan import plan
 
 WELL = HostFacts(
@@ -60,7 +62,7 @@ def test_a_host_as_it_should_be_is_told_nothing_but_facts() -> None:
         ({"temporary_space": 5 << 20}, Verdict.SUSPECT, "5 MiB free; logs and evidence"),
         ({"temporary_folder": "/" + "x" * 60}, Verdict.SUSPECT, "paths of sockets below it"),
         ({"clock_source": "hpet"}, Verdict.SUSPECT, "clock source 'hpet'"),
-        ({"has_pidfd": False}, Verdict.SUSPECT, "no pidfd"),
+        ({"calls": {"pidfd_open": "absent"}}, Verdict.SUSPECT, "pidfd_open is refused here; Linux"),
         ({"kills_groups": True}, Verdict.SUSPECT, "takes the launcher with it"),
     ],
 )
@@ -70,6 +72,20 @@ def test_what_a_host_lacks_is_told_with_its_numbers(
     facts = HostFacts(**{**vars(WELL), **change})  # type: ignore[arg-type]
     [finding] = [f for f in about_host(facts) if f.verdict is verdict]
     assert words in finding.text
+
+
+def test_what_an_interpreter_was_built_without_is_a_fact_and_no_fault() -> None:
+    """The kernel has it, and it is called through the C library."""
+    calls = {"pidfd_open": "C library", "memfd_create": "interpreter"}
+    [finding] = [f for f in about_host(HostFacts(calls=calls)) if f.subject == "interpreter"]
+    assert (finding.verdict, finding.text) == (
+        Verdict.HEALTHY,
+        "this interpreter was built without pidfd_open; holdfast calls it through the C library",
+    )
+
+
+def test_each_call_that_a_host_may_lack_has_its_consequence() -> None:
+    assert set(WITHOUT_CALL) == set(system_calls.survey())
 
 
 def test_what_cannot_be_found_out_is_not_wrong() -> None:

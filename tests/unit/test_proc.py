@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc
+from holdfast.host import proc, system_calls
 from holdfast.host.inotify import WriteWatch
 
 BOUND_S = 20.0
@@ -106,7 +106,7 @@ def test_a_hold_on_a_process_outlives_it_harmlessly(
     assert held.is_alive()
 
     assert held.send(signal.SIGKILL)
-    assert select.select([held], [], [], BOUND_S)[0]
+    assert proc.await_any([held], BOUND_S)
     wait_until(lambda: not held.is_alive())
     child.wait()
 
@@ -124,7 +124,7 @@ def test_without_pidfds_the_start_time_guards(
     def absent(pid: int) -> int:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(os, "pidfd_open", absent)
+    monkeypatch.setattr(system_calls, "pidfd_open", absent)
     child = start(SLEEP)
     held = proc.Process(child.pid)
     assert held.fileno() == -1

@@ -5,8 +5,8 @@ Numbers that decide are beside the reason for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
@@ -14,6 +14,16 @@ from holdfast.core.health import Finding, Verdict
 DESCRIPTORS_OF_A_RANK = 12
 """Of the launcher for each rank: pipes, pidfd, a monitor's socket and listener, its page."""
 DESCRIPTORS_OF_A_LAUNCHER = 64
+WITHOUT_CALL = {
+    "pidfd_open": (
+        "Linux 5.3 has it. The end of a process that is no child of its watcher is noticed by the "
+        "end of its connection, or by a look every 50 ms (every second for a rank that leaves)"
+    ),
+    "pidfd_send_signal": "processes are signalled by kill(), after a look at their start time",
+    "memfd_create": "files without a name in /dev/shm are used instead",
+    "posix_spawn(setsid)": "each start of a process takes 10 ms longer",
+}
+"""What is done without a system call that some hosts lack; see host/system_calls.py."""
 DESCRIPTORS_OF_A_TRAINER = 4096
 """Data loaders, NCCL's sockets and checkpoint shards of one rank; systemd's default hard limit is
 many times that, its soft one 1024."""
@@ -46,7 +56,8 @@ class HostFacts:
         temporary_folder: Path.
         temporary_space: Bytes free there; None: it cannot be written.
         clock_source: The kernel's.
-        has_pidfd: The kernel says when a process ends.
+        calls: System calls that some hosts lack, and where each comes from: the interpreter, the
+            C library, or "absent".
         kills_groups: The kernel's out-of-memory killer ends all of our control group at once.
         memory_limit: Bytes that our control group may have.
     """
@@ -58,7 +69,7 @@ class HostFacts:
     temporary_folder: str = "/tmp"  # noqa: S108 - a default of the dataclass
     temporary_space: int | None = None
     clock_source: str | None = None
-    has_pidfd: bool = True
+    calls: Mapping[str, str] = field(default_factory=dict)
     kills_groups: bool = False
     memory_limit: int | None = None
 
@@ -103,9 +114,7 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
             "more, in every heartbeat; see the kernel's log for why it is not tsc"
         )
         yield _host("clock", Verdict.SUSPECT, text)
-    if not facts.has_pidfd:
-        text = "this kernel has no pidfd (Linux 5.3 has); ends of processes are noticed later"
-        yield _host("kernel", Verdict.SUSPECT, text)
+    yield from _calls(facts.calls)
     if facts.kills_groups:
         text = (
             "memory.oom.group is set: a rank that runs out of memory takes the launcher with it, "
@@ -168,6 +177,21 @@ def _known(cluster: Cluster) -> str:
         "the first is": cluster.first_host,
     }
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+
+
+def _calls(calls: Mapping[str, str]) -> Iterator[Finding]:
+    if calls and set(calls.values()) == {"interpreter"}:
+        text = "it has every system call that holdfast uses, and so has the kernel"
+        yield _host("interpreter", Verdict.HEALTHY, text)
+    from_library = [name for name, source in calls.items() if source == "C library"]
+    if from_library:
+        text = (
+            f"this interpreter was built without {', '.join(from_library)}; holdfast calls "
+            f"{'them' if len(from_library) > 1 else 'it'} through the C library"
+        )
+        yield _host("interpreter", Verdict.HEALTHY, text)
+    for name in (name for name, source in calls.items() if source == "absent"):
+        yield _host("kernel", Verdict.SUSPECT, f"{name} is refused here; {WITHOUT_CALL[name]}")
 
 
 def _descriptors(facts: HostFacts) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from holdfast.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
-from holdfast.host import clock
+from holdfast.host import clock, system_calls
 from holdfast.host.address import is_our_address
 
 BOUND_S = 5.0
@@ -37,7 +37,7 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
         temporary_folder=folder,
         temporary_space=within(BOUND_S, lambda: _writable(folder), None),
         clock_source=_text(_CLOCK_SOURCE),
-        has_pidfd=_has_pidfd(),
+        calls=system_calls.survey(),
         kills_groups=_text(f"{group}/memory.oom.group") == "1",
         memory_limit=_number(f"{group}/memory.max"),
     )
@@ -131,14 +131,6 @@ def _free(path: str) -> int:
 def _writable(folder: str) -> int:
     with tempfile.TemporaryFile(dir=folder):
         return _free(folder)
-
-
-def _has_pidfd() -> bool:
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError):
-        return False
-    return True
 
 
 def _own_group() -> str:

@@ -137,6 +137,7 @@ class Monitor:
         if self._is_watching:
             self._look(now)
         self._visitors.dismiss_late(now)
+        self._visitors.look_for_end(now)
         until = self._lease_until()
         if until is not None and now >= until:
             self._launcher_stopped(until, now)
@@ -469,14 +470,13 @@ class Monitor:
     def _watches_exit(self, seat: Seat, why: str) -> bool:
         """The rank leaves; whether its process is watched on. It may hang on its way out.
 
-        Not if no end can be seen, or if it was not watched before. Nor the process that started
+        Not if it was not watched before. Nor the process that started
         this monitor, a notebook or a test: nobody said that it would end. A verdict that is on its
         way is dropped, for the rank has disarmed.
         """
         if self._left_at is not None:
             return True
-        has_end = seat.process.fileno() >= 0 and seat.process.pid != os.getppid()
-        has_end = has_end and self._view is not None
+        has_end = seat.process.pid != os.getppid() and self._view is not None
         if not has_end or not self._is_watching or self._watch.exit_s is None:
             return False
         now = clock.monotonic()
@@ -518,7 +518,7 @@ class Monitor:
         its end is watched: it may be on its way out for ever, for destructors of collectives hang.
         """
         if self._case is not None:
-            return self._view is not None and seat.process.fileno() >= 0
+            return self._view is not None
         return self._watches_exit(seat, "closed its connection")
 
     def yields(self, seat: Seat) -> bool:

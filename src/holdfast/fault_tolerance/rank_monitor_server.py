@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.host import clock, endpoint, page, wait_for
+from holdfast.host import child, clock, endpoint, page, wait_for
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.monitor_process import start_monitor
 from holdfast.wire.frames import Decoder, encode
@@ -59,7 +59,7 @@ class RankMonitorProcess:
     def __init__(self, started: ControlledProcess, socket_path: str, private_dir: str) -> None:
         self.pid = started.pid
         self.name = f"RankMonitor-{started.pid}"
-        self.sentinel = os.pidfd_open(started.pid)
+        self.sentinel = child.end_descriptor(started.pid)
         self._maker = os.getpid()
         self._control = started.control
         self._socket_path = socket_path

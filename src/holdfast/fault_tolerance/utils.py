@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.infra_rank import infra_rank
-from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
-from holdfast.host.proc import Process, process_state
+from holdfast.host.proc import Process, await_any, process_state
 from holdfast.wire.frames import Decoder, FrameError, encode
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def wait_until_process_terminated(pid: int, timeout: float = 0.0) -> None:
     except ProcessLookupError:
         return
     try:
-        if process.fileno() >= 0:
-            wait_for.readable(process.fileno(), timeout)
+        await_any([process], timeout)
         if process.is_alive():
             raise TimeoutError(f"process {pid} has not ended within {timeout:g} s")
     finally:

@@ -62,6 +62,8 @@ _CLOCKS_APART_S_MAX = 300.0
 """More than a hello can have waited to be read: two clocks that do not count the same time."""
 SILENT_S = 5.0
 """How long a connection may be here without a hello."""
+_FIRST_LOOK_S, _LOOK_S = 0.01, 1.0
+"""Between looks at a seated process that holds no connection, where no pidfd tells of its end."""
 _VISITORS_MAX = 64
 _RANK_MAX = 1 << 31
 
@@ -102,6 +104,8 @@ class Visitors:
         self._descriptors = descriptors
         self._host = host
         self._waiting: list[Visitor] = []
+        self._look_at: float | None = None
+        self._look_again_s = _FIRST_LOOK_S
 
     def open(self) -> None:
         """Let people in from now on."""
@@ -110,8 +114,9 @@ class Visitors:
     # ------------------------------------------------------------ waiting
 
     def next_deadline(self) -> float | None:
-        """When the first of those who wait has waited long enough."""
-        return min((visitor.give_up_at for visitor in self._waiting), default=None)
+        """When the first of those who wait has waited long enough, or the seat is looked at."""
+        deadlines = [visitor.give_up_at for visitor in self._waiting]
+        return min([*deadlines, *filter(None, [self._look_at])], default=None)
 
     def dismiss_late(self, now: float) -> None:
         """Turn away who has waited long enough."""
@@ -234,6 +239,7 @@ class Visitors:
         elif seat.visitor is None and seat.process.pid == pid:
             seat.visitor = visitor
         elif seat.visitor is not visitor:
+            self._begin_to_look(seat)  # a fork of the rank may hold its connection open
             return
         if visitor in self._waiting:
             self._waiting.remove(visitor)
@@ -245,6 +251,8 @@ class Visitors:
         fd = seat.process.fileno()
         if fd >= 0:
             self._descriptors.watch(fd, lambda: self._on_rank_ended(seat))
+        elif seat.visitor is None:
+            self._begin_to_look(seat)
 
     # ------------------------------------------------------------ leaving
 
@@ -259,6 +267,7 @@ class Visitors:
             return
         if self._host.holds(seat):
             seat.visitor = None
+            self._begin_to_look(seat)
             self._call_next()
         else:
             self.vacate("closed its connection")
@@ -267,6 +276,23 @@ class Visitors:
         """A descriptor is free: let people in again, if nobody could be."""
         if self._acceptor.is_blocked and self._acceptor.retry():
             self.open()
+
+    def _begin_to_look(self, seat: Seat) -> None:
+        """Where this kernel has no pidfds, nor does the rank's connection say that it ended."""
+        if seat.process.fileno() < 0:
+            self._look_again_s = _FIRST_LOOK_S
+            self._look_at = clock.monotonic() + self._look_again_s
+
+    def look_for_end(self, now: float) -> None:
+        """Vacate the seat if its rank, whose end wakes nobody, is found to have ended."""
+        if self.seat is None or self._look_at is None or now < self._look_at:
+            return
+        if self.seat.visitor is not None and not self._waiting:
+            self._look_at = None  # its connection will tell
+            return
+        self._look_again_s = min(2 * self._look_again_s, _LOOK_S)
+        self._look_at = now + self._look_again_s
+        self._on_rank_ended(self.seat)
 
     def _on_rank_ended(self, seat: Seat) -> None:
         if self.seat is seat and not seat.process.is_alive():
@@ -283,6 +309,7 @@ class Visitors:
             return
         self._host.left(seat, why)
         self.seat = None
+        self._look_at = None
         if seat.process.fileno() >= 0:
             self._descriptors.forget(seat.process.fileno())
         seat.process.close()

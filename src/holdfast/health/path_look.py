@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.host import child, clock, wait_for
 from holdfast.host.bare_process import start_bare
-from holdfast.host.proc import Process
+from holdfast.host.proc import Process, await_any
 
 START_S = 10.0
 """How long a process may take to begin, on a busy host."""
@@ -144,8 +144,7 @@ class PathLook:
             child.send_signal(look.pid, signal.SIGKILL)
         else:
             with contextlib.suppress(ProcessLookupError), _hold(look.pid) as process:
-                if process.fileno() >= 0:
-                    wait_for.readable(process.fileno(), bound_s)
+                await_any([process], bound_s)
         self._hung[look.touch] = look.pid
         self._still_hangs(look.touch)
 

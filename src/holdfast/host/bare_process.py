@@ -13,6 +13,8 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.host import system_calls
+
 FIRST_FD = 3
 """The first of the descriptors handed over; the others follow it."""
 _FIRST_FREE_FD = 10
@@ -47,7 +49,7 @@ def start_bare(
             # Out of the way: a dup2 must not overwrite the source of the next one.
             copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD))
             actions.append((os.POSIX_SPAWN_DUP2, copies[-1], number))
-        return os.posix_spawn(
+        return system_calls.spawn_in_session(
             sys.executable,
             [
                 sys.executable,
@@ -58,10 +60,8 @@ def start_bare(
                 _ROOT,
             ],
             env,
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            actions,
+            signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
         )
     finally:
         for copy in copies:

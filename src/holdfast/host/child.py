@@ -7,6 +7,7 @@ the main thread: a death signal fires when the *thread* that started a process e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.host import rank_boot
+from holdfast.host import rank_boot, system_calls
 from holdfast.host.descriptor_limit import give_limit_back
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -42,19 +43,11 @@ def spawn(command: Sequence[str], env: Mapping[str, str], descriptors: Mapping[i
     Raises:
         OSError: The program cannot be started.
     """
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
+    actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = []
     if 0 not in descriptors:
         actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
     actions += [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
-    return os.posix_spawn(
-        command[0],
-        list(command),
-        dict(env),
-        file_actions=actions,
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_DEFAULTS,
-    )
+    return system_calls.spawn_in_session(command[0], command, env, actions, _DEFAULTS)
 
 
 def death_tie() -> list[str]:
@@ -107,6 +100,35 @@ def is_subreaper() -> bool:
     flag = ctypes.c_int()
     ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(flag), 0, 0, 0)
     return bool(flag.value)
+
+
+def end_descriptor(pid: int) -> int:
+    """A descriptor that can be read when child ``pid`` has ended, reaped or not.
+
+    Where the kernel has no pidfds, a thread waits for the child.
+
+    Raises:
+        ProcessLookupError: There is no such process.
+    """
+    try:
+        return system_calls.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        import threading  # noqa: PLC0415 - hardly ever needed
+
+        os.kill(pid, 0)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        threading.Thread(target=_wait_for_end, args=(pid, writer), daemon=True).start()
+        return reader
+
+
+def _wait_for_end(pid: int, writer: int) -> None:
+    with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(OSError):  # nobody waits any more
+        os.write(writer, b"e")  # its end would not do: a fork of ours may hold it open
+    os.close(writer)
 
 
 def reap(pids: Iterable[int] | None = None) -> Iterator[Reaped]:

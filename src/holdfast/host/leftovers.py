@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from holdfast.host import clock, memory_read, orphans, proc, wait_for
+from holdfast.host import clock, memory_read, proc
 from holdfast.host.memory_read import MemoryRead
 
 TYPE_CHECKING = False
@@ -55,7 +55,7 @@ def end_all(
                 return [process.pid for process in left if proc.stat(process.pid) is not None]
             for process in left:
                 process.send(signal.SIGKILL)
-            orphans.await_one(left, left_s)
+            proc.await_any(left, left_s)
     finally:
         for process in held.values():
             process.close()
@@ -200,13 +200,6 @@ def _describe_at_length(pid: int, words: list[str]) -> str:
     )
 
 
-def _has_ended(process: proc.Process) -> bool:
-    """All its threads have; one whose main thread alone has ended looks like a zombie in /proc."""
-    if process.fileno() >= 0:
-        return wait_for.readable(process.fileno(), 0.0)
-    return not process.is_alive()
-
-
 def _hold(found: dict[int, Identity], held: dict[int, proc.Process]) -> list[proc.Process]:
     """Take hold of those that have not ended."""
     living = []
@@ -216,7 +209,7 @@ def _hold(found: dict[int, Identity], held: dict[int, proc.Process]) -> list[pro
         if pid not in held:
             with contextlib.suppress(ProcessLookupError):
                 held[pid] = proc.Process(pid)
-        if pid in held and held[pid].start_ticks == identity[1] and not _has_ended(held[pid]):
+        if pid in held and held[pid].start_ticks == identity[1] and not held[pid].has_ended():
             living.append(held[pid])
     return living
 

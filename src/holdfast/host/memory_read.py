@@ -14,7 +14,7 @@ import struct
 
 from holdfast.host import clock, wait_for
 from holdfast.host.bare_process import start_bare
-from holdfast.host.proc import MARKER, ROOT
+from holdfast.host.proc import MARKER, ROOT, Process, await_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -222,10 +222,10 @@ def _end(pid: int) -> None:
         return
     try:
         os.kill(pid, signal.SIGKILL)  # ours and not reaped, so its pid is nobody else's
-        held = os.pidfd_open(pid)
+        held = Process(pid)
     except OSError:
         pass
     else:
-        wait_for.readable(held, _END_S)
-        os.close(held)
+        await_any([held], _END_S)
+        held.close()
     reap(pid)

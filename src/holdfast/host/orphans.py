@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 
 from holdfast.core.ownership import judge
-from holdfast.host import clock, proc, wait_for
+from holdfast.host import clock, proc
 from holdfast.host.job_record import origin_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from holdfast.core.ownership import Claim, Facts, Identity, Origin, Verdicts
 
@@ -70,13 +70,13 @@ def end_job(
             ended.killed += fresh
             ended.left.update(verdicts.left)
             learn(origins, table, verdicts.unknown, root)
-            living = [each for each in held.values() if not _has_ended(each)]
+            living = [each for each in held.values() if not each.has_ended()]
             if verdicts.unknown:
                 continue
             clean_passes = 0 if living else clean_passes + 1
             left_s = give_up_at - clock.monotonic()
             if living and left_s > 0:
-                await_one(living, min(left_s, _FORK_S) if fresh else left_s)
+                proc.await_any(living, min(left_s, _FORK_S) if fresh else left_s)
     finally:
         for process in held.values():
             process.close()
@@ -99,14 +99,6 @@ def learn(
         origins[pid, table[pid].started] = origin_of(pid, marker)
 
 
-def await_one(processes: Iterable[proc.Process], timeout_s: float) -> None:
-    """Until one of them has ended."""
-    processes = list(processes)
-    descriptors = [process.fileno() for process in processes if process.fileno() >= 0]
-    blind = len(descriptors) < len(processes)
-    wait_for.any_readable(descriptors, min(timeout_s, _FORK_S) if blind else timeout_s)
-
-
 def _kill(table: dict[int, Facts], verdicts: Verdicts, held: dict[Identity, proc.Process]) -> int:
     """Send SIGKILL to those that were not held before; how many that were."""
     killed = 0
@@ -119,16 +111,9 @@ def _kill(table: dict[int, Facts], verdicts: Verdicts, held: dict[Identity, proc
             process = proc.Process(pid)
         except ProcessLookupError:
             continue
-        if process.start_ticks == facts.started and not _has_ended(process):
+        if process.start_ticks == facts.started and not process.has_ended():
             held[identity] = process
             killed += process.send(_SIGKILL)
         else:
             process.close()
     return killed
-
-
-def _has_ended(process: proc.Process) -> bool:
-    """All its threads have; one whose main thread alone has ended looks like a zombie in /proc."""
-    if process.fileno() >= 0:
-        return wait_for.readable(process.fileno(), 0.0)
-    return not process.is_alive()

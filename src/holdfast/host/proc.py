@@ -9,13 +9,13 @@ exception. Lean: imported by the rank monitor.
 from __future__ import annotations
 
 import os
-import signal
 
 from holdfast.core.ownership import Facts
+from holdfast.host import clock, system_calls, wait_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from typing import Any
 
     from holdfast.core.ownership import Identity
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MARKER = "HOLDFAST_MARKER"
 """Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
 ROOT = "/proc"
+_FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
+"""Between looks at a process whose end wakes nobody, at first and at last."""
 
 
 def _read(path: str) -> bytes | None:
@@ -239,8 +241,9 @@ def process_state(pid: int) -> ProcessState | None:
 class Process:
     """A hold on one process, that a recycled pid cannot deceive.
 
-    Readable (``fileno``) when it has ended, where the kernel has pidfds (Linux 5.3); elsewhere
-    ``fileno`` is -1 and the start time is compared before each signal.
+    Readable (``fileno``) when it has ended, where the kernel has pidfds (Linux 5.3). Elsewhere
+    ``fileno`` is -1, its end is looked for (:func:`await_any`), and the start time is compared
+    before each signal.
     """
 
     __slots__ = ("_fd", "_ticks", "pid")
@@ -253,7 +256,7 @@ class Process:
         """
         self.pid = pid
         try:
-            self._fd = os.pidfd_open(pid)
+            self._fd = system_calls.pidfd_open(pid)
         except ProcessLookupError:
             raise
         except OSError:
@@ -273,6 +276,12 @@ class Process:
         """When it was started; see :func:`start_ticks`."""
         return self._ticks
 
+    def has_ended(self) -> bool:
+        """All its threads have; of one whose main thread alone has, /proc shows a zombie, too."""
+        if self._fd >= 0:
+            return wait_for.readable(self._fd, 0.0)
+        return not self.is_alive()
+
     def is_alive(self) -> bool:
         """It exists and is no zombie."""
         if start_ticks(self.pid) != self._ticks:
@@ -282,13 +291,19 @@ class Process:
 
     def send(self, signum: int) -> bool:
         """Send a signal to this process alone; ``False`` where it is gone or not ours."""
-        try:
-            if self._fd >= 0:
-                signal.pidfd_send_signal(self._fd, signum)
-            elif start_ticks(self.pid) == self._ticks:
-                os.kill(self.pid, signum)
-            else:
+        if self._fd >= 0:
+            try:
+                system_calls.pidfd_send_signal(self._fd, signum)
+            except ProcessLookupError:
                 return False
+            except OSError:  # another user's, or a sandbox refuses this call: the next one tells
+                pass
+            else:
+                return True
+        if start_ticks(self.pid) != self._ticks:
+            return False
+        try:
+            os.kill(self.pid, signum)
         except (ProcessLookupError, PermissionError):
             return False
         return True
@@ -298,3 +313,26 @@ class Process:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def await_any(processes: Iterable[Process], timeout_s: float | None) -> bool:
+    """Until one of them has ended; False: none within ``timeout_s``; None: no bound.
+
+    One without a descriptor wakes nobody: it is looked at after 1, 2, 4 ... ms, at last every 50.
+    """
+    held = list(processes)
+    blind = [process for process in held if process.fileno() < 0]
+    descriptors = [process.fileno() for process in held if process.fileno() >= 0]
+    if not blind:
+        return wait_for.any_readable(descriptors, timeout_s)
+    give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
+    pause_s = _FIRST_LOOK_S
+    while True:
+        if any(not process.is_alive() for process in blind):
+            return True
+        left_s = pause_s if give_up_at is None else give_up_at - clock.monotonic()
+        if wait_for.any_readable(descriptors, min(pause_s, left_s)):
+            return True
+        if left_s <= 0:
+            return False
+        pause_s = min(2 * pause_s, _LOOK_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 
+from holdfast.host import system_calls
 from holdfast.wire import progress as layout
 
 
@@ -42,7 +43,7 @@ def make_progress_page() -> ProgressPage:
     Raises:
         OSError: The system has no memory or descriptor to give.
     """
-    fd = os.memfd_create("holdfast_progress", os.MFD_CLOEXEC)
+    fd = system_calls.memory_file("holdfast_progress")
     try:
         os.posix_fallocate(fd, 0, layout.PAGE_BYTES)
         page = ProgressPage(fd, mmap.mmap(fd, layout.PAGE_BYTES))

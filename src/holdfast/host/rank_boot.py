@@ -7,6 +7,7 @@ so that ranks die with the launcher at once, and their children by the monitor's
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # signal is 3 ms in each restart
 import os
 import sys
 
@@ -44,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     if os.getppid() != launcher_pid:  # it died before the death signal was set
         return CANNOT_START
+    # Every Python ignores these, and an ignored signal stays ignored across exec.
+    for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(ignored, _signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606 - a shell is what we don't want here
     except OSError as error:

@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.host import child, proc
+from holdfast.host import child, proc, system_calls
 from holdfast.host.controlled_process import ControlledProcess
 
 BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
@@ -39,7 +39,7 @@ class StandbyProcess(ControlledProcess):
         state = proc.process_state(self.pid)
         if state is None or state.state not in ("S", "R"):
             return False
-        orders = os.memfd_create("holdfast-environment", os.MFD_CLOEXEC)
+        orders = system_calls.memory_file("holdfast-environment")
         try:
             with open(orders, "wb", closefd=False) as file:
                 file.write(json.dumps(dict(env)).encode())
@@ -104,7 +104,7 @@ def park(
     ours, theirs = socket.socketpair()
     with contextlib.ExitStack() as stack:
         stack.callback(theirs.close)
-        words = os.memfd_create("holdfast-parked", os.MFD_CLOEXEC)  # must stay empty
+        words = system_calls.memory_file("holdfast-parked")  # must stay empty
         stack.callback(os.close, words)
         # Out of the way of 1 to 3: a dup2 must not overwrite the source of the next one.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD) for fd in (words, theirs)]

@@ -114,7 +114,7 @@ class Session:
         self._is_closed = False
         self._fence_at: float | None = None
         self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
-        self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_up, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._poll.register(self._wake_up, select.POLLIN)
@@ -178,8 +178,7 @@ class Session:
         _sessions.discard(self)
         with self._lock:
             self._is_closed = True
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake_up, 1)
+        self._wake_watcher()
         self._look_again.set()
         for thread in (self._watcher, self._lease_watcher):
             if thread.ident is not None:
@@ -189,6 +188,7 @@ class Session:
             self._socket.close()
             self._socket = None
         os.close(self._wake_up)
+        os.close(self._waker)
 
     def leave_in_child(self) -> None:
         """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
@@ -212,17 +212,21 @@ class Session:
                 case machine.Interrupt():
                     self._is_interrupting = True
                     self._interrupt.request()
-                    os.eventfd_write(self._wake_up, 1)
+                    self._wake_watcher()
                 case machine.StopInterrupt():
                     self._is_interrupting = False
                 case machine.RunAbort():
                     self._pending_abort = effect.causes
-                    os.eventfd_write(self._wake_up, 1)
+                    self._wake_watcher()
                 case _:
                     assert_never(effect)
 
     _pending_abort: tuple[Cause, ...] | None = None
     """Left by the machine for the watcher, which runs it without the lock."""
+
+    def _wake_watcher(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it has enough to read
+            os.write(self._waker, b"w")
 
     def _send(self, frame: dict[str, object]) -> None:
         if self._socket is None:
@@ -249,7 +253,7 @@ class Session:
             ready = self._poll.poll(wait_for.milliseconds(sleep_s))
             if any(fd == self._wake_up for fd, _ in ready):
                 with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._wake_up)
+                    os.read(self._wake_up, _CHUNK_BYTES)
             if any(fd != self._wake_up for fd, _ in ready):
                 self._receive()
             if self._pending_abort is not None:

@@ -5,12 +5,11 @@ The file is the Wrapper's ``monitor_process_pidfile``. A guard ends after the la
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.host import wait_for
+from holdfast.host.proc import Process, await_any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,13 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no process to wait for: {error}", file=sys.stderr)  # noqa: T201
         return 1
     try:
-        ended = os.pidfd_open(pid)
+        guard = Process(pid)
     except ProcessLookupError:
         return 0
     try:
-        wait_for.readable(ended, None)
+        await_any([guard], None)
     finally:
-        os.close(ended)
+        guard.close()
     return 0
 
 

@@ -34,6 +34,7 @@ from holdfast.core.codec import MAX_TEXT
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.messages import Attach, Cause, Commit, Kind, Numbering, Standing
 from holdfast.core.never import assert_never
+from holdfast.host import system_calls
 from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
@@ -694,7 +695,7 @@ def _older_objects_set_aside() -> Iterator[None]:
 @functools.cache
 def _stacks_fd() -> int:
     """Memory that this process's stacks are dumped into; once, and for its life."""
-    return os.memfd_create("holdfast_stacks", os.MFD_CLOEXEC)
+    return system_calls.memory_file("holdfast_stacks")
 
 
 def _for_rank(path: str | None, rank: int) -> str | None:
