@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import mailbox as mailbox_rules
 from holdfast.host.port import ReservedPort
 from tests.real.harness import until
 
@@ -121,7 +122,7 @@ def test_decisions_are_pushed_and_nobody_polls_for_them(port: int) -> None:
 @pytest.fixture
 def connect(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes connections to a store; a number without a message is asked for soon."""
-    monkeypatch.setattr(job_store, "_HOLE_S", 0.2)
+    monkeypatch.setattr(mailbox_rules, "HOLE_S", 0.2)
     hosted = job_store.host_store("127.0.0.1", port, 30)
     made: list[Any] = []
 
@@ -159,7 +160,7 @@ def test_a_counter_that_a_stranger_has_moved_far_away_is_followed(
     connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks at a billion numbers one by one."""
-    monkeypatch.setattr(job_store, "_FAR", 500)
+    monkeypatch.setattr(mailbox_rules, "FAR", 500)
     sender, stranger = connect(), stranger_of(connect())
     mailbox = job_store.Mailbox(connect(), ours)
     sender.post(plain("ours 1"))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import mailbox
 from holdfast.core.codec import encode
 from holdfast.core.membership import (
     Beat,
@@ -100,7 +101,7 @@ class Store:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Everything quick: how long there is doubt, and how long a number may be missing."""
-    monkeypatch.setattr(job_store, "_HOLE_S", 0.05)
+    monkeypatch.setattr(mailbox, "HOLE_S", 0.05)
     monkeypatch.setattr("holdfast.torch_edge.job_threads._DOUBT_S", 0.2)
     made = Store()
     yield made
@@ -364,8 +365,8 @@ def test_fuzz_no_byte_in_the_store_stops_the_job(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each of them a message comes through, a decision is heard, and nothing else was."""
-    monkeypatch.setattr(job_store, "_LATE_S", 0.05)
-    monkeypatch.setattr(job_store, "_LOOK_AGAIN_S", 0.002)
+    monkeypatch.setattr(mailbox, "LATE_S", 0.05)
+    monkeypatch.setattr(mailbox, "LOOK_AGAIN_S", 0.002)
     leader = store.launcher(leads=True)
     member = store.launcher()
     talk(leader, member, 1)

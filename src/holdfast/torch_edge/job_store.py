@@ -9,12 +9,13 @@
 
 Values are bytes here: who may have written them is :mod:`holdfast.wire.sealed`'s business.
 
-A constant number of operations for each message and decision, and no polling: the leader blocks
-on the next number, every launcher on the next decision. (While strangers write into those slots,
-they are looked at again and again; so are numbers without a message, for a while.) A ``TCPStore``
-client does one thing at a time (a thread that waits blocks all others that use it), so each concern
-has a connection of its own: :class:`JobStore` is one of them. Short timeouts are avoided; a wait
-that timed out can stall a connection for seconds.
+A constant number of operations for each message and decision, and no polling: the leader blocks on
+the next number, every launcher on the next decision. (While strangers write into those slots, they
+are looked at again and again; so are numbers without a message, for a while.
+:mod:`holdfast.core.mailbox` decides when.) A ``TCPStore`` client does one thing at a time (a thread
+that waits blocks all others that use it), so each concern has a connection of its own:
+:class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall a
+connection for seconds.
 
 Such a wait knows no interruption, and an interpreter that ends while a thread is in one aborts. So
 a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
@@ -34,7 +35,6 @@ import os
 import re
 import socket
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -46,6 +46,19 @@ from torch._C._distributed_c10d import (
 )  # where torch's own stubs have them
 from torch.distributed import DistStoreError
 
+from holdfast.core.mailbox import (
+    Answer,
+    AskCount,
+    Look,
+    Lost,
+    MailboxReader,
+    Pause,
+    Read,
+    Take,
+    WaitFor,
+    look_again_pauses,
+)
+from holdfast.core.never import assert_never
 from holdfast.host import clock
 
 Connect = Callable[[], Store]
@@ -56,19 +69,6 @@ Seal = Callable[[str], bytes]
 
 _T = TypeVar("_T")
 _WAIT_S = 3600.0
-_HOLE_S = 5.0
-"""How long to wait for the next number before asking whether it was given out."""
-_LATE_S = 10.0
-"""How long a number that was given out may be without its message: its sender died between two
-operations, or somebody else took the number. Those that follow do not wait for it."""
-_LATE_MOST = 64
-_NEWEST = 8
-_LOOK_AGAIN_S = 0.05
-_LOOK_AGAIN_S_MAX = 0.5
-"""How often to read again a slot that holds text of a stranger: the store does not say when it is
-replaced."""
-_FAR = 10_000
-"""A run of so many numbers without messages was not made by launchers."""
 _SLICE_S = 1.0
 """How long a wait that cannot be hung up may be."""
 _KEPT = 512
@@ -178,15 +178,14 @@ class JobStore:
             StoreLostError: The store is gone.
         """
         slot = f"down/{number}"
-        pause_s = _LOOK_AGAIN_S
+        pauses = look_again_pauses()
         while True:
             if not self.wait_for(slot, _WAIT_S):
                 continue
             found = accept(slot, self.get(slot))
             if found is not None:
                 return found
-            self.pause(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_AGAIN_S_MAX)
+            self.pause(next(pauses))
 
     # ------------------------------------------------------------ slots
     def put(self, slot: str, seal: Seal) -> None:
@@ -283,8 +282,8 @@ class JobStore:
 class Mailbox(Generic[_T]):
     """The leader's end of the mailbox: messages in the order of their numbers, as far as possible.
 
-    A number without a message, or with text that no launcher of the job has written, does not delay
-    those that follow: it is read again for a while, and then given up.
+    Carries out what :mod:`holdfast.core.mailbox` decides: a number without a message, or with text
+    that no launcher of the job has written, does not delay those that follow.
 
     Args:
         store: A connection for this alone.
@@ -301,13 +300,7 @@ class Mailbox(Generic[_T]):
         self._store = store
         self._accept = accept
         self._lost = lost
-        self._next = 1
-        self._given_out = 0
-        self._late: OrderedDict[int, float] = OrderedDict()
-        """Numbers that were passed over, and until when they are looked at again."""
-        self._look_again_at = 0.0
-        self._empty = 0
-        """Of numbers in a row."""
+        self._reader = MailboxReader()
 
     def take(self) -> _T:
         """Wait for a message, and take it out.
@@ -315,74 +308,37 @@ class Mailbox(Generic[_T]):
         Raises:
             StoreLostError: The store is gone.
         """
-        pause_s = _LOOK_AGAIN_S
+        store = self._store
+        answer: Answer = None
+        message: _T | None = None
         while True:
-            found = self._look_at_late_ones()
-            if found is not None:
-                return found
-            slot = f"up/{self._next}"
-            if self._is_there(slot):
-                self._empty = 0
-                if self._late and (found := self._look_at(list(self._late)[-_NEWEST:])) is not None:
-                    return found  # perhaps of the same sender, who has written it before
-                found = self._accept(slot, self._store.get(slot))
-                if found is not None:
-                    self._store.delete(slot)
-                    self._next += 1
-                    return found
-                if not self._was_given_out(self._next):  # written in advance, by a stranger
-                    self._store.pause(pause_s)
-                    pause_s = min(2 * pause_s, _LOOK_AGAIN_S_MAX)
-                    continue
-            elif not self._was_given_out(self._next):
-                if self._late:
-                    self._store.pause(_LOOK_AGAIN_S)
-                continue
-            else:
-                self._empty += 1
-            self._pass_over()
+            operation = self._reader.step(answer, clock.monotonic())
+            answer = None
+            match operation:
+                case WaitFor():
+                    answer = store.wait_for(_slot_up(operation.number), operation.timeout_s)
+                case Look():
+                    answer = store.has(_slot_up(operation.number))
+                case Read():
+                    slot = _slot_up(operation.number)
+                    message = self._accept(slot, store.get(slot))
+                    answer = message is not None
+                case Take():
+                    assert message is not None
+                    store.delete(_slot_up(operation.number))
+                    return message
+                case AskCount():
+                    answer = store.given_out()
+                case Pause():
+                    store.pause(operation.seconds)
+                case Lost():
+                    self._lost(operation.first, operation.last)
+                case _:
+                    assert_never(operation)
 
-    def _is_there(self, slot: str) -> bool:
-        if self._late or self._next <= self._given_out:
-            return self._store.has(slot)
-        return self._store.wait_for(slot, _HOLE_S)
 
-    def _was_given_out(self, number: int) -> bool:
-        if number > self._given_out:
-            self._given_out = self._store.given_out()
-        return number <= self._given_out
-
-    def _pass_over(self) -> None:
-        self._late[self._next] = clock.monotonic() + _LATE_S
-        self._next += 1
-        if len(self._late) > _LATE_MOST:
-            number, _ = self._late.popitem(last=False)
-            self._lost(number, number)
-        if self._empty >= _FAR and self._given_out - self._next > _FAR:
-            first, self._next = self._next, self._given_out - _FAR
-            self._empty = 0
-            self._lost(first, self._next - 1)
-
-    def _look_at_late_ones(self) -> _T | None:
-        if not self._late or clock.monotonic() < self._look_again_at:
-            return None
-        self._look_again_at = clock.monotonic() + _LOOK_AGAIN_S
-        return self._look_at(list(self._late))
-
-    def _look_at(self, numbers: list[int]) -> _T | None:
-        now = clock.monotonic()
-        for number in numbers:
-            slot, until = f"up/{number}", self._late[number]
-            if self._store.has(slot):
-                found = self._accept(slot, self._store.get(slot))
-                if found is not None:
-                    del self._late[number]
-                    self._store.delete(slot)
-                    return found
-            if now >= until:
-                del self._late[number]
-                self._lost(number, number)
-        return None
+def _slot_up(number: int) -> str:
+    return f"up/{number}"
 
 
 def host_store(host: str, port: int, timeout_s: float) -> Store:

@@ -9,8 +9,8 @@
 Threads carry bytes and wait, and decide nothing. What they have to say they say through ``tell``,
 which runs it where the machines are. Importing this module does not import torch; beginning does.
 
-Everything in the store may have been written by anybody (:mod:`holdfast.wire.sealed`): what is not
-signed with the job's secret, or cannot be read, is left out with a line, and no thread ends of it.
+A stranger may have written any value in the store (:mod:`holdfast.wire.sealed`): a value that is
+not signed with the job's secret, or cannot be read, is logged and ignored, and ends no thread.
 A launcher that is new asks first::
 
     hello {nonce}  ──►  mailbox, signed for no session         where the store is
@@ -559,7 +559,7 @@ def _join(threads: Iterable[threading.Thread | None], within_s: float) -> None:
 
 
 _NONSENSE = "nonsense"
-"""Of one of ours, and not to be waited for."""
+"""A launcher has signed it, so no other value will come in its place."""
 _REMEDY = "Who can write to a job's store, and how to keep strangers out: docs/security.md"
 
 
