@@ -154,7 +154,7 @@ def send_and_hear_out(connected: socket.socket, data: bytes) -> bytes:
             heard += more
     except TimeoutError:
         raise
-    except OSError:  # it hung up before it had read everything
+    except OSError:  # it closed the connection before it had read everything
         pass
     return bytes(heard)
 
@@ -174,6 +174,6 @@ def _exactly(connected: socket.socket, size: int) -> bytes:
     while len(data) < size:
         more = connected.recv(size - len(data))
         if not more:
-            raise ConnectionError("hung up")
+            raise ConnectionError("closed the connection")
         data += more
     return data

@@ -49,7 +49,7 @@ def test_a_job_is_explained_without_anything_being_started(tmp_path: Path) -> No
     assert "train.py: 1 rank on this node, of 2" in said
     assert "rank_section_timout" in said, "an unknown key is a warning"
     assert "its monitor, after 60 s" in said
-    assert "nobody listens there yet" in said
+    assert "no process listens there yet" in said
     assert "a node is lost" in said
     assert not (tmp_path / "ran").exists()
 

@@ -275,7 +275,7 @@ def test_garbage_from_a_monitor_ends_no_launcher(
         node.open(0, str(folder / f"m{uuid.uuid4().hex[:8]}"), {})
         node.start(0)
         _say_all(loop, theirs, data)
-        assert killed == [NO_PID], "it hung up, if it did nothing else wrong"
+        assert killed == [NO_PID], "it closed the connection, if it did nothing else wrong"
         assert node.died(NO_PID) == 0
         node.close()
 

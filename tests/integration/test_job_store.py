@@ -240,7 +240,7 @@ def test_a_store_without_a_socket_is_hung_up_within_a_slice(tmp_path: Path) -> N
     store.post(plain("a word"))
     assert job_store.Mailbox(store, anything).take() == b"a word"
     store.hang_up()
-    with pytest.raises(job_store.StoreLostError, match="hung up"):
+    with pytest.raises(job_store.StoreLostError, match="closed the connection"):
         store.follow(1, anything)
 
 

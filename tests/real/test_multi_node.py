@@ -259,7 +259,7 @@ def test_a_stranger_at_the_store_ends_no_job(nodes: Nodes) -> None:
 
     in_cycle(1, a, b)
     end_well(nodes, a, b)
-    assert a.said("a writer to the mailbox of the job 'j1' is no launcher of it, and ignored")
+    assert a.said("a writer to the mailbox of the job 'j1' is not a launcher of it, and ignored")
     assert b.said("a writer to the log of the job 'j1' is not its leader, and ignored")
     for job in (a, b):
         assert job.stderr.count("ignored") <= 6

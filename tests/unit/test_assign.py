@@ -82,7 +82,7 @@ def test_numbers_that_only_order_nodes_are_compacted() -> None:
 def test_who_fills_a_hole_is_told_once() -> None:
     """A person should know that ranks are not where the scheduler put them; names are bounded."""
     one = assign(numbered(0, 2), Policy(2, 2))
-    assert one.notes == ("places that nobody claims are taken: 1 by n2 (pid 1), infra rank 2",)
+    assert one.notes == ("nodes get places that no node claims: 1 by n2 (pid 1), infra rank 2",)
 
     many = assign(numbered(*range(100, 110)), Policy(10, 10))
     assert many.notes[0].endswith("; 3 by n103 (pid 1), infra rank 103 and 6 more")
@@ -346,7 +346,7 @@ def test_nodes_without_a_domain_and_a_maximum_that_is_no_multiple_are_noted() ->
     """Both leave nodes idle that somebody pays for."""
     assert assign(in_domains("xx-"), Policy(2, 3, segment=2)).notes == (
         "--ft-segment: no domain is known of n2 (pid 1); they stay spares",
-        "--ft-segment: 3 nodes are no multiple of 2; 2 is the most",
+        "--ft-segment: MAX of --nnodes (3) is not a multiple of 2; 2 is the most",
     )
 
 

@@ -100,8 +100,8 @@ THERE = NetworkFacts("n0", 29500, addresses=("10.0.0.1",), is_reached=True)
 @pytest.mark.parametrize(
     ("facts", "verdict", "words"),
     [
-        (THERE, Verdict.HEALTHY, "somebody listens"),
-        (NetworkFacts("n0", 1, ("::1",), is_reached=False), Verdict.UNKNOWN, "nobody listens"),
+        (THERE, Verdict.HEALTHY, "a process listens"),
+        (NetworkFacts("n0", 1, ("::1",), is_reached=False), Verdict.UNKNOWN, "no process listens"),
         (NetworkFacts("n0", 1, (), "Name unknown"), Verdict.SUSPECT, "resolve (Name unknown)"),
         (NetworkFacts("n0", 1, ("::1",), hosts_store=True), Verdict.HEALTHY, "it can listen"),
         (
@@ -190,7 +190,7 @@ def test_a_limit_that_kills_healthy_ranks_is_told() -> None:
 def test_a_limit_that_torch_gets_ahead_of_is_told() -> None:
     long = FaultToleranceConfig(rank_section_timeouts={"step": 601.0}, rank_heartbeat_timeout=60.0)
     findings = limits.judge(long, {}, monitored=True)
-    [text] = [text for text in wrong(findings) if "ended by torch before ours" in text]
+    [text] = [text for text in wrong(findings) if "ended by torch before its timeout here" in text]
     assert "section 'step' (601 s)" in text
     assert "between two heartbeats" not in text
 
@@ -224,7 +224,7 @@ def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
         "its monitor, 7200 s after the shutdown call"
     )
     never = story("at its exit", f"--ft-exit-timeout none {line}").noticed
-    assert never == "nobody: --ft-exit-timeout is null"
+    assert never == "not noticed: --ft-exit-timeout is null"
     assert story("between two heartbeats", line).noticed == "its monitor, after 2700 s"
     assert story("cannot be killed", line).noticed.startswith(f"{node.UNKILLABLE_AFTER_S:g} s")
     ends = {each.fault: each.end for each in stories(plan(line)) if each.end is not None}
@@ -235,22 +235,21 @@ def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
 def test_a_restart_is_told_as_the_plan_has_it() -> None:
     warm = what_a_restart_is(plan("--max-restarts 2 --workers-stop-timeout 7 train.py"))
     assert "SIGKILL 7 s later" in warm
-    assert "from warm standby. 2 times (--max-restarts)" in warm
+    assert "from warm standby. At most 2 times (--max-restarts)" in warm
     cold = (
         "--max-restarts 2 --ft-warm-standby no --ft-restart-window 60 --ft-host-checks no train.py"
     )
-    assert "plain start, which imports torch again. 2 times within 60 s" in what_a_restart_is(
-        plan(cold)
-    )
+    text = what_a_restart_is(plan(cold))
+    assert "plain start, which imports torch again. At most 2 times within 60 s" in text
     assert "There is no restart" in what_a_restart_is(plan())
     slow = what_a_restart_is(plan("--max-restarts 9 --ft-restart-backoff 5 train.py"))
-    assert "wait 5 s, then twice as long each time, at most 300 s. 9 times" in slow
+    assert "wait 5 s, then twice as long each time, at most 300 s. At most 9 times" in slow
 
 
 def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> None:
     """Otherwise the page would be silent about broken hosts, as if there were none."""
     off = story("host is not healthy", "--ft-host-checks false train.py")
-    assert (off.noticed, off.end) == ("nobody: --ft-host-checks is false", None)
+    assert (off.noticed, off.end) == ("not noticed: --ft-host-checks is false", None)
     assert story("host is not healthy", "train.py").end == 1
     two = story("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
     assert two.end == 0
@@ -266,7 +265,9 @@ def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:
 
 
 def test_without_monitors_no_hang_is_promised_to_be_found() -> None:
-    assert "nobody" in story("a rank hangs", "train.py", NVRX_DISABLE_RANK_MONITORS="1").noticed
+    assert (
+        "not noticed" in story("a rank hangs", "train.py", NVRX_DISABLE_RANK_MONITORS="1").noticed
+    )
 
 
 # ---------------------------------------------------------------- the command
@@ -278,7 +279,7 @@ def test_what_is_shown_fits_a_terminal_and_says_how_many_errors_there_are() -> N
     text = page.as_text("a job", findings, [Story("x " * 60, "y " * 60, "z", 1)], "r " * 60)
     assert max(map(len, text.splitlines())) <= page.WIDTH
     assert "ERROR descriptors" in text
-    assert text.endswith("1 error, no warnings\n")
+    assert text.endswith("1 error, 0 warnings\n")
     assert not page.is_ok(findings)
     assert json.loads(json.dumps(page.as_json(findings, [])))["ok"] is False
 

@@ -115,7 +115,7 @@ def test_errors_of_connecting_say_what_to_think(tmp_path) -> None:
     with pytest.raises(EndpointError, match="no such socket; the process that made it has ended"):
         connect(path)
     listen(path).close()
-    with pytest.raises(EndpointError, match="nobody listens there any more"):
+    with pytest.raises(EndpointError, match="no process listens there any more"):
         connect(path)
     with pytest.raises(EndpointError, match=r"has \d+ bytes, the system's limit is 107.*TMPDIR"):
         connect(str(tmp_path / ("x" * 108)))

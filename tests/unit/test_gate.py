@@ -115,7 +115,7 @@ def test_who_watches_is_replaced_until_it_is_hopeless() -> None:
     for _ in range(DEATHS):
         assert gate.handle(Died("exit code 1"), 2.0) == [Start()]
     [note] = gate.handle(Died("exit code 1"), 3.0)
-    assert "is not noticed any more" in getattr(note, "text", "")
+    assert "are not noticed while ranks run" in getattr(note, "text", "")
     assert gate.handle(Asked(after_ranks=False), 4.0)[0] == Start(), "who asks gets another"
 
 

@@ -46,7 +46,7 @@ def test_a_service_that_is_not_there_is_not_asked(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_socket_is_not_asked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "no socket" in the(ask(str(tmp_path / "file"))).text
+    assert "not a socket" in the(ask(str(tmp_path / "file"))).text
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_said_to_be() -> None:

@@ -64,7 +64,7 @@ def test_a_listener_that_comes_late_is_reached() -> None:
     [
         ("nowhere.invalid", r"the name 'nowhere.invalid' does not resolve \(.+\)"),
         ("a..b", r"the name 'a..b' does not resolve \(.+\)"),
-        ("127.0.0.1", r"nobody listens there \(127.0.0.1\)"),
+        ("127.0.0.1", r"no process listens there \(127.0.0.1\)"),
     ],
 )
 def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str) -> None:

@@ -67,7 +67,7 @@ def test_after_its_time_the_start_goes_on_and_says_what_is_in_use() -> None:
     assert not over.is_free
     assert "still in use 1.0 s after the ranks have ended: GPU 0: 650 MiB (before" in over.text
     assert over.text.endswith(
-        "700 MiB at 0.99 s) (tolerance 512 MiB); free: GPU 1: 3 MiB; starting all the same"
+        "700 MiB at 0.99 s) (tolerance 512 MiB); free: GPU 1: 3 MiB; starting anyway"
     )
 
 

@@ -47,14 +47,14 @@ def test_another_secret_or_none_makes_nothing_that_counts(secret: str | None) ->
 
 
 def test_a_message_counts_only_where_and_when_it_was_written() -> None:
-    """Copied to another slot, job or direction, or written again in another life of the job."""
+    """Copied to another slot, job or direction, or written again in another start of the job."""
     sealed = OURS.seal("down/3", "5e55", END)
     for slot in ("down/4", "up/3", "welcome/3", "down/33"):
         with pytest.raises(UnsignedError):
             OURS.open(slot, "5e55", sealed)
     with pytest.raises(UnsignedError):
         Sealer("correct horse battery staple", "j2").open("down/3", "5e55", sealed)
-    with pytest.raises(SealError, match="another life of the job"):
+    with pytest.raises(SealError, match="another start of the job"):
         OURS.open("down/3", "5e56", sealed)
     with pytest.raises(UnsignedError):
         OURS.open("down/3", "5e56", sealed.replace(b" 5e55 ", b" 5e56 "))

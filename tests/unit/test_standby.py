@@ -197,7 +197,7 @@ def test_beyond_the_memory_limit_no_more_are_parked() -> None:
     effects = made_ready(machine, 1, 12.0, 60 * MIB)
 
     assert effects[0] == Discard(1)
-    assert "2 parked processes take 120 MiB, the limit is 100 MiB" in notes(effects)[0]
+    assert "2 parked processes with 120 MiB, the limit is 100 MiB" in notes(effects)[0]
     assert machine.handle(TimePassed(), 13.0) == []
     assert machine.handle(Wanted(0, SHAPE), 14.0) == [GoOn(0)], "the first one stays good"
 

@@ -108,7 +108,7 @@ def test_a_silent_stranger_is_cut_off_after_a_time_though_nobody_else_calls(
     server.strangers.tick(server.now)
     assert is_cut_off(silent)
     assert is_cut_off(slow)
-    assert server.complaints == [("a host", "did not say who it is within 5 s")] * 2
+    assert server.complaints == [("a host", "sent no handshake within 5 s")] * 2
     assert server.strangers.next_deadline() is None
 
 
@@ -138,7 +138,7 @@ def test_what_one_stranger_does_wrong_ends_its_connection_alone(server: Server) 
     assert [what for _, what in server.complaints] == [
         "sent a message that cannot be handled: KeyError('boom')",
         "is none of us",
-        "did not say who it is: frame of 5011 bytes announced, limit 4096",
+        "sent no handshake: frame of 5011 bytes announced, limit 4096",
     ]
     assert len(server.friends) == 1
 

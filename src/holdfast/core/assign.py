@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
+from holdfast.core.wording import count
 from holdfast.errors import HoldfastError
 
 Problem = Literal[
@@ -243,7 +244,7 @@ def assign(
             for (rank, node), offset in zip(enumerate(actives), offsets, strict=False)
         ),
         spares=tuple(node.id for node in sorted(spares, key=order.queue_key)),
-        reason=f"{len(actives)} of {_count(len(present), 'node')} active, ranks {order.how}",
+        reason=f"{len(actives)} of {count(len(present), 'node')} active, ranks {order.how}",
         notes=(*order.notes, *notes, *_filled_holes(actives, order)),
     )
 
@@ -277,7 +278,7 @@ def _check_infra_ranks(nodes: Sequence[NodeDesc]) -> None:
     more = f", and {len(twice) - 1} more infra ranks like it" if len(twice) > 1 else ""
     raise AssignmentError(
         "duplicate infra rank",
-        f"infra rank {rank} is claimed by {_count(len(same), 'node')}: {name_some(same)}{more}. "
+        f"infra rank {rank} is claimed by {count(len(same), 'node')}: {name_some(same)}{more}. "
         "Start one launcher per node, each with its own SLURM_PROCID or GROUP_RANK, or number "
         "nodes without them: --ft-use-infra-group-rank false",
         _ids(node for group in twice.values() for node in group),
@@ -285,7 +286,7 @@ def _check_infra_ranks(nodes: Sequence[NodeDesc]) -> None:
 
 
 def _too_few(nodes: Sequence[NodeDesc], policy: Policy) -> str:
-    there = _count(len(nodes), "node")
+    there = count(len(nodes), "node")
     names = f" ({name_some(nodes)})" if nodes else ""
     return f"{there} of at least {policy.min_nodes}{names}; --nnodes is {policy.nnodes}"
 
@@ -339,7 +340,7 @@ def _filled_holes(actives: Sequence[NodeDesc], order: _Order) -> tuple[str, ...]
     if not moved:
         return ()
     shown = [f"{rank} by {node}, infra rank {node.infra_rank}" for rank, node in moved[:_NAMED]]
-    return (f"places that nobody claims are taken: {'; '.join(shown)}{_and_more(len(moved))}",)
+    return (f"nodes get places that no node claims: {'; '.join(shown)}{_and_more(len(moved))}",)
 
 
 # ------------------------------------------------------------------ domains and places
@@ -361,7 +362,8 @@ def _domains(
         notes.append(f"--ft-segment: no domain is known of {name_some(without)}; they stay spares")
     if rest := policy.max_nodes % policy.segment:
         notes.append(
-            f"--ft-segment: {policy.max_nodes} nodes are no multiple of {policy.segment}; "
+            f"--ft-segment: MAX of --nnodes ({policy.max_nodes}) is not a multiple of "
+            f"{policy.segment}; "
             f"{policy.max_nodes - rest} is the most"
         )
     return domains, tuple(notes)
@@ -413,9 +415,9 @@ def _too_few_segments(
     sizes = [f"{len(nodes)} in {domain}" for domain, nodes in domains.items()]
     shown = f": {', '.join(sizes[:_NAMED])}{_and_more(len(sizes))}" if sizes else ""
     return (
-        f"--ft-segment {policy.segment}: {_count(whole, 'whole segment')} in "
-        f"{_count(len(domains), 'domain')}, {policy.min_nodes // (policy.segment or 1)} are needed "
-        f"for {policy.min_nodes} nodes; nodes by domain{shown or ': none known'}"
+        f"--ft-segment {policy.segment}: {count(whole, 'whole segment')} in "
+        f"{count(len(domains), 'domain')}, {policy.min_nodes // (policy.segment or 1)} are "
+        f"needed for {count(policy.min_nodes, 'node')}; nodes by domain{shown or ': none known'}"
     )
 
 
@@ -456,7 +458,3 @@ def name_some(nodes: Sequence[NodeDesc]) -> str:
 
 def _and_more(count: int) -> str:
     return f" and {count - _NAMED} more" if count > _NAMED else ""
-
-
-def _count(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

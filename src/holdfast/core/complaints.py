@@ -6,6 +6,8 @@ needs one line per offender, and now and then how often it happened again.
 
 from __future__ import annotations
 
+from holdfast.core.wording import count
+
 QUIET_S = 60.0
 """An offender is named at most once in this time."""
 LINES_MAX = 20
@@ -50,10 +52,12 @@ class Complaints:
             self._unsaid += 1
             return None
         self._lines += 1
-        again = f" ({known.unsaid} more times since it was last named)" if known else ""
+        again = f" ({count(known.unsaid, 'more time')} since it was last named)" if known else ""
         others = ""
         if self._lines == 1 and self._unsaid:
-            others = f"; {self._unsaid} more lines about other callers were left out before"
+            others = (
+                f"; {count(self._unsaid, 'more line')} about other callers were left out before"
+            )
             self._unsaid = 0
         self._offenders.pop(offender, None)
         if len(self._offenders) >= _OFFENDERS_MAX:  # the one that was named the longest ago

@@ -31,7 +31,7 @@ class Ending(enum.Enum):
         0,
         (
             "this node of several is not healthy (health checks) and leaves the job to the"
-            " others; the error names what is broken"
+            " others; the error names the fault"
         ),
         "on another node",
     )
@@ -74,7 +74,7 @@ class Ending(enum.Enum):
         "yes",
     )
     LEADER_LOST = (1, "the launcher that hosts the store left or was lost", "yes")
-    STUCK = (1, "a rank cannot be killed; this node needs a look", "on another node")
+    STUCK = (1, "a rank cannot be killed; this node needs attention", "on another node")
     CANNOT_START = (
         1,
         "the configuration file cannot be used, a folder cannot be made",

@@ -200,9 +200,9 @@ class Gate:
             self._start(effects)
         else:
             text = (
-                f"the process that looks after this host ended more than {DEATHS} times in "
-                f"{DEATHS_PERIOD_S:.0f} s ({how}); what breaks while ranks run is not noticed any "
-                "more. The next check starts it again"
+                f"the process that checks this host ended more than {DEATHS} times in "
+                f"{DEATHS_PERIOD_S:.0f} s ({how}); faults of the host are not noticed while "
+                "ranks run. The next check starts it again"
             )
             effects.append(Note("warning", text))
 
@@ -210,7 +210,7 @@ class Gate:
         self._is_running = False
         text = (
             "checking this host took too long, perhaps a driver or a file system hangs; going on "
-            "with what is known"
+            "with the answers so far"
         )
         effects += [Kill(), Note("warning", text)]
         self._answer(effects)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast.core import hang
 from holdfast.core.hang import Overdue
+from holdfast.core.wording import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +95,10 @@ def _process(state: Mapping[str, Any] | None) -> str:
         return "gone"
     asleep = f" in {state['wchan']}" if state["wchan"] else ""
     mib = state["rss_kib"] / 1024
-    return f"state {state['state']}{asleep}, {state['threads']} threads, {mib:.0f} MiB resident"
+    return (
+        f"state {state['state']}{asleep}, {count(state['threads'], 'thread')}, {mib:.0f} MiB "
+        "resident"
+    )
 
 
 def _evidence(record: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ class RestartEvent(Enum):
     MESSAGE = "first heartbeat or section of a rank, or one while restarting"
     DISCONNECT = "the rank left its monitor, or died"
     CHECK = "a periodic look while restarting"
-    SIGNAL = "the monitor was told to end"
+    SIGNAL = "the monitor was asked to end"
 
 
 def next_state(state: RankMonitorState, event: RestartEvent) -> RankMonitorState | None:

@@ -241,13 +241,13 @@ class _Judge:
             return "it was seen below a rank"
         parent = self._table.get(facts.parent)
         if self._judged.get(facts.parent) and parent and parent.started <= facts.started:
-            return f"its parent {facts.parent} is ours"
+            return f"its parent {facts.parent} belongs to the job"
         if facts.parent not in self._reapers or facts.started < claim.launcher[1]:
             return None
         if self._is_in_a_ranks_session(facts):
             return f"it is in the session of rank process {facts.session}"
         if facts.session in self._sessions:
-            return f"its session {facts.session} is ours"
+            return f"its session {facts.session} belongs to the job"
         is_adopted = facts.parent == claim.launcher[0]
         if is_adopted and claim.is_alone:
             return "the launcher adopted it"

@@ -77,7 +77,7 @@ class Reclaim:
             text = (
                 f"GPU memory is still in use {since}: {self._each(taken)} (tolerance "
                 f"{self.tolerance_mib:g} MiB)"
-                f"{'; free: ' + self._each(free) if free else ''}; starting all the same"
+                f"{'; free: ' + self._each(free) if free else ''}; starting anyway"
             )
             return Over(is_free=False, n_gpus=len(used_mib), text=text)
         for gpu, used in taken.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
+from holdfast.core.wording import count
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Restarts:
             done = self._reached - (self._at_start or 0)
             self._idle_cycles = self._idle_cycles + 1 if done < self.min_progress_iterations else 0
         if 0 < self.max_no_progress_cycles <= self._idle_cycles:
-            return f"no progress in {self._idle_cycles} cycles in a row"
+            return f"no progress in {count(self._idle_cycles, 'cycle')} in a row"
         return None
 
     def take(self, now: float) -> float | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import TORCH
 from holdfast.core.never import assert_never
+from holdfast.core.wording import count
 
 PREPARE_LIMIT_S = 300.0
 """Preparing may take this long; imports from a slow network file system take minutes."""
@@ -353,7 +354,8 @@ class Standby:
         if total > self.memory_kib_max:
             self._drop(local_rank, effects)
             self._give_up(
-                f"{len(self._memory_kib) + 1} parked processes take {total >> 10} MiB, the limit "
+                f"{count(len(self._memory_kib) + 1, 'parked process', 'es')} with {total >> 10} "
+                "MiB, the limit "
                 f"is {self.memory_kib_max >> 10} MiB (--ft-warm-standby-memory-mb)",
                 effects,
             )
@@ -416,7 +418,7 @@ class Standby:
             text = f"the parked process of local rank {local_rank} {how}; trying again"
             effects.append(Note("warning", text))
         elif self._failures >= FAILURES_MAX:
-            self._give_up(f"{self._failures} parked processes ended or hung", effects)
+            self._give_up(f"{count(self._failures, 'parked process', 'es')} ended or hung", effects)
 
     def _on_wanted(self, local_rank: int, shape: Shape, effects: list[Effect]) -> None:
         state = self._state(local_rank)

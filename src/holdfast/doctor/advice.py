@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 
 from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.wording import count
 
 DESCRIPTORS_OF_A_RANK = 12
 """Of the launcher for each rank: pipes, pidfd, a monitor's socket and listener, its page."""
 DESCRIPTORS_OF_A_LAUNCHER = 64
 WITHOUT_CALL = {
     "pidfd_open": (
-        "Linux 5.3 has it. The end of a process that is no child of its watcher is noticed by the "
+        "Linux 5.3 has it. The end of a process that is not a child of its watcher is noticed by "
+        "the "
         "end of its connection, or by a look every 50 ms (every second for a rank that leaves)"
     ),
     "pidfd_send_signal": "processes are signalled by kill(), after a look at their start time",
@@ -103,8 +105,9 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
     yield from _descriptors(facts)
     if facts.processes is not None and facts.processes < facts.nproc * PROCESSES_OF_A_RANK:
         text = (
-            f"at most {facts.processes} processes and threads may run here; {facts.nproc} ranks "
-            f"want some {facts.nproc * PROCESSES_OF_A_RANK} (ulimit -u, pids.max of the cgroup)"
+            f"at most {facts.processes} processes and threads may run here; "
+            f"{count(facts.nproc, 'rank')} "
+            f"may need {facts.nproc * PROCESSES_OF_A_RANK} (ulimit -u, pids.max of the cgroup)"
         )
         yield _host("processes", Verdict.SUSPECT, text)
     yield from _space(facts)
@@ -118,7 +121,7 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
     if facts.kills_groups:
         text = (
             "memory.oom.group is set: a rank that runs out of memory takes the launcher with it, "
-            "and nobody restarts it; unset it"
+            "and nothing restarts it; unset it"
         )
         yield _host("out of memory", Verdict.SUSPECT, text)
     if facts.memory_limit is not None:
@@ -141,9 +144,9 @@ def about_network(facts: NetworkFacts) -> Iterator[Finding]:
     elif facts.hosts_store:
         yield Finding("network", where, Verdict.HEALTHY, "this node hosts the store; it can listen")
     elif facts.is_reached:
-        yield Finding("network", where, Verdict.HEALTHY, "somebody listens there already")
+        yield Finding("network", where, Verdict.HEALTHY, "a process listens there already")
     else:
-        text = "nobody listens there yet: its launcher is not started, or a firewall is between"
+        text = "no process listens there yet: its launcher is not started, or a firewall blocks it"
         yield Finding("network", where, Verdict.UNKNOWN, text)
     if facts.reverse_s is None or facts.reverse_s > SLOW_REVERSE_S:
         took = "does not come" if facts.reverse_s is None else f"takes {facts.reverse_s:.1f} s"
@@ -164,7 +167,7 @@ def about_scheduler(cluster: Cluster | None, term_timeout_s: float) -> Iterator[
     if term_timeout_s > SCHEDULERS_GRACE_S:
         text = (
             f"ranks have {term_timeout_s:g} s after a signal (--term-timeout); the scheduler kills "
-            f"everything {SCHEDULERS_GRACE_S:g} s after its SIGTERM unless it was told otherwise "
+            f"everything {SCHEDULERS_GRACE_S:g} s after its SIGTERM unless configured otherwise "
             "(KillWait, terminationGracePeriodSeconds): let ranks have less than that"
         )
         yield Finding("scheduler", "grace", Verdict.SUSPECT, text)
@@ -199,9 +202,9 @@ def _descriptors(facts: HostFacts) -> Iterator[Finding]:
     if limit is None:
         return
     needed = DESCRIPTORS_OF_A_LAUNCHER + facts.nproc * DESCRIPTORS_OF_A_RANK
-    text = f"{limit} files may be open (ulimit -n)"
+    text = f"{count(limit, 'file')} may be open (ulimit -n)"
     if limit < needed:
-        text += f"; the launcher of {facts.nproc} ranks needs {needed}"
+        text += f"; the launcher of {count(facts.nproc, 'rank')} needs {needed}"
         yield _host("descriptors", Verdict.UNHEALTHY, text)
     elif limit < DESCRIPTORS_OF_A_TRAINER:
         text += f"; a rank with data loaders may want {DESCRIPTORS_OF_A_TRAINER}"
@@ -217,7 +220,8 @@ def _space(facts: HostFacts) -> Iterator[Finding]:
         few = facts.shared_memory < wanted
         if few:
             text += (
-                f"; NCCL and data loaders of {facts.nproc} ranks want some {wanted / _MIB:.0f} "
+                f"; NCCL and data loaders of {count(facts.nproc, 'rank')} may need some "
+                f"{wanted / _MIB:.0f} "
                 "(docker run --shm-size, an emptyDir of medium Memory)"
             )
         yield _host(SHARED_MEMORY, Verdict.SUSPECT if few else Verdict.HEALTHY, text)

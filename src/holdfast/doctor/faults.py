@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.core import kill_ladder, node
 from holdfast.core.exit_codes import Ending
 from holdfast.core.restarts import Restarts
+from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.plan import LaunchPlan
@@ -65,7 +66,7 @@ def _of_ranks(plan: LaunchPlan) -> Iterator[Story]:
 
 def _hangs(plan: LaunchPlan) -> Iterator[Story]:
     if not plan.monitors_enabled:
-        text = "nobody: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
+        text = "not noticed: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
         yield Story("a rank hangs", text, "only torch's own timeouts end it")
         return
     evidence = f"stacks of all its threads are taken (at most {kill_ladder.EVIDENCE_S:g} s)"
@@ -76,21 +77,21 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
         yield Story(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
     sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
     for name in sorted(sections):
-        text = "nobody, before a limit is learned (calculate_and_set_section_timeouts)"
-        yield Story(f"a rank hangs: section {name!r}", text, f"once there is a limit, {then}")
+        text = "not noticed before its timeout is learned (calculate_and_set_section_timeouts)"
+        yield Story(f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}")
     if plan.ft.rank_out_of_section_timeout is None:
-        text = "its monitor if the rank sends heartbeats; otherwise nobody"
+        text = "by its monitor if the rank sends heartbeats; otherwise not noticed"
         unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
         yield Story("a rank hangs: outside all sections", text, unseen)
     exit_s = plan.ft.exit_timeout
-    at_exit = "nobody: --ft-exit-timeout is null"
+    at_exit = "not noticed: --ft-exit-timeout is null"
     if exit_s is not None:
         at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
-    late = then if exit_s is not None else "it stays until someone ends it"
+    late = then if exit_s is not None else "it stays until you end it"
     yield Story("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
     yield Story(
         "a rank hangs and never called init_workload_monitoring()",
-        "nobody; a warning says that no rank has called it"
+        "not noticed; a warning says that no rank has called it"
         + _after(plan.ft.initial_rank_heartbeat_timeout),
         "only torch's own timeouts end it",
     )
@@ -108,14 +109,14 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
     yield Story(
         "the launcher is killed",
         "the kernel and the monitors, within 0.1 s",
-        "everything it started ends with it; nothing restarts it but what started it"
+        "every process that it started ends with it; only the scheduler can start it again"
         + ("; the others see a lost node" if many else ""),
     )
     if plan.care is None:
         yield Story(
             "this host is not healthy",
-            "nobody: --ft-host-checks is false",
-            "ranks are started here all the same, and fail or hang",
+            "not noticed: --ft-host-checks is false",
+            "ranks are started here anyway, and fail or hang",
         )
     else:
         yield Story(
@@ -165,7 +166,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Story]:
     )
     yield Story(
         "too few nodes come",
-        f"everybody, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
+        f"all launchers, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
         "they leave; nothing was started",
         Ending.TOO_FEW.code(),
     )
@@ -201,7 +202,7 @@ def _asked(plan: LaunchPlan) -> Iterator[Story]:
 def _ends(plan: LaunchPlan) -> Iterator[Story]:
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
     yield Story(
-        f"one failure more than {plan.max_restarts} restarts{window} (--max-restarts)",
+        f"one failure more than {count(plan.max_restarts, 'restart')}{window} (--max-restarts)",
         "the launcher" if plan.meeting is None else "the leader",
         "the job ends; the summary names the first cause",
         Ending.FAILED.code(),
@@ -209,7 +210,7 @@ def _ends(plan: LaunchPlan) -> Iterator[Story]:
     cycles = plan.ft.max_no_progress_cycles
     if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
         yield Story(
-            f"{cycles} failed cycles in a row without progress",
+            f"{count(cycles, 'failed cycle')} in a row without progress",
             f"by {plan.ft.checkpoint_iteration_file}",
             "the job ends: another attempt would not help",
             Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
@@ -229,7 +230,10 @@ def _restart(plan: LaunchPlan) -> str:
     if plan.max_restarts == 0:
         return f"no restart (--max-restarts 0): the job ends with exit code {Ending.FAILED.code()}"
     if plan.restart_policy != ANY_FAILED:
-        return f"nothing else while {plan.min_nodes} nodes or more are healthy, else a restart"
+        return (
+            f"no restart while at least {count(plan.min_nodes, 'healthy node')} run; otherwise a "
+            "restart"
+        )
     return "a restart"
 
 
@@ -237,14 +241,16 @@ def what_a_restart_is(plan: LaunchPlan) -> str:
     """How ranks are stopped and started again, and how long that may take."""
     text = (
         f"All ranks get SIGTERM, SIGKILL {plan.workers_stop_timeout_s:g} s later "
-        "(--workers-stop-timeout); what they leave behind is ended"
+        "(--workers-stop-timeout); processes that they leave behind are ended"
     )
     if plan.max_restarts == 0:
         return f"{text}. There is no restart (--max-restarts 0)."
     if plan.care is not None:
         text += "; the host is checked"
         if plan.care.reclaim_timeout_s:
-            text += f", GPU memory is waited for (at most {plan.care.reclaim_timeout_s:g} s)"
+            text += (
+                f", the restart waits for GPU memory (at most {plan.care.reclaim_timeout_s:g} s)"
+            )
     how = "from warm standby" if plan.warm else "with a plain start, which imports torch again"
     text += f"; all ranks start again {how}"
     if plan.restart_backoff_s:
@@ -253,7 +259,7 @@ def what_a_restart_is(plan: LaunchPlan) -> str:
             f"twice as long each time, at most {Restarts.backoff_max_s:g} s"
         )
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
-    return f"{text}. {plan.max_restarts} times{window} (--max-restarts)."
+    return f"{text}. At most {count(plan.max_restarts, 'time')}{window} (--max-restarts)."
 
 
 def _after(limit_s: float | None) -> str:

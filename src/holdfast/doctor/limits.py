@@ -100,7 +100,8 @@ def _beside_torchs(config: FaultToleranceConfig) -> Iterator[Finding]:
     if long:
         each = ", ".join(f"{name} ({limit_s:g} s)" for name, limit_s in long.items())
         text = (
-            f"a rank that hangs in a collective is ended by torch before ours run out, without its "
+            "a rank that hangs in a collective is ended by torch before its timeout here runs "
+            "out, without its "
             f"stacks: after {NCCL_S:g} s over NCCL, {OTHERS_S:g} s over gloo, unless "
             f"init_process_group(timeout=...) says otherwise. Longer than that: {each}"
         )
@@ -111,12 +112,17 @@ def _torchs(environ: Mapping[str, str]) -> Iterator[Finding]:
     text = environ.get(_NCCL_HEARTBEAT)
     heartbeat_s = _number(text, NCCL_HEARTBEAT_S)
     if heartbeat_s is None:
-        yield Finding(PROBE, _NCCL_HEARTBEAT, Verdict.SUSPECT, f"{text!r} is no number of seconds")
+        yield Finding(
+            PROBE, _NCCL_HEARTBEAT, Verdict.SUSPECT, f"{text!r} is not a number of seconds"
+        )
     elif text is not None:
         said = f"{heartbeat_s:g} s: a rank whose NCCL watchdog is stuck aborts after that"
         yield Finding(PROBE, _NCCL_HEARTBEAT, Verdict.HEALTHY, said)
     if environ.get(_ASYNC) == "0":
-        said = "0: NCCL collectives that time out do not end their rank; only our limits do"
+        said = (
+            "0: NCCL collectives that time out do not end their rank; only the timeouts of "
+            "holdfast do"
+        )
         yield Finding(PROBE, _ASYNC, Verdict.SUSPECT, said)
     sizes = {name: environ[name] for name in _BUFFERS if name in environ}
     off = [name for name, size in sizes.items() if _number(size, 0.0) == 0]

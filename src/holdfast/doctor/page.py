@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.wording import count
 from holdfast.doctor.faults import Story
 
 WIDTH = 80
@@ -78,11 +79,7 @@ def summary(findings: Sequence[Finding]) -> str:
         sum(finding.verdict is verdict for finding in findings)
         for verdict in (Verdict.UNHEALTHY, Verdict.SUSPECT)
     )
-    return f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return f"{count(errors, 'error')}, {count(warnings, 'warning')}"
 
 
 def _wrapped(first: str, text: str, indent: int) -> str:

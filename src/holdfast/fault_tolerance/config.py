@@ -208,7 +208,7 @@ class FaultToleranceConfig:
         False,
         Flag(),
         "Check that network file systems answer before each start",
-        "a slow file system alone is no reason to exclude a node",
+        "a node is not excluded for a slow file system alone",
     )
     storage_healthcheck_path: str | None = _setting(
         None,

@@ -122,7 +122,7 @@ def _warn(error: OSError) -> None:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     LOGGER.error(
         "requests of ranks are refused: %s. This launcher may have %d descriptors open; allow more "
-        "(ulimit -n), or find out what takes them",
+        "(ulimit -n), or close some",
         error.strerror or error,
         most,
     )

@@ -92,8 +92,9 @@ def _keep(folder: str, value: Any) -> None:
         data = pickle.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"the function returned what cannot be handed to the program that launched it: "
-            f"{type(value).__name__}: {error}. Return what pickle takes, or write it to a file"
+            f"the result of the function cannot be pickled for the program that launched it: "
+            f"{type(value).__name__}: {error}. Return a value that pickle takes, or write the "
+            "result to a file"
         ) from error
     cycle, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
     part = Path(folder, f"part.{cycle}.{rank}")

@@ -249,7 +249,7 @@ class Case:
         if why == monitor.ARMED_ANEW:
             self._reports.tell({"op": "recovered", "cycle": self._record["cycle"]})
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
-        self._reports.log("warning", f"{incident.who(self._record)} {why}; it is let go")
+        self._reports.log("warning", f"{incident.who(self._record)} {why}; it is not killed")
         self.close(why, now)
 
     def report_stuck(self) -> None:

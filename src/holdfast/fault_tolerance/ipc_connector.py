@@ -138,7 +138,8 @@ def _check(message: object) -> None:
         encode(dict(message))
     except TypeError as error:
         raise TypeError(
-            f"IpcConnector sends what JSON knows (text, numbers, true, false, None, lists, "
-            f"mappings), which the message is not: {error}. Objects are not sent, because bytes "
+            "IpcConnector sends values of JSON (text, numbers, true, false, None, lists, "
+            f"mappings), and the message has another one: {error}. Objects are not sent, because "
+            "bytes "
             "from a socket must never execute; send their fields"
         ) from None

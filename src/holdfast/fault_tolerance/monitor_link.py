@@ -84,8 +84,8 @@ class MonitorLink:
         except (EndpointError, UnreachableError) as error:
             if self._unheard == 1:
                 self._logger.warning(
-                    "rank %d: its monitor does not answer; what was said to it is in force when it "
-                    "goes on: %s",
+                    "rank %d: its monitor does not answer; new timeouts and a shutdown apply "
+                    "when it goes on: %s",
                     self._info.global_rank,
                     error,
                 )
@@ -115,7 +115,7 @@ class MonitorLink:
                 wait_s = _NO_TIME_S if connection.owes_answers() else _ANSWER_S
                 connection.request({"op": "bye"}, wait_s)
             except EndpointError as error:
-                self._logger.info("the monitor did not hear this rank leave: %s", error)
+                self._logger.info("the monitor did not get the shutdown of this rank: %s", error)
         self.close()
 
     def close(self) -> None:

@@ -397,8 +397,7 @@ class Monitor:
         self._reports.log(
             "error",
             f"calls to the monitor of local rank {self._config.get('local_rank')} are refused: "
-            f"{error.strerror}. Allow more descriptors (ulimit -n; fs.file-max), or find out what "
-            "takes them",
+            f"{error.strerror}. Allow more descriptors (ulimit -n; fs.file-max), or close some",
         )
 
     def complains(self, pid: int, what: str) -> None:

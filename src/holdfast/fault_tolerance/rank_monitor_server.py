@@ -114,7 +114,7 @@ class RankMonitorProcess:
         if self._exit_code is not None:
             return
         if os.getpid() != self._maker:
-            raise AssertionError(f"{self.name} is no child of this process")
+            raise AssertionError(f"{self.name} is not a child of this process")
         try:
             pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG)
             if pid == 0:

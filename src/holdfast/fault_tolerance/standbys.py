@@ -255,7 +255,9 @@ class Standbys:
             # The user's own modules are imported there; it may send anything.
             LOGGER.exception("a process for warm standby sent a message that cannot be handled")
             self._discard(local_rank)
-            self._feed(machine.Unfit(local_rank, f"sent what cannot be handled: {error!r:.200}"))
+            self._feed(
+                machine.Unfit(local_rank, f"sent a message that cannot be handled: {error!r:.200}")
+            )
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
 

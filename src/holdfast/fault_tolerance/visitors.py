@@ -126,7 +126,7 @@ class Visitors:
             elif visitor.hello is None:
                 self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
             else:
-                self.turn_away(visitor, f"no seat within {WAIT_FOR_SEAT_S:g} s")
+                self.turn_away(visitor, f"no place to be served within {WAIT_FOR_SEAT_S:g} s")
 
     def dismiss_all(self, why: str) -> None:
         """Turn away who waits."""
@@ -186,7 +186,7 @@ class Visitors:
                 self._on_message(visitor, message)
             except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
                 op = str(message.get("op"))[:50] if isinstance(message.get("op"), str) else "?"
-                self._cut_off(visitor, f"{op!r} makes no sense: {error!r:.200}")
+                self._cut_off(visitor, f"{op!r} cannot be used: {error!r:.200}")
 
     def _cut_off(self, visitor: Visitor, why: str) -> None:
         """As :meth:`turn_away`, and for people to hear of."""

@@ -140,7 +140,7 @@ def compare(before: Sample, after: Sample) -> Finding:
     if abs(stepped_s) > _STEP_S + unsure_s:
         text = (
             f"the wall clock was set by {stepped_s:+.1f} s within {elapsed_s:.0f} s: times in logs "
-            "jump; no limit of ours is measured with it"
+            "jump; no timeout is measured with it"
         )
         found.append((Verdict.SUSPECT, text))
     return facts.finding(PROBE, "clocks", found)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.wording import count
 from holdfast.health import nvml, pci
 from holdfast.health.nvml import NvmlError
 
@@ -77,7 +78,10 @@ def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Verdict
     if port.physical == "DISABLED":
         return Verdict.UNKNOWN, f"link is {how}: not meant to be used?"
     if port.n_lost:
-        text = f"link is {how}, and was lost before ({port.n_lost} times): check cable and switch"
+        text = (
+            f"link is {how}, and was lost before ({count(port.n_lost, 'time')}): check cable and "
+            "switch"
+        )
         return Verdict.UNHEALTHY, text
     if port.physical in _PHYSICALLY_LINKED:
         text = f"link is {how}: check the subnet manager, the cable and the switch"
@@ -284,9 +288,9 @@ class LinkDowns:
             if card not in counts:
                 verdict, text = Verdict.UNKNOWN, "its counter of lost links cannot be read"
             elif card in lost:
-                before, count = lost[card]
+                before, now = lost[card]
                 verdict = Verdict.UNHEALTHY
-                text = f"lost its link ({before} times before, {count} now)"
+                text = f"lost its link ({count(before, 'time')} before, {now} now)"
             findings.append(_finding(card, f"{card} link-downs", verdict, text, users))
         return findings
 

@@ -103,7 +103,10 @@ def _ask(path: str, deadline_s: float) -> tuple[Verdict, str]:
     try:
         response = response_type.FromString(answer)
     except Exception:  # noqa: BLE001 - each implementation of protobuf has its own
-        return Verdict.UNKNOWN, f"answered {len(answer)} bytes that are no HealthCheckResponse"
+        return (
+            Verdict.UNKNOWN,
+            f"answered {len(answer)} bytes that cannot be read as a HealthCheckResponse",
+        )
     return _what_it_says(response)
 
 
@@ -155,7 +158,7 @@ def _why_not_askable(path: str) -> str:
         return f"not asked: {error.strerror}"
     except ValueError as error:
         return f"not asked: {error}"
-    return "" if stat.S_ISSOCK(mode) else "not asked, as there is a file that is no socket"
+    return "" if stat.S_ISSOCK(mode) else "not asked: the file at its path is not a socket"
 
 
 def _what_a_status_means(error: grpc.RpcError) -> tuple[Verdict, str]:

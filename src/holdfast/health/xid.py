@@ -63,7 +63,7 @@ class Xids:
                 self._listen(library, gpus)
             told = self._hear(library)
         except NvmlError as error:
-            return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"cannot hear of Xids: {error}")]
+            return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"Xids cannot be received: {error}")]
         return [
             facts.finding(PROBE, gpu.name, self._facts(gpu, told), gpu.position) for gpu in gpus
         ]

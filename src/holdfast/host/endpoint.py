@@ -204,7 +204,7 @@ def _why(error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return "there is no such socket; the process that made it has ended, or never started"
     if error.errno == errno.ECONNREFUSED:
-        return "nobody listens there any more"
+        return "no process listens there any more"
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
         return "its queue is full; the process that listens there is stopped or busy"
     return error.strerror or str(error)

@@ -33,7 +33,7 @@ class Lease:
             if writable:
                 os.posix_fallocate(fd, 0, _BYTES)
             elif os.fstat(fd).st_size < _BYTES:
-                raise OSError(0, f"{path} is no lease")
+                raise OSError(0, f"{path} is not a lease")
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(fd, _BYTES, access=access)
         finally:

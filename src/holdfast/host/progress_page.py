@@ -64,11 +64,11 @@ def map_progress_page(pid: int, fd: int) -> ProgressPage:
     own = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(own).st_size != layout.PAGE_BYTES:
-            raise OSError(0, f"{path} is no progress page of this version of holdfast")
+            raise OSError(0, f"{path} is not a progress page of this version of holdfast")
         page = ProgressPage(-1, mmap.mmap(own, layout.PAGE_BYTES))
     finally:
         os.close(own)
     if page.words[layout.VERSION] != layout.LAYOUT_VERSION:
         page.close()
-        raise OSError(0, f"{path} is no progress page of this version of holdfast")
+        raise OSError(0, f"{path} is not a progress page of this version of holdfast")
     return page

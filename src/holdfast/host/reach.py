@@ -66,7 +66,7 @@ def _why_not(host: str, port: int, timeout_s: float) -> str | None:
         except TimeoutError:
             why = f"{address[0]} does not answer"
         except ConnectionRefusedError:
-            why = f"nobody listens there ({address[0]})"
+            why = f"no process listens there ({address[0]})"
         except OSError as error:
             why = f"{address[0]}: {error.strerror or error}"
         else:

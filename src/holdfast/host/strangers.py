@@ -107,7 +107,7 @@ class Strangers:
             if late_s >= LATE_S:
                 self._excuse_all(now)
                 break
-            self._turn_away(stranger, f"did not say who it is within {SILENT_S:g} s")
+            self._turn_away(stranger, f"sent no handshake within {SILENT_S:g} s")
         if self._retry_at is not None and now >= self._retry_at:
             self._listen()
 
@@ -183,7 +183,7 @@ class Strangers:
         oldest = next(one for one in self._strangers.values() if one.who == most)
         self._receive(oldest)  # it may have spoken by now
         if self._strangers.get(oldest.channel.fileno()) is oldest:
-            self._turn_away(oldest, f"has {counts[most]} connections that did not say who they are")
+            self._turn_away(oldest, f"has too many connections without a handshake: {counts[most]}")
 
     def _receive(self, stranger: Stranger) -> None:
         channel = stranger.channel
@@ -212,5 +212,5 @@ class Strangers:
 
 def _how_it_ended(gone: str) -> str:
     if gone == "closed":
-        return "closed its connection without saying who it is"
-    return f"did not say who it is: {gone}"
+        return "closed its connection without a handshake"
+    return f"sent no handshake: {gone}"

@@ -37,7 +37,7 @@ class InterruptionRecord:
         """
         found = _TEXT.fullmatch(text.strip())
         if found is None or found[2] not in Interruption.__members__:
-            raise ValueError(f"this is no InterruptionRecord: {text[:200]!r}")
+            raise ValueError(f"this is not an InterruptionRecord: {text[:200]!r}")
         return cls(int(found[1]), Interruption[found[2]])
 
     @classmethod

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.wording import count
+
 
 def positional_capacity(function: Callable[..., Any]) -> tuple[int, float]:
     """How many positional arguments ``function`` needs, and how many it takes at most.
@@ -80,8 +82,8 @@ def warn_if_none(instance: object, given: tuple[Any, ...], result: object) -> No
     """A plug-in that was given something and returned nothing has forgotten its ``return``."""
     if result is None and given and given != (None,):
         warnings.warn(
-            f"{instance!r} was given {len(given)} argument(s) and returned None: return what is to "
-            "be passed on to the next one in Compose",
+            f"{instance!r} was given {count(len(given), 'argument')} and returned None: return "
+            "the arguments for the next one in Compose",
             UserWarning,
             stacklevel=3,
         )

@@ -193,7 +193,7 @@ class GuardProcess:
             if channel.gone is None:
                 self._take(rank, frame)
         if channel.gone is not None:
-            self._lose(rank, f"its process ({rank.process.pid}) ended without a word")
+            self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
 
     def _take(self, rank: _Rank, frame: Message) -> None:
         try:
@@ -279,7 +279,7 @@ class GuardProcess:
                 break
             for frame in frames:
                 self._take(rank, frame)
-        self._lose(rank, f"its process ({rank.process.pid}) ended without a word")
+        self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
 
     def _lose(self, rank: _Rank, how: str) -> None:
         self._descriptors.hang_up(rank.channel)

@@ -105,7 +105,7 @@ def _connect(address: str, token: str) -> socket.socket:
         else:
             return connected
     if not has_started:
-        raise _StrangerError(f"a process that hung up {_TRIES} times")
+        raise _StrangerError(f"a process that closed {_TRIES} connections")
     raise GuardError(f"the guard of this node did not come up in {_TRIES} tries")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
+from holdfast.core.wording import count
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import cuda_in_use, own_device
@@ -118,7 +119,8 @@ class FaultCounter(_Check):
         if self.max_rank_faults is not None and self.faults > self.max_rank_faults:
             who = "this rank" if state is None else f"rank {state.rank}"
             raise FaultCounterExceeded(
-                f"{who} has failed {self.faults} times, max_rank_faults={self.max_rank_faults}; "
+                f"{who} has failed {count(self.faults, 'time')}, "
+                f"max_rank_faults={self.max_rank_faults}; "
                 f"the last time by {exception!r}"
             )
 
@@ -184,9 +186,9 @@ class ChainedNicHealthCheck(_DeviceCheck):
     def _check(self, state: _State, exception: Exception | None) -> None:  # noqa: ARG002
         before, self._before = self._before, self._count()
         lost = [
-            f"{card} ({before[card]} times before, {count} now)"
-            for card, count in sorted(self._before.items())
-            if card in before and count > before[card]
+            f"{card} ({count(before[card], 'time')} before, {now} now)"
+            for card, now in sorted(self._before.items())
+            if card in before and now > before[card]
         ]
         if lost:
             raise HealthCheckError(f"a network link went down: {', '.join(lost)}")

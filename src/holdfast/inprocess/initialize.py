@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 
+from holdfast.core.wording import count
 from holdfast.inprocess.exception import RestartAbort
 from holdfast.inprocess.state import FrozenState, State
 
@@ -49,7 +50,10 @@ class RetryController(Initialize):
         elif active is not None and active < self.min_active_world_size:
             problem = f"active_world_size={active} is below {self.min_active_world_size=}"
         elif self.max_iterations is not None and state.iteration >= self.max_iterations:
-            problem = f"the function was called {self.max_iterations} times, {self.max_iterations=}"
+            problem = (
+                f"the function was called {count(self.max_iterations, 'time')}, "
+                f"{self.max_iterations=}"
+            )
         if problem is not None:
             raise RestartAbort(
                 f"rank {state.rank} leaves at iteration={state.iteration}: "

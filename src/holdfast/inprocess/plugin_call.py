@@ -21,6 +21,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.wording import count
 from holdfast.inprocess.compose import Compose, positional_capacity, warn_if_none
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.rank_assignment import RankAssignmentCtx
@@ -59,7 +60,8 @@ def _signature_problem(family: str, plugin: Plugin, most: int) -> str | None:
         return f"{family}: {plugin!r} cannot be called: it needs {', '.join(keywords)} by keyword"
     if needed > most:
         return (
-            f"{family}: {plugin!r} cannot be called: it takes {needed} arguments, and gets at most "
+            f"{family}: {plugin!r} cannot be called: it takes {count(needed, 'argument')}, and "
+            "gets at most "
             f"{most}"
         )
     return None
@@ -249,7 +251,7 @@ def _check_numbers(state: State) -> None:
     ):
         raise RestartError(
             f"rank_assignment made this rank active, as {state.active_rank} of {active_world} "
-            f"active and {world} ranks"
+            f"active ranks, {world} in all"
         )
 
 

@@ -26,6 +26,7 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistNetworkError
 
+from holdfast.core.wording import count
 from holdfast.host import clock
 from holdfast.inprocess.attribution import InterruptionRecord
 from holdfast.inprocess.duration import in_seconds
@@ -79,7 +80,9 @@ class StoreMixin:
         store: Any = self
         arrived = store.add(f"{name}/arrived", n_arrivals)
         if arrived > n_ranks:
-            raise BarrierOverflow(f"barrier {name!r}: {arrived} ranks came, it is for {n_ranks}")
+            raise BarrierOverflow(
+                f"barrier {name!r}: {count(arrived, 'rank')} came, it is for {n_ranks}"
+            )
         if arrived == n_ranks:
             store.set(f"{name}/complete", "1")
         self._await_complete(name, n_ranks, timeout)
@@ -105,7 +108,7 @@ class StoreMixin:
                 arrived = store.add(f"{name}/arrived", 1)
                 if arrived > n_ranks:
                     raise BarrierOverflow(
-                        f"barrier {name!r}: {arrived} ranks came, it is for {n_ranks}"
+                        f"barrier {name!r}: {count(arrived, 'rank')} came, it is for {n_ranks}"
                     )
                 if arrived == n_ranks:
                     store.set(f"{name}/complete", "1")

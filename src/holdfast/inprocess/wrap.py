@@ -434,7 +434,9 @@ class CallWrapper:
                         raise BarrierTimeout(directive.text)
                     raise InternalError(f"rank {self._state.initial_rank}: {directive.text}")
                 case machine.Go() | None:
-                    raise InternalError("the wrapper lost count of what it was doing")
+                    raise InternalError(
+                        "the wrapper is in a state that cannot be (a bug of holdfast)"
+                    )
                 case _:
                     assert_never(directive)
 
@@ -513,7 +515,7 @@ class CallWrapper:
         if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
             raise InternalError(
                 f"rank_assignment or rank_filter left rank {self._state.rank} in mode "
-                f"{self._state.mode.name}: it can work (ACTIVE) or stand by (INACTIVE)"
+                f"{self._state.mode.name}: it must be active (ACTIVE) or a spare (INACTIVE)"
             )
 
     def _check_health(self) -> None:
@@ -524,7 +526,8 @@ class CallWrapper:
             raise
         except Exception as error:
             raise HealthCheckError(
-                f"rank {self._state.rank} is not well before iteration {self._iteration}: {error}"
+                f"rank {self._state.rank} is not healthy before iteration {self._iteration}: "
+                f"{error}"
             ) from error
 
     def _should_restart(self) -> RankShouldRestart:
@@ -556,7 +559,7 @@ class CallWrapper:
             raise
         except Exception as error:  # noqa: BLE001 - it is passed on, as what it means
             raise HealthCheckError(
-                f"rank {self._state.rank} is not well after a fault, and leaves: {error}"
+                f"rank {self._state.rank} is not healthy after a fault, and leaves: {error}"
             ) from (self._state.fn_exception or error)
         self._state.fn_exception = None
         self._assigned_state.fn_exception = None
@@ -578,7 +581,7 @@ class CallWrapper:
         log.log(
             # Every rank says so; one of them to people.
             logging.INFO if self._state.active_rank == 0 else logging.DEBUG,
-            "iteration %d: all %d ranks have completed; rank %d of them was rank %d at the start",
+            "iteration %d: all ranks have completed (%d); rank %d of them was rank %d at the start",
             self._iteration,
             self._state.world_size,
             self._state.rank,

@@ -297,4 +297,4 @@ def _bytes(op: str, text: object) -> bytes:
 def _whole(op: str, number: object) -> int:
     if isinstance(number, int):
         return number
-    raise RuntimeError(f"{op}: the coordinator's answer is no whole number: {number!r:.200}")
+    raise RuntimeError(f"{op}: the coordinator's answer is not a whole number: {number!r:.200}")

@@ -70,7 +70,7 @@ Seal = Callable[[str], bytes]
 _T = TypeVar("_T")
 _WAIT_S = 3600.0
 _SLICE_S = 1.0
-"""How long a wait that cannot be hung up may be."""
+"""How long a wait that cannot be interrupted may be."""
 _KEPT = 512
 _TRY_AGAIN_S = 0.2
 """How often a store that is away is tried: it cannot tell us when it is back."""
@@ -230,19 +230,19 @@ class JobStore:
         return self._wait(f"{self._prefix}/{slot}", timeout_s)
 
     def pause(self, for_s: float) -> None:
-        """Wait, unless hung up.
+        """Wait, until the connection is closed.
 
         Raises:
             StoreLostError: It was.
         """
         if self._ended.wait(for_s):
-            raise StoreLostError("hung up")
+            raise StoreLostError("closed the connection")
 
     def _wait(self, key: str, timeout_s: float) -> bool:
         slice_s = timeout_s if self._line else min(timeout_s, _SLICE_S)
         for _ in range(round(timeout_s / slice_s)):
             if self._ended.is_set():
-                raise StoreLostError("hung up")
+                raise StoreLostError("closed the connection")
             if self._wait_once(key, slice_s):
                 return True
         return False

@@ -439,7 +439,7 @@ class JobThreads:
             try:
                 return decode(DECISIONS, self._sealer.open(slot, self._session, body))
             except (MessageError, UnreadableError) as error:  # signed: of another version, perhaps
-                LOGGER.error("a decision of the leader makes no sense (%s): %s", slot, error)  # noqa: TRY400
+                LOGGER.error("a decision of the leader cannot be used (%s): %s", slot, error)  # noqa: TRY400
                 return _NONSENSE
             except SealError as error:
                 who = f"a writer to the log of the job {self._address.run_id!r}"
@@ -481,12 +481,12 @@ class JobThreads:
             try:
                 return self._open_message(slot, body, store)
             except (MessageError, UnreadableError) as error:
-                what = f"makes no sense ({slot}: {error})"
+                what = f"cannot be used ({slot}: {error})"
                 _complain(complaints, f"a signed message in {where}", what)
                 return _NONSENSE
             except SealError as error:
                 if (who := self._launcher_kept_out(body, store)) is None:
-                    what = f"is no launcher of it, and ignored ({slot}: {error})"
+                    what = f"is not a launcher of it, and ignored ({slot}: {error})"
                     _complain(complaints, f"a writer to {where}", what)
                 else:
                     _complain(complaints, f"a launcher on {who}", self._why_kept_out())
@@ -560,7 +560,10 @@ def _join(threads: Iterable[threading.Thread | None], within_s: float) -> None:
 
 _NONSENSE = "nonsense"
 """A launcher has signed it, so no other value will come in its place."""
-_REMEDY = "Who can write to a job's store, and how to keep strangers out: docs/security.md"
+_REMEDY = (
+    "docs/security.md lists the programs that can write to a job's store, and how to keep "
+    "strangers out"
+)
 
 
 def _complain(complaints: Complaints, who: str, what: str) -> None:

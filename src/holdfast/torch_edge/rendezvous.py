@@ -344,7 +344,9 @@ class HoldfastRendezvous(RendezvousHandler):
                 case belonging.StopRanks(cycle, _, cause):
                     LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
                 case belonging.Standby(cycle):
-                    LOGGER.info("cycle %d has started without this node, which stands by", cycle)
+                    LOGGER.info(
+                        "cycle %d has started without this node, which waits as a spare", cycle
+                    )
                 case belonging.Note(level, text):
                     _log(level, text)
                 case belonging.Finish():
@@ -414,7 +416,7 @@ class HoldfastRendezvous(RendezvousHandler):
         with self._changed:
             self._leave()
             if not self._is_free():
-                self._feed_leader(leading.Abdicate("it was told to end"))
+                self._feed_leader(leading.Abdicate("it was asked to end"))
                 self._changed.wait_for(self._is_free, _LAST_WORDS_S)
         self._close()
 

@@ -76,7 +76,7 @@ class Sealer:
         if not hmac.compare_digest(mac, self._mac(slot, theirs, body)):
             raise UnsignedError("it is not signed with this job's secret, or was copied here")
         if session is not None and theirs != session.encode():
-            raise SealError("it is of another life of the job: somebody has written it again")
+            raise SealError("it was signed in another start of the job, and copied here")
         return parse(body)
 
     def _mac(self, slot: str, session: bytes, body: bytes) -> bytes:
@@ -117,7 +117,7 @@ def _parts(data: bytes) -> tuple[bytes, bytes, bytes]:
     session, _, rest = rest.partition(b" ")
     mac, blank, body = rest.partition(b" ")
     if magic != _MAGIC or not blank or len(mac) != _MAC_LENGTH:
-        raise SealError(f"it is no message of a launcher ({len(data)} bytes of {data[:24]!r})")
+        raise SealError(f"it is not a message of a launcher ({len(data)} bytes of {data[:24]!r})")
     return session, mac, body
 
 

@@ -30,5 +30,5 @@ def test_a_record_comes_back_from_its_text(kind) -> None:
 )
 def test_what_is_no_record_is_a_value_error(text) -> None:
     """It shows the text."""
-    with pytest.raises(ValueError, match="no InterruptionRecord"):
+    with pytest.raises(ValueError, match="not an InterruptionRecord"):
         InterruptionRecord.from_str(text)

@@ -226,7 +226,7 @@ def test_a_silent_node_ends_a_call_that_forms_once() -> None:
     job.say(Hello(2, 4))
     effects = job.silently_at(SILENCE_S)
     assert [type(e) for e in effects] == [TellAll, HangUp]
-    assert "not heard of for 30.0 s" in failed(effects[:1])
+    assert "silent for 30.0 s" in failed(effects[:1])
 
 
 # ------------------------------------------------------------------ the end
@@ -551,7 +551,7 @@ def test_how_long_a_node_was_silent_is_said() -> None:
     job.now = 20.0
     job.say(Beat(20.0), "a")
     (told, _) = job.silently_at(12.0 + SILENCE_S)
-    assert told.message.causes[0].text == "the guard of b is gone: not heard of for 30.0 s"
+    assert told.message.causes[0].text == "the guard of b is gone: silent for 30.0 s"
 
 
 # ------------------------------------------------------------------ waiting

@@ -81,7 +81,7 @@ def test_numbers_are_added_and_texts_appended(two: tuple[Client, Client]) -> Non
     a.ask("append", key="t", value="ab")
     b.ask("append", key="t", value="c")
     assert a.ask("get", key="t") == "abc"
-    with pytest.raises(RequestError, match="holds 'abc', which is no number"):
+    with pytest.raises(RequestError, match="holds 'abc', which is not a number"):
         a.ask("add", key="t", by=1)
 
 

@@ -187,7 +187,7 @@ def test_an_interrupt_is_stopped_once() -> None:
 
 def test_an_interrupt_that_nobody_asked_for_is_a_fault_of_this_rank() -> None:
     assert after("running", Caught()) == [
-        Say(Fault(0, ME, Kind.EXCEPTION, "interrupted by nobody"))
+        Say(Fault(0, ME, Kind.EXCEPTION, "an interrupt that no process has asked for"))
     ]
 
 

@@ -119,7 +119,7 @@ class NicHealthCheck(_DeviceCheck):
     def _look(self) -> str | None:
         before, self._before = self._before, self._counts()
         lost = [
-            f"{card} has lost its link {count} times ({before[card]} at the look before)"
+            f"{card} has lost its link: {count} losses in all, {before[card]} at the previous check"
             for card, count in sorted(self._before.items())
             if count > before.get(card, count)
         ]

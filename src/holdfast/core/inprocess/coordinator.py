@@ -58,6 +58,7 @@ from holdfast.core.inprocess.messages import (
     Up,
 )
 from holdfast.core.never import assert_never
+from holdfast.core.wording import count
 
 MAX_CAUSES = 64
 """Causes told to all: the first are the ones that explain, and a message has an end."""
@@ -276,8 +277,9 @@ class Coordinator:
             return f"rank {rank} came to a call that is over: {self._ended}"
         if self.phase is not Phase.FORMING:
             return (
-                f"rank {rank} came to a call that all {self._world} ranks had already begun "
-                f"(iteration {self.epoch}): a rank that was lost cannot come back within one call"
+                f"rank {rank} came to a call that all {count(self._world or 0, 'rank')} had "
+                f"already begun (iteration {self.epoch}): a rank that was lost cannot come back "
+                "within one call"
             )
         if hello.world != self._world:
             return (
@@ -349,8 +351,8 @@ class Coordinator:
             if not causes:
                 return []
             return self._over(
-                f"rank {causes[0].rank} was lost before all {self._world} ranks had come: "
-                f"{causes[0].text}"
+                f"rank {causes[0].rank} was lost before all {count(self._world or 0, 'rank')} had "
+                f"come: {causes[0].text}"
             )
         effects: list[Effect] = []
         for cause in causes:
@@ -448,7 +450,7 @@ class Coordinator:
         effects: list[Effect] = []
         for node, heard_at in list(self._heard_at.items()):
             if now >= heard_at + limit_s:
-                effects += self._lose_node(node, f"not heard of for {now - heard_at:.1f} s", now)
+                effects += self._lose_node(node, f"silent for {now - heard_at:.1f} s", now)
                 effects.append(HangUp(node))
         first = min(self._heard_at.values(), default=None)
         self._silent_from = None if first is None else first + limit_s

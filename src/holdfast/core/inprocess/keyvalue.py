@@ -198,7 +198,7 @@ class KeyValues:
         try:
             total = int(held) + by
         except ValueError:
-            raise RequestError(f"add: {key!r} holds {held[:80]!r}, which is no number") from None
+            raise RequestError(f"add: {key!r} holds {held[:80]!r}, which is not a number") from None
         if not -_INT64 <= total < _INT64:
             raise RequestError(f"add: {key!r} would not fit into 64 bits any more")
         self._store(room, body, str(total))

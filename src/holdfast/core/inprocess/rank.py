@@ -299,7 +299,12 @@ class Rank:
                 fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text)
                 return self._come_back(fault, Phase.FAULTED)
             case Caught():
-                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, "interrupted by nobody")
+                fault = Fault(
+                    self.epoch,
+                    self._rank,
+                    Kind.EXCEPTION,
+                    "an interrupt that no process has asked for",
+                )
                 return self._come_back(fault, Phase.FAULTED)
             case Unwound():
                 return self._be_ready(event.standing)

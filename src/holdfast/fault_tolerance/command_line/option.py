@@ -65,7 +65,7 @@ GROUPS = {
     "Detecting hangs": "When a rank that is still alive counts as hung; ranks report through "
     "RankMonitorClient.",
     "Output": "Where output of ranks and launcher goes.",
-    "Health": "What is checked on a node before ranks start and while they run.",
+    "Health": "Checks of a node before ranks start and while they run.",
     "Explaining failures": "Services outside that explain failures from logs.",
     "Compatibility": "Accepted because existing scripts use them; they have no effect.",
     "Help": "About this command line.",
