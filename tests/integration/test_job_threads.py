@@ -55,7 +55,7 @@ class Launcher:
             address,
             Callbacks(
                 tell=lambda errand: errand(),
-                met=lambda leads: bool(self.met.append(leads) or True),
+                met=lambda leads, _ours: bool(self.met.append(leads) or True),
                 heard=self.heard.put,
                 arrived=self.arrived.put,
                 lost=self.lost.append,

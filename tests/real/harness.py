@@ -108,6 +108,11 @@ class Launcher:
         self._folder = folder
         self._jobs: list[Job] = []
 
+    @property
+    def folder(self) -> Path:
+        """Where scripts are, and the folders of jobs."""
+        return self._folder
+
     def script(self, source: str, name: str = "script.py") -> Path:
         """Write a script."""
         path = self._folder / name

@@ -6,15 +6,13 @@ nothing to either end: no reset, no end of file, as when a switch loses power.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.real.harness import SCALE, Job, Launcher, until
+from tests.real.hosts import Network, ip, network
 from tests.real.nodes import TELLS_ITS_PLACE, in_cycle, life
 
 SILENCE_S = 3.0 * SCALE
@@ -22,84 +20,48 @@ PORT = 29400
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
 
 
-def ip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [shutil.which("ip") or "/usr/sbin/ip", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-
-
 class Hosts:
     """Network namespaces on one bridge, each with a launcher."""
 
-    def __init__(self, ft: Launcher, folder: Path) -> None:
+    def __init__(self, ft: Launcher, folder: Path, network: Network) -> None:
         self._ft = ft
         self._folder = folder
-        self._name = f"hf{os.getpid() % 100000}"
-        self._subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
-        self._hosts: list[str] = []
-        self._must("link", "add", self._name, "type", "bridge")
-        self._must("link", "set", self._name, "up")
-
-    def _must(self, *arguments: str) -> None:
-        done = ip(*arguments)
-        if done.returncode:
-            pytest.skip(f"no network namespaces here: ip {' '.join(arguments)}: {done.stderr}")
+        self._network = network
 
     def add(self, nnodes: str, *options: str) -> Job:
         """One more host with a launcher of one rank; the first hosts the store."""
-        number = len(self._hosts)
-        host, inner = f"{self._name}n{number}", f"{self._name}i{number}"
-        self._hosts.append(host)
-        self._must("netns", "add", host)
-        self._must("link", "add", host, "type", "veth", "peer", "name", inner)
-        self._must("link", "set", inner, "netns", host)
-        self._must("link", "set", host, "master", self._name, "up")
-        for inside in (
-            ("addr", "add", f"{self._subnet}.{number + 1}/24", "dev", inner),
-            ("link", "set", inner, "up"),
-            ("link", "set", "lo", "up"),
-        ):
-            self._must("-n", host, *inside)
+        number = len(self._network.hosts)
+        execute = self._network.add()
         script = self._ft.script(WORKS, f"script{number}.py")
         conf = f"is_host={int(number == 0)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
             *("--workers-stop-timeout=2", "--log-dir=logs", "--rdzv-conf", conf),
-            f"--rdzv-endpoint={self._subnet}.1:{PORT}",
-            f"--local-addr={self._subnet}.{number + 1}",
+            f"--rdzv-endpoint={self._network.v4(0)}:{PORT}",
+            f"--local-addr={self._network.v4(number)}",
             *options,
             script,
             env={"EVERYBODY": str(self._folder), "NVRX_DISABLE_RANK_MONITORS": "1"},
-            prefix=("ip", "netns", "exec", host),
+            prefix=execute,
         )
 
     def cut(self, number: int) -> None:
         """Nothing goes to or from this host any more."""
-        assert ip("link", "set", self._hosts[number], "down").returncode == 0
+        assert ip("link", "set", self._network.hosts[number], "down").returncode == 0
 
     def heal(self, number: int) -> None:
-        assert ip("link", "set", self._hosts[number], "up").returncode == 0
+        assert ip("link", "set", self._network.hosts[number], "up").returncode == 0
 
     def end(self) -> None:
         """All ranks that work may end well."""
         (self._folder / "end").touch()
 
-    def close(self) -> None:
-        for host in self._hosts:
-            ip("link", "del", host)
-            ip("netns", "del", host)
-        ip("link", "del", self._name)
-
 
 @pytest.fixture
 def hosts(ft: Launcher, tmp_path: Path) -> Iterator[Hosts]:
     """No namespace and no bridge stays when the test is over."""
-    if os.geteuid() != 0 or shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
-        pytest.skip("making network namespaces takes root and the command ip")
-    several = Hosts(ft, tmp_path)
-    try:
-        yield several
-    finally:
-        several.close()
+    with network(tmp_path) as several:
+        yield Hosts(ft, tmp_path, several)
 
 
 def started_at(job: Job, cycle: int) -> float:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from holdfast.core import node
+from holdfast.core.address import Published
 from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
 from holdfast.doctor import limits, page
@@ -117,6 +118,24 @@ def test_whether_launchers_will_find_each_other(
     first = next(about_network(facts))
     assert first.verdict is verdict
     assert words in first.text
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "words"),
+    [
+        ({"published": Published("10.0.0.2", "a reason")}, Verdict.HEALTHY, "10.0.0.2: a reason"),
+        ({"local_addr": "10.0.0.3"}, Verdict.HEALTHY, "10.0.0.3: --local-addr says so"),
+        ({"local_addr": "127.0.0.1"}, Verdict.UNHEALTHY, "no other host can"),
+        ({"local_addr": "::1", "host": "::1"}, Verdict.HEALTHY, "at ::1"),
+        ({"gloo_interface": "eth0"}, Verdict.SUSPECT, "ranks get GLOO_SOCKET_IFNAME=eth0"),
+    ],
+)
+def test_the_doctor_says_what_others_are_given_as_the_address_of_this_host(
+    change: dict[str, object], verdict: Verdict, words: str
+) -> None:
+    facts = {**vars(THERE), "published": Published("10.0.0.2", "a reason"), **change}
+    findings = list(about_network(NetworkFacts(**facts)))  # type: ignore[arg-type]
+    assert [f for f in findings if f.verdict is verdict and words in f.text]
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(2.5, "takes 2.5 s"), (None, "does not come")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.core.address import Endpoint, Published, is_loopback
 from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.wording import count
@@ -88,6 +89,9 @@ class NetworkFacts:
         refusal: Why we cannot listen there; None: we can, or need not.
         is_reached: Somebody listens there, as seen from here; None: not tried.
         reverse_s: How long asking for the name of the address took; None: longer than our bound.
+        published: What others would be given as the address of this host, and why; None: not known.
+        local_addr: What was given for that; None: nothing.
+        gloo_interface: Where gloo is made to listen, as the host's own name leads nowhere good.
     """
 
     host: str
@@ -98,6 +102,9 @@ class NetworkFacts:
     refusal: str | None = None
     is_reached: bool | None = None
     reverse_s: float | None = 0.0
+    published: Published | None = None
+    local_addr: str | None = None
+    gloo_interface: str | None = None
 
 
 def about_host(facts: HostFacts) -> Iterator[Finding]:
@@ -131,7 +138,8 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
 
 def about_network(facts: NetworkFacts) -> Iterator[Finding]:
     """Whether launchers will find each other."""
-    where = f"{facts.host}:{facts.port}"
+    where = str(Endpoint(facts.host, facts.port))
+    yield from _about_own_address(facts)
     if not facts.addresses:
         text = (
             f"its name does not resolve ({facts.why_not}); launchers try for as long as they wait"
@@ -155,6 +163,29 @@ def about_network(facts: NetworkFacts) -> Iterator[Finding]:
             "torch's store; mend reverse DNS, or put the nodes into /etc/hosts"
         )
         yield Finding("network", "reverse DNS", Verdict.SUSPECT, text)
+
+
+def _about_own_address(facts: NetworkFacts) -> Iterator[Finding]:
+    published = facts.published
+    if facts.local_addr is not None:
+        address, why = facts.local_addr, "--local-addr says so"
+    elif published is not None:
+        address, why = published.address, published.why
+    else:
+        return
+    is_lost = is_loopback(address) and not is_loopback(facts.host)
+    text = f"others would reach the ranks of this host at {address}: {why}"
+    if is_lost:
+        text += "; no other host can: give --local-addr an address of this host"
+    verdict = Verdict.UNHEALTHY if is_lost else Verdict.HEALTHY
+    yield Finding("network", "own address", verdict, text)
+    if facts.gloo_interface is not None:
+        text = (
+            "the host's own name leads to no address that others reach, and gloo would listen "
+            f"there: ranks get GLOO_SOCKET_IFNAME={facts.gloo_interface} where it is not set. Mend "
+            "the host's own line in /etc/hosts, or set the variable"
+        )
+        yield Finding("network", "gloo", Verdict.SUSPECT, text)
 
 
 def about_scheduler(cluster: Cluster | None, term_timeout_s: float) -> Iterator[Finding]:

@@ -15,7 +15,8 @@ from typing import TypeVar
 from holdfast.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.host import clock, system_calls
-from holdfast.host.address import is_our_address
+from holdfast.host.address import gloo_interface, is_our_address, publish
+from holdfast.host.tcp import bound_socket
 
 BOUND_S = 5.0
 """For one look: a name server or a file system may not answer at all."""
@@ -52,6 +53,8 @@ def network_facts(meeting: MeetingPlan) -> NetworkFacts:
     if hosts is None:
         hosts = within(BOUND_S, lambda: is_our_address(host), default=False)
     refusal = _refusal(port) if hosts else None
+    published = within(BOUND_S, lambda: publish(host), None)
+    address = meeting.local_addr or (published.address if published else host)
     return NetworkFacts(
         host=host,
         port=port,
@@ -61,6 +64,9 @@ def network_facts(meeting: MeetingPlan) -> NetworkFacts:
         refusal=refusal,
         is_reached=None if hosts or not addresses else _is_reached(addresses[0], port),
         reverse_s=within(BOUND_S, lambda: _reverse(addresses[0]), None) if addresses else 0.0,
+        published=published,
+        local_addr=meeting.local_addr,
+        gloo_interface=within(BOUND_S, lambda: gloo_interface(address), None),
     )
 
 
@@ -95,11 +101,8 @@ def _reverse(address: str) -> float:
 
 def _refusal(port: int) -> str | None:
     """Why we cannot listen on a port. As torch's store will, on all addresses."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", port))
+        with bound_socket(port) as listener:
             listener.listen(1)
     except OSError as error:
         return error.strerror or str(error)

@@ -154,6 +154,10 @@ VARIABLES: Mapping[str, Variable] = {
         "Wrapper", "folder into which torch's flight record is written before an abort"
     ),
     # ---- torch's and CUDA's own, which we look at
+    "GLOO_SOCKET_IFNAME": Variable(
+        "rank, Wrapper",
+        "set where it is not and the host's own name leads to no address that other hosts reach",
+    ),
     "TORCH_FR_BUFFER_SIZE": Variable("rank, doctor", "above 0: torch's flight recorder is on"),
     "TORCH_NCCL_TRACE_BUFFER_SIZE": Variable("rank, doctor", "older name of the same"),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": Variable("doctor", "whether torch writes its flight recorder"),

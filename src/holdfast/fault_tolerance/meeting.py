@@ -39,9 +39,10 @@ from holdfast.errors import LaunchError
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.host import clock
+from holdfast.host.address import interface_of, reached_at
 from holdfast.host.iteration_file import BoundedIterationFile
 from holdfast.host.loop import Loop
-from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress
+from holdfast.torch_edge.job_threads import Callbacks, JobThreads, OwnAddress, StoreAddress
 
 OnEffect = Callable[[belonging.Effect], None]
 """Called with what the member machine wants of its launcher; never with ``Send``."""
@@ -100,6 +101,7 @@ class Meeting:
                 run_id,
                 plan.other,
                 plan.secret,
+                plan.local_addr,
             ),
             Callbacks(
                 tell=self._tell,
@@ -113,6 +115,7 @@ class Meeting:
         )
         self._progress = _Progress(plan) if plan.iteration_file else None
         self._has_met = False
+        self._ours = OwnAddress("")
         self._may_join = False
         self._problem: str | None = None
         self._inbox: deque[Callable[[], None]] = deque()
@@ -126,6 +129,15 @@ class Meeting:
     def leads(self) -> bool:
         """The job's leader is in this launcher."""
         return self._leader is not None
+
+    @property
+    def gloo_interface(self) -> str | None:
+        """What our ranks need in ``GLOO_SOCKET_IFNAME``; known when ranks start."""
+        guessed = self._ours.gloo_interface
+        if guessed is None or not self.leads:
+            return guessed
+        at = reached_at(self._plan.port)  # the others have met us by now
+        return (at and interface_of(at)) or guessed
 
     def begin(self, loop: Loop, on_effect: OnEffect, on_closed: Callable[[], None]) -> None:
         """Set out to meet the others: host or find the store, follow its log, join.
@@ -194,9 +206,11 @@ class Meeting:
         self._threads.close()
 
     # ------------------------------------------------------------ the loop's side
-    def _met(self, leads: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
+    def _met(self, leads: bool, ours: OwnAddress) -> bool:  # noqa: FBT001 - see Callbacks
         if self.member.phase is belonging.Phase.DONE:
             return False  # told to end meanwhile
+        self.member.desc = dataclasses.replace(self.member.desc, addr=ours.address)
+        self._ours = ours
         if leads:
             self._leader = leading.Leader(self._plan.rules, self._plan.pace)
             self._feed_leader(leading.Begin())
@@ -274,16 +288,15 @@ def _refuse_to_run(why: str) -> None:
 
 def describe_node(
     *,
-    addr: str,
     nproc: int,
     port: int,
     infra_rank: int | None,
     infra_is_place: bool,
     domain: str | None,
 ) -> Descriptor:
-    """What others need to know of this launcher."""
+    """What others need to know of this launcher, but for its address: that is found out."""
     return Descriptor(
-        addr=addr,
+        addr="",
         hostname=socket.gethostname(),
         nproc=nproc,
         pid=os.getpid(),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.address import Endpoint, EndpointError, bare_host, parse_endpoint
 from holdfast.core.assign import AssignmentError
 from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.cluster_env import KUBERNETES, Cluster, read_cluster
@@ -153,10 +154,13 @@ def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
     """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
     text = args.rdzv_endpoint
     if args.rdzv_backend not in OUR_BACKENDS:
-        host, _, port = text.rpartition(":")  # only to find out which of our addresses sees it
-        return host, int(port) if port.isdigit() and int(port) < 65536 else DEFAULT_PORT
+        try:  # only to find out which of our addresses sees it
+            service = parse_endpoint(text)
+        except EndpointError:
+            return "", DEFAULT_PORT
+        return service.host, service.port or DEFAULT_PORT
     if not text:
-        host = args.master_addr
+        host = bare_host(args.master_addr)
         if cluster and "master_addr" not in args.origins:
             if cluster.scheduler == KUBERNETES and cluster.first_host is None:
                 raise UsageError(
@@ -165,15 +169,13 @@ def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
                 )
             host = cluster.first_host or host
         return host, args.master_port or DEFAULT_PORT
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        return text, args.master_port or DEFAULT_PORT
-    if not port.isdigit() or not 0 < int(port) <= 65535:
+    try:
+        endpoint = parse_endpoint(text)
+    except EndpointError as error:
         raise UsageError(
-            f"--rdzv-endpoint: {text!r} cannot be used; it takes HOST:PORT with a port of 1 to "
-            "65535, the same on all nodes"
-        )
-    return host.strip("[]"), int(port)
+            f"--rdzv-endpoint: {text!r} cannot be used; {error}, the same on all nodes"
+        ) from None
+    return endpoint.host, endpoint.port or args.master_port or DEFAULT_PORT
 
 
 def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tuple[str, ...]:
@@ -182,8 +184,8 @@ def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tupl
     if given or args.rdzv_backend not in OUR_BACKENDS or (cluster and cluster.first_host):
         return ()
     doubt = (
-        f"no --rdzv-endpoint is given: launchers meet at {host}:{port}, which only launchers on "
-        "this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all nodes"
+        f"no --rdzv-endpoint is given: launchers meet at {Endpoint(host, port)}, which only "
+        "launchers on this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all nodes"
     )
     return (doubt,)
 

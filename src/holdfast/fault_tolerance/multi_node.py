@@ -23,7 +23,6 @@ from holdfast.fault_tolerance.meeting import Meeting, describe_node
 from holdfast.fault_tolerance.meeting_plan import MeetingPlan
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace
-from holdfast.host.address import address_towards
 from holdfast.host.lease import Lease
 from holdfast.host.loop import Loop
 from holdfast.host.port import ReservedPort
@@ -65,7 +64,6 @@ class NodeOfMany:
         member = belonging.Member(
             node=f"{node_name}-{job}",
             desc=describe_node(
-                addr=meeting.local_addr or address_towards(meeting.host, meeting.port),
                 nproc=plan.nproc_per_node,
                 port=self._port.number,
                 infra_rank=meeting.infra_rank,
@@ -169,6 +167,7 @@ class NodeOfMany:
                     group_world_size=len(formed.places),
                     rank_offset=place.rank_offset,
                     world_size=formed.world_size,
+                    gloo_interface=self._meeting.gloo_interface,
                 )
                 self._tell(machine.StartAsked(formed.cycle))
             case belonging.StopRanks(cycle, how, cause, for_good):

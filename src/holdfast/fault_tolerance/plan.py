@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from holdfast.core.address import bare_host
 from holdfast.core.cluster_env import nodes_by_default, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, is_set, refusal
@@ -289,7 +290,7 @@ def make_plan(
         restart_backoff_s=args.ft_restart_backoff,
         no_restart_exit_code=args.ft_no_restart_exit_code,
         restart_policy=args.ft_restart_policy,
-        master_addr=args.master_addr,
+        master_addr=bare_host(args.master_addr),
         master_port=args.master_port or None,
         workers_stop_timeout_s=args.workers_stop_timeout,
         term_timeout_s=args.term_timeout,

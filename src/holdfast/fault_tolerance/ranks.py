@@ -130,6 +130,7 @@ class NodePlace:
         rank_offset: Global rank of its local rank 0.
         world_size: None: as many ranks as this node has.
         master_addr, master_port: Where rank 0 listens.
+        gloo_interface: On which gloo has to listen to be reached; None: it finds out.
     """
 
     master_addr: str
@@ -138,6 +139,7 @@ class NodePlace:
     group_world_size: int = 1
     rank_offset: int = 0
     world_size: int | None = None
+    gloo_interface: str | None = None
 
 
 class Ranks:
@@ -279,6 +281,7 @@ class Ranks:
             cycle=self.cycle,
             master_addr=node.master_addr,
             master_port=node.master_port,
+            gloo_interface=node.gloo_interface,
         )
 
     def _output(self, rank: Rank, number: int, stack: contextlib.ExitStack) -> int:

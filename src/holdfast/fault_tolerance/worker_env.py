@@ -62,6 +62,7 @@ class Place:
     cycle: int
     master_addr: str
     master_port: int
+    gloo_interface: str | None = None
 
 
 def worker_env(
@@ -117,6 +118,8 @@ def worker_env(
         env[FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR] = monitor_socket
     if health_endpoint is not None:
         env[HEALTH_ENDPOINT] = health_endpoint
+    if place.gloo_interface is not None:
+        env.setdefault("GLOO_SOCKET_IFNAME", place.gloo_interface)
     if place.local_world_size > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
     if virtual_local_rank:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import socket
 
 from holdfast.host import clock, wait_for
+from holdfast.host.tcp import bound_socket
 
 NEIGHBOURS = 2
 """Ports after the reserved one that are free when it is chosen: some trainers listen there too."""
@@ -29,12 +29,12 @@ class ReservedPort:
         Raises:
             OSError: No port is free.
         """
-        self._socket = _bound(0)
+        self._socket = bound_socket(0)
         for _ in range(_ATTEMPTS):
             if _neighbours_are_free(self.number):
                 break
             self._socket.close()
-            self._socket = _bound(0)
+            self._socket = bound_socket(0)
 
     @property
     def number(self) -> int:
@@ -58,7 +58,7 @@ class ReservedPort:
     def _is_listened_on(self) -> bool:
         """Another that is bound alone would not be in the way: see above."""
         try:
-            _bound(self.number).close()
+            bound_socket(self.number).close()
         except OSError as error:
             return error.errno == errno.EADDRINUSE
         return False
@@ -68,25 +68,11 @@ class ReservedPort:
         self._socket.close()
 
 
-def _bound(port: int) -> socket.socket:
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    holder = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        holder.bind(("", port))
-    except OSError:
-        holder.close()
-        raise
-    return holder
-
-
 def _neighbours_are_free(port: int) -> bool:
     with contextlib.ExitStack() as stack:
         for neighbour in range(port + 1, port + 1 + NEIGHBOURS):
             try:
-                stack.enter_context(_bound(neighbour))
+                stack.enter_context(bound_socket(neighbour))
             except OSError as error:
                 if error.errno in (errno.EADDRINUSE, errno.EACCES):
                     return False

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 
+from holdfast.core.address import Endpoint
 from holdfast.host import clock
 
 _PAUSE_FIRST_S = 0.05
@@ -18,7 +19,7 @@ class UnreachableError(ConnectionError):
     """Nobody could be reached; says who, for how long it was tried, and what to do."""
 
 
-def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.Event) -> None:
+def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.Event) -> str:
     """Return once somebody accepts connections at ``host``:``port``.
 
     Nobody can wake us when a name or a listener appears elsewhere, so this tries again and again:
@@ -30,6 +31,9 @@ def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.
         within_s: When to give up, in seconds.
         stop: Gives up at once when it is set.
 
+    Returns:
+        Our own address, as whoever listens there sees it.
+
     Raises:
         UnreachableError: ``within_s`` is over, or ``stop`` is set.
     """
@@ -37,32 +41,35 @@ def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.
     pause_s = _PAUSE_FIRST_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
-        why = _why_not(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
-        if why is None:
-            return
+        ours, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        if ours is not None:
+            return ours
         left_s = begun_at + within_s - clock.monotonic()
         if left_s <= 0:
-            here = socket.gethostname()
+            here, where = socket.gethostname(), Endpoint(host, port)
             raise UnreachableError(
-                f"{host}:{port} could not be reached from {here}: {why}, tried for {within_s:g} s"
+                f"{where} could not be reached from {here}: {why}, tried for {within_s:g} s"
             )
         if stop.wait(min(pause_s, left_s)):
-            raise UnreachableError(f"{host}:{port} could not be reached before the end: {why}")
+            where = Endpoint(host, port)
+            raise UnreachableError(f"{where} could not be reached before the end: {why}")
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
-def _why_not(host: str, port: int, timeout_s: float) -> str | None:
-    """Why nobody can be reached just now; None: somebody can."""
+def _try(host: str, port: int, timeout_s: float) -> tuple[str | None, str]:
+    """Our address as seen from there, or why nobody can be reached just now."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name of an impossible form
-        return f"the name {host!r} does not resolve ({getattr(error, 'strerror', None) or error})"
+        reason = getattr(error, "strerror", None) or error
+        return None, f"the name {host!r} does not resolve ({reason})"
     why = "no address"
     for family, kind, protocol, _, address in found:
         try:
             with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
                 probe.settimeout(timeout_s)
                 probe.connect(address)
+                ours: str = probe.getsockname()[0]
         except TimeoutError:
             why = f"{address[0]} does not answer"
         except ConnectionRefusedError:
@@ -70,5 +77,5 @@ def _why_not(host: str, port: int, timeout_s: float) -> str | None:
         except OSError as error:
             why = f"{address[0]}: {error.strerror or error}"
         else:
-            return None
-    return why
+            return ours, ""
+    return None, why

@@ -1,4 +1,4 @@
-"""TCP connections that tell of a peer that vanished, and send small messages at once. Lean."""
+"""TCP sockets for all addresses of a host, and connections that notice a vanished peer. Lean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,27 @@ _PROBES = 3
 _LONGEST_IDLE_S = 32767
 _LONGEST_UNACKNOWLEDGED_MS = 2**31 - 1
 """What the kernel takes at most: 9 hours, and 24 days."""
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A socket bound to ``port`` (0: any) on every address of this host, IPv6 and IPv4.
+
+    Where the kernel has no IPv6, on those of IPv4. SO_REUSEADDR is set, as nearly every server's.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("", port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def tune(connected: socket.socket, silence_s: float) -> None:

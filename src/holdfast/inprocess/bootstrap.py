@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core import codec
+from holdfast.core.address import is_loopback
 from holdfast.core.inprocess.messages import TO_FIRST_RANK, Attach, Hosting
-from holdfast.host.address import address_towards
+from holdfast.host.address import gloo_interface, publish, resolved
 from holdfast.host.clock import monotonic
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
 from holdfast.inprocess.guard_process import connect_to_guard
@@ -27,17 +28,28 @@ from holdfast.wire.frames import Decoder, encode
 _TOKEN_BYTES = 16
 _GUARD_S = 60.0
 _CHUNK_BYTES = 1 << 16
+_HERE = "127.0.0.1"
+"""Where rank 0 finds the coordinator, which is in the guard of its node."""
 _calls = 0
 """Calls of wrapped functions in this process: every rank makes the same ones."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the coordinator is, and the word that it wants to hear."""
+    """Where the coordinator is, and the word that it wants to hear.
+
+    Attributes:
+        token: The secret of the call.
+        host, port: Of the coordinator, for this rank.
+        key: Before the keys of this call, in the store where ranks meet.
+        gloo_interface: On which gloo has to listen here to be reached; None: it finds out.
+    """
 
     token: str
     host: str
     port: int
+    key: str
+    gloo_interface: str | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,8 +82,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socke
         token = secrets.token_hex(_TOKEN_BYTES)
         connected = connect_to_guard(token)
         port = _host(connected, replace(attach, hosts=True))
-        ours = address_towards(os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
-        meeting = Meeting(token, ours, port)
+        ours = publish(os.environ.get("MASTER_ADDR", "")).address
+        meeting = Meeting(token, _HERE, port, key, gloo_interface(ours))
         number = store.add(f"{key}/meetings", 1)
         store.set(f"{key}/{number}", json.dumps([token, ours, port]))
         return connected, meeting
@@ -82,6 +94,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socke
             f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
             f"(barrier_timeout): {error}"
         ) from error
+    ours = publish(meeting.host).address
+    meeting = replace(meeting, gloo_interface=gloo_interface(ours))
     connected = connect_to_guard(meeting.token)
     attach = replace(attach, host=meeting.host, port=meeting.port)
     connected.sendall(encode(codec.encode(attach)))
@@ -98,7 +112,11 @@ def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     def published(number: int) -> Meeting:
         left_s = max(0.0, until - monotonic())
         store.wait([f"{key}/{number}"], dt.timedelta(seconds=left_s))
-        return Meeting(*json.loads(store.get(f"{key}/{number}")))
+        token, host, port = json.loads(store.get(f"{key}/{number}"))
+        at = resolved(host, port)  # looked up once, not in each iteration
+        if at != host and not is_loopback(at):
+            store.set(f"{key}/reached", at)
+        return Meeting(token, at, port, key)
 
     number = store.add(f"{key}/meetings", 0)
     if number == 0:
@@ -106,6 +124,15 @@ def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     meeting = published(number)
     is_of_this_life = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
     return meeting if is_of_this_life or _answers(meeting, until) else published(number + 1)
+
+
+def reached_at(store: Any, meeting: Meeting) -> str | None:
+    """The address at which ranks of other hosts have found that of rank 0; None: it told them one.
+
+    Known when all ranks have come; a name that leads others here does not tell this host itself.
+    """
+    reached = f"{meeting.key}/reached"
+    return store.get(reached).decode() if store.check([reached]) else None
 
 
 def _answers(meeting: Meeting, until: float) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import socket
 
 from holdfast.core import codec
+from holdfast.core.address import unmapped
 from holdfast.core.common_events import TimePassed
 from holdfast.core.inprocess import coordinator as machine
 from holdfast.core.inprocess.handshake import is_token
@@ -28,7 +29,7 @@ from holdfast.host import clock
 from holdfast.host.channel import Channel
 from holdfast.host.descriptors import Descriptors
 from holdfast.host.strangers import Stranger, StrangerError, Strangers
-from holdfast.host.tcp import tune
+from holdfast.host.tcp import bound_socket, tune
 from holdfast.wire.frames import MAX_FRAME_BYTES
 
 TYPE_CHECKING = False
@@ -89,9 +90,8 @@ class CoordinatorServer:
         self._callers: dict[int, _Caller] = {}
         self._guards: dict[str, _Caller] = {}
         self._silence_s = patience.silence_s
-        self._listener = socket.create_server(
-            ("", 0), family=socket.AF_INET, backlog=_BACKLOG, reuse_port=False
-        )
+        self._listener = bound_socket(0)
+        self._listener.listen(_BACKLOG)
         self.port: int = self._listener.getsockname()[1]
         self._strangers = Strangers(
             self._listener, descriptors, greet=self._greet, hear=self._admit, complain=complain
@@ -129,7 +129,7 @@ class CoordinatorServer:
 
     def _greet(self, connected: socket.socket, address: Any) -> str:
         tune(connected, self._silence_s)
-        return f"a caller from {address[0]}"
+        return f"a caller from {unmapped(address[0])}"
 
     def _admit(self, stranger: Stranger, frame: Message) -> bool:
         token, role, node = frame.get("token"), frame.get("role"), frame.get("node")

@@ -25,6 +25,7 @@ import signal
 import socket
 
 from holdfast.core import codec
+from holdfast.core.address import Endpoint
 from holdfast.core.common_events import TimePassed
 from holdfast.core.complaints import Complaints
 from holdfast.core.inprocess import guard as machine
@@ -259,7 +260,7 @@ class GuardProcess:
         try:
             connected = socket.create_connection(address, timeout=min(_CONNECT_S, attach.silence_s))
         except OSError as error:
-            why = f"no connection to the coordinator at {address[0]}:{address[1]}: {error}"
+            why = f"no connection to the coordinator at {Endpoint(*address)}: {error}"
             self._feed(machine.CoordinatorGone(why))
             return
         tune(connected, attach.silence_s)

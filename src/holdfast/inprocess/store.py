@@ -26,6 +26,7 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistNetworkError
 
+from holdfast.core.address import Endpoint
 from holdfast.core.wording import count
 from holdfast.host import clock
 from holdfast.inprocess.attribution import InterruptionRecord
@@ -356,11 +357,11 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         self._has_agent = has_agent
         try:
             # torch waits without end for the first answer of a server that has none to give.
-            run_within(wait_s + _MARGIN_S, f"connecting to {host}:{number}", host_or_join)
+            run_within(wait_s + _MARGIN_S, f"connecting to {Endpoint(host, number)}", host_or_join)
         except RestartTimeoutError:
             raise BarrierTimeout(
-                f"{host}:{number} has not answered as a torch store within {wait_s:g} s: if "
-                "another program listens there, give the Wrapper another port, the same on all "
+                f"{Endpoint(host, number)} has not answered as a torch store within {wait_s:g} s: "
+                "if another program listens there, give the Wrapper another port, the same on all "
                 'ranks: store_kwargs={"port": ...}'
             ) from None
 

@@ -35,6 +35,7 @@ from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.messages import Attach, Cause, Commit, Kind, Numbering, Standing
 from holdfast.core.never import assert_never
 from holdfast.host import system_calls
+from holdfast.host.address import interface_of
 from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
@@ -43,7 +44,7 @@ from holdfast.host.progress_page import make_progress_page
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess import abort as abort_plugins
 from holdfast.inprocess.arguments import WrapperArguments
-from holdfast.inprocess.bootstrap import Meeting, meet
+from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.duration import in_seconds
@@ -85,6 +86,7 @@ _REAP_S = 10.0
 """How long the end of a call waits for process groups of before the last restart to be destroyed:
 mostly they are; gloo takes 10 ms."""
 _DEFAULT_LAST_CALL_WAIT = dt.timedelta(seconds=1)
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _DEFAULT: Any = object()
 """An argument that was not given, where ``None`` means none."""
 
@@ -372,6 +374,7 @@ class CallWrapper:
         self._bootstrap = arguments.store_factory(**given)
         attach = self._attachment(page.fd)
         connected, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
+        exits.enter_context(self._gloo_listens_where_it_is_reached())
         self._base_store = CallStore(self._meeting, barrier_s)
         self._session = Session(
             connected,
@@ -444,6 +447,8 @@ class CallWrapper:
         from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
 
         abort_distributed.release()
+        if self._bootstrap is not None:
+            self._tell_gloo_where_others_came()
         self._bootstrap = None  # all ranks have met: it may end with whoever hosts it
         self._iteration = commit.epoch
         if commit.base == self._assigned.epoch:
@@ -625,6 +630,32 @@ class CallWrapper:
 
         if abort_distributed.is_aborted():
             abort_distributed.abort_again()
+
+    # ------------------------------------------------------------ where gloo listens
+
+    @contextlib.contextmanager
+    def _gloo_listens_where_it_is_reached(self) -> Iterator[None]:
+        """Inside, groups made by gloo are reached by other hosts; what the user has set stays."""
+        interface = self._meeting.gloo_interface
+        if interface is None or _GLOO_INTERFACE in os.environ:
+            yield
+            return
+        os.environ[_GLOO_INTERFACE] = interface
+        self._chose_for_gloo = self._state.rank == 0  # the others know the way to rank 0
+        try:
+            yield
+        finally:
+            os.environ.pop(_GLOO_INTERFACE, None)
+
+    def _tell_gloo_where_others_came(self) -> None:
+        """All ranks have come: where this host has several interfaces, it is known which to use."""
+        if not self._chose_for_gloo:
+            return
+        at = reached_at(self._bootstrap, self._meeting)
+        if at is not None and (interface := interface_of(at)) is not None:
+            os.environ[_GLOO_INTERFACE] = interface
+
+    _chose_for_gloo = False
 
     # ------------------------------------------------------------ the store of an iteration
 

@@ -22,6 +22,7 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
+from holdfast.core.address import Endpoint
 from holdfast.core.inprocess.keyvalue import STORE_FRAME_BYTES_MAX, VALUE_BYTES_MAX, join
 from holdfast.host.clock import monotonic
 from holdfast.host.tcp import tune
@@ -221,9 +222,9 @@ class EpochStore(Store):
                     raise EpochOverError(
                         f"{op}: the iteration {self._room} is being left"
                     ) from None
-                host, port = self._address
+                where = Endpoint(*self._address)
                 raise ConnectionError(
-                    f"{op}: the coordinator at {host}:{port} is gone: {error}"
+                    f"{op}: the coordinator at {where} is gone: {error}"
                 ) from error
             finally:
                 if not is_answered:

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from holdfast.core.address import Endpoint
 from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.complaints import Complaints
 from holdfast.core.job_secret import SECRET
@@ -52,7 +53,7 @@ from holdfast.core.membership import (
     Welcome,
 )
 from holdfast.host import clock
-from holdfast.host.address import is_our_address
+from holdfast.host.address import addresses_here, gloo_interface, is_our_address, publish
 from holdfast.host.reach import UnreachableError, wait_until_reachable
 from holdfast.wire.sealed import (
     Sealer,
@@ -117,7 +118,9 @@ class StoreAddress:
         connect_s: How long to wait until somebody hosts it, in seconds.
         run_id: Names the job within the store.
         secret: Of the job, for all its launchers; None: it has none.
-        other: The store is another backend's, and none of the above counts but the name.
+        other: The store is another backend's; host and port only tell where its service is, and of
+            the rest above only the name counts.
+        local_addr: Our own address for the others, if it was given.
     """
 
     host: str
@@ -127,6 +130,7 @@ class StoreAddress:
     run_id: str
     other: OtherBackend | None = None
     secret: str | None = field(default=None, repr=False)
+    local_addr: str | None = None
 
     @property
     def prefix(self) -> str:
@@ -136,7 +140,20 @@ class StoreAddress:
     def __str__(self) -> str:
         if self.other is not None:
             return f"{self.other.endpoint or 'no endpoint'} ({self.other.name})"
-        return f"{self.host}:{self.port}"
+        return str(Endpoint(self.host, self.port))
+
+
+@dataclass(frozen=True)
+class OwnAddress:
+    """Where others reach our ranks, found out when the store was.
+
+    Attributes:
+        address: An address, or a name that leads others here.
+        gloo_interface: What ranks need in ``GLOO_SOCKET_IFNAME``; None: nothing.
+    """
+
+    address: str
+    gloo_interface: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,9 +162,9 @@ class Callbacks:
 
     Attributes:
         tell: Runs what it is given where the machines are, soon and in order; called by any thread.
-        met: The others can be heard and spoken to; True: the leader is here, because the store
-            is, or because we were the first at another backend's. Returns False when it is too
-            late, and there is nothing to be said any more.
+        met: The others can be heard and spoken to, and reach us there; True: the leader is here,
+            because the store is, or because we were the first at another backend's. Returns False
+            when it is too late, and there is nothing to be said any more.
         heard: The next decision.
         arrived: The next message for the leader.
         look: Not through ``tell``: called with that message in the thread that took it, before; may
@@ -157,7 +174,7 @@ class Callbacks:
     """
 
     tell: Callable[[Callable[[], None]], None]
-    met: Callable[[bool], bool]
+    met: Callable[[bool, OwnAddress], bool]
     heard: Callable[[Decision], None]
     arrived: Callable[[Message], None]
     lost: Callable[[str], None]
@@ -177,6 +194,7 @@ class _Connections:
     poster: JobStore
     taker: JobStore | None
     publisher: JobStore | None
+    ours: OwnAddress
 
 
 class JobThreads:
@@ -239,7 +257,7 @@ class JobThreads:
         """Where the machines are."""
         leads = connections.taker is not None
         self._session = connections.session
-        if not self._do.met(leads):
+        if not self._do.met(leads, connections.ours):
             return
         if leads:
             self._taker = self._start(self._take, connections.taker)
@@ -301,7 +319,8 @@ class JobThreads:
 
         patience = job_store.Patience(at.other.patience_s if at.other else 0.0, self._away)
         try:
-            way = self._find_store()
+            way, seen = self._find_store()
+            ours = self._own_address(seen)
 
             def connect() -> JobStore:
                 store = job_store.JobStore(way, at.prefix, patience)
@@ -326,6 +345,7 @@ class JobThreads:
                 poster=poster,
                 taker=connect() if leads else None,
                 publisher=connect() if leads else None,
+                ours=ours,
             )
         except UnreachableError as error:
             self._give_up(f"{error}. {_WHAT_TO_DO}")
@@ -334,24 +354,46 @@ class JobThreads:
         else:
             self._do.tell(functools.partial(self._met, connections))
 
-    def _find_store(self) -> Connect:
-        """Host the store, or wait until somebody does; or take another backend's."""
+    def _find_store(self) -> tuple[Connect, str | None]:
+        """Host the store, or wait until somebody does; or take another backend's.
+
+        Also returns our own address as seen from there, if we have been there.
+        """
         from holdfast.torch_edge import job_store  # noqa: PLC0415 - imports torch
 
         at = self._address
         if at.other is not None:
             from holdfast.torch_edge.other_backends import open_backend  # noqa: PLC0415 - likewise
 
-            return open_backend(at.other, at.run_id)
+            return open_backend(at.other, at.run_id), None
+        host, seen = at.host, None
         if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
+            if at.host == socket.gethostname() and not addresses_here(at.host):
+                host = "127.0.0.1"  # our own name, which leads others here, and us nowhere
             try:
-                self._hosted = job_store.host_store(at.host, at.port, at.connect_s)
+                self._hosted = job_store.host_store(host, at.port, at.connect_s)
             except ConnectionError as error:
                 if at.hosts_store:
                     raise ConnectionError(_cannot_host(error)) from error
         if self._hosted is None:
-            wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
-        return lambda: job_store.store_client(at.host, at.port, _CONNECT_S)
+            seen = wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
+        return lambda: job_store.store_client(host, at.port, _CONNECT_S), seen
+
+    def _own_address(self, seen: str | None) -> OwnAddress:
+        address = self._address.local_addr
+        if address is None:
+            published = publish(self._address.host, seen)
+            address = published.address
+            LOGGER.info("others reach this host at %s: %s", address, published.why)
+        interface = gloo_interface(address)
+        if interface is not None:
+            LOGGER.info(
+                "the name of this host, %r, leads to no address that others reach, so its ranks "
+                "have gloo listen on %s (GLOO_SOCKET_IFNAME, where that is not set)",
+                socket.gethostname(),
+                interface,
+            )
+        return OwnAddress(address, interface)
 
     # ------------------------------------------------------------ who may speak
     def _seal(self, message: object, session: str | None = None) -> Seal:

@@ -48,11 +48,11 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
 )
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from holdfast.core import leader as leading
 from holdfast.core import member as belonging
 from holdfast.core.actions import SHUTDOWN
+from holdfast.core.address import EndpointError, parse_endpoint
 from holdfast.core.assign import Policy
 from holdfast.core.infra_rank import infra_rank
 from holdfast.core.job_secret import SECRET, drop_secret
@@ -67,10 +67,10 @@ from holdfast.core.membership import (
 )
 from holdfast.core.never import assert_never
 from holdfast.host import clock
-from holdfast.host.address import address_towards
+from holdfast.host.address import interface_of, reached_at
 from holdfast.host.port import ReservedPort
 from holdfast.torch_edge.job_store import StoreLostError, store_client
-from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress
+from holdfast.torch_edge.job_threads import Callbacks, JobThreads, OwnAddress, StoreAddress
 
 LOGGER = logging.getLogger("holdfast")
 
@@ -92,12 +92,13 @@ def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
     Raises:
         ValueError: The endpoint or a value of ``--rdzv-conf`` or the environment cannot be used.
     """
-    host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
-    if not port:
+    try:
+        endpoint = parse_endpoint(params.endpoint or "localhost")
+    except EndpointError as error:
         raise ValueError(
-            f"--rdzv-endpoint: {params.endpoint!r} cannot be used; it takes HOST:PORT with a port "
-            "of 1 to 65535, the same on all nodes"
-        )
+            f"--rdzv-endpoint: {params.endpoint!r} cannot be used; {error}, the same on all nodes"
+        ) from None
+    host, port = endpoint.host, endpoint.port or DEFAULT_PORT
     join_s = _seconds(params, "join_timeout", _seconds(params, "timeout", 900.0))
     by_number = bool(params.get_as_bool("use_infra_group_rank", default=True))
     number = infra_rank(os.environ) if by_number and params.max_nodes > 1 else None
@@ -110,9 +111,10 @@ def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
             connect_s=_seconds(params, "read_timeout", 60.0),
             run_id=params.run_id,
             secret=_secret(params),
+            local_addr=params.local_addr,
         ),
         desc=Descriptor(
-            addr=params.local_addr or address_towards(host, port),
+            addr="",  # found out where the store is found
             hostname=socket.gethostname(),
             nproc=1,  # torch's agents tell each other how many they are
             pid=os.getpid(),
@@ -186,6 +188,7 @@ class HoldfastRendezvous(RendezvousHandler):
         self._finish: belonging.Finish | None = None
         self._left = False
         self._closed = False
+        self._gloo_interface: str | None = None
         self._changed = threading.Condition(threading.RLock())  # machines run under its lock
         self._threads = JobThreads(
             address,
@@ -226,6 +229,7 @@ class HoldfastRendezvous(RendezvousHandler):
             start = self._next_start()
             if start is None:
                 raise self._why_not()
+        self._have_gloo_listen()
         formed, at = start.round, self._address
         try:
             client = store_client(at.host, at.port, at.connect_s)  # it does one thing at a time
@@ -237,6 +241,14 @@ class HoldfastRendezvous(RendezvousHandler):
             len(formed.places),
             RendezvousStoreInfo(formed.master_addr, formed.master_port),
         )
+
+    def _have_gloo_listen(self) -> None:
+        """Where others reach it; torch's agent hands its environment on to its ranks."""
+        name = "GLOO_SOCKET_IFNAME"
+        if self._gloo_interface is None or name in os.environ:
+            return
+        at = reached_at(self._address.port) if self._leader is not None else None
+        os.environ[name] = (at and interface_of(at)) or self._gloo_interface
 
     def num_nodes_waiting(self) -> int:
         """1 when this agent's ranks have to stop: torch's agent then asks for the next round."""
@@ -379,9 +391,11 @@ class HoldfastRendezvous(RendezvousHandler):
         with self._changed:
             errand()
 
-    def _met(self, leads: bool) -> bool:  # noqa: FBT001 - by position, see Callbacks
+    def _met(self, leads: bool, ours: OwnAddress) -> bool:  # noqa: FBT001 - see Callbacks
         if self._member.phase is belonging.Phase.DONE:
             return False
+        self._member.desc = dataclasses.replace(self._member.desc, addr=ours.address)
+        self._gloo_interface = ours.gloo_interface
         if leads:
             self._leader = leading.Leader(self._rules, self._pace)
             self._feed_leader(leading.Begin())

@@ -187,7 +187,10 @@ def _command(args: Any) -> tuple[Callable[..., Any] | str, list[str]]:
 def _endpoint(args: Any) -> str:
     if args.standalone:
         return _STANDALONE_ENDPOINT
-    return args.rdzv_endpoint or f"{args.master_addr}:{args.master_port or _DEFAULT_PORT}"
+    from holdfast.core.address import Endpoint, bare_host  # noqa: PLC0415 - seldom used
+
+    port = args.master_port or _DEFAULT_PORT
+    return args.rdzv_endpoint or str(Endpoint(bare_host(args.master_addr), port))
 
 
 def _rdzv_configs(args: Any) -> dict[str, Any]:
