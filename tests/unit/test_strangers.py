@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.admission import SILENT_S
 from holdfast.host import strangers as module
 from holdfast.host.descriptors import Descriptors
-from holdfast.host.strangers import SILENT_S, STRANGERS_MAX, Stranger, StrangerError, Strangers
+from holdfast.host.strangers import STRANGERS_MAX, Stranger, StrangerError, Strangers
 from tests.garbage import framed
 from tests.unit.test_control_endpoint import no_descriptor_free
 
@@ -43,6 +45,9 @@ class Server:
     def hear(self, stranger: Stranger, frame: dict[str, Any]) -> bool:
         if frame.get("say") == "boom":
             raise KeyError("boom")
+        if frame.get("say") == "bye":
+            self.descriptors.hang_up(stranger.channel)
+            return True
         if frame.get("say") != "friend":
             raise StrangerError("is none of us")
         self.friends.append(stranger)
@@ -143,6 +148,18 @@ def test_what_one_stranger_does_wrong_ends_its_connection_alone(server: Server) 
     assert len(server.friends) == 1
 
 
+def test_who_is_let_in_and_hung_up_on_at_once_is_forgotten(server: Server) -> None:
+    """Its descriptor belongs to the next caller, who has its whole time."""
+    leaving = server.call(say="bye")
+    server.turn()
+    assert is_cut_off(leaving)
+    assert server.strangers.next_deadline() is None
+    server.now += SILENT_S / 2
+    server.call()
+    server.turn()
+    assert server.strangers.next_deadline() == server.now + SILENT_S
+
+
 def test_a_flood_from_one_host_pushes_out_its_own(server: Server) -> None:
     """A stranger of another host, whose word is on its way, stays; memory is bounded."""
     patient = server.call("another host")
@@ -158,11 +175,14 @@ def test_a_flood_from_one_host_pushes_out_its_own(server: Server) -> None:
 
 
 def test_who_has_said_the_word_is_let_in_before_it_is_pushed_out(server: Server) -> None:
-    """All came in the same moment, more of them than may wait."""
-    for _ in range(STRANGERS_MAX + 100):
-        server.call(say="friend")
+    """All came in the same moment, more of them than may wait, and none was heard yet."""
+    callers = [server.call(say="friend") for _ in range(STRANGERS_MAX + 100)]
+    while select.select([server.listener], [], [], 0)[0]:
+        server.strangers._accept()
+    assert len(server.friends) == 100
     server.turn(50)
     assert len(server.friends) == STRANGERS_MAX + 100
+    assert not any(is_cut_off(caller) for caller in callers)
     assert server.complaints == []
 
 

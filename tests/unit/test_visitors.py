@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.fault_tolerance.visitors import SILENT_S, Seat, Visitor, Visitors
+from holdfast.core.admission import EXCUSED_S, SILENT_S
+from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
 from holdfast.host.descriptors import Descriptors
@@ -156,6 +157,37 @@ def test_who_says_no_hello_is_cut_off_and_named(
         (os.getpid(), "was cut off: no hello within 5 s"),
     ]
     for caller in (silent, long):
+        caller.close()
+    visitors._acceptor.close()
+    descriptors.epoll.close()
+
+
+def test_a_flood_pushes_out_silent_callers_and_no_rank_that_has_spoken(tmp_path: Path) -> None:
+    """64 wait at the most; a hello that was not read yet counts. The oldest goes first."""
+    path, descriptors = f"{tmp_path}/s", Descriptors()
+    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
+    callers = [socket.socket(socket.AF_UNIX) for _ in range(70)]
+    for caller in callers:
+        caller.settimeout(30.0)
+        caller.connect(path)
+        visitors._on_listener()
+        if caller is callers[1]:
+            caller.sendall(encode({"op": "hello", "rank": 0, "pid": os.getpid()}))
+    assert len(visitors._waiting) == 64
+    assert b"too many connections wait here" in callers[0].recv(1000)
+    assert b"welcome" in callers[1].recv(1000)
+    assert visitors.seat is not None
+    assert [b"too many" in caller.recv(1000) for caller in callers[2:6]] == [True] * 4
+
+    visitors.dismiss_late(monotonic() + SILENT_S + 60.0)
+    assert len(visitors._waiting) == 64, "we were late, so they are heard first"
+    deadline = visitors.next_deadline()
+    assert deadline is not None
+    assert deadline >= monotonic() + SILENT_S + 50.0 + EXCUSED_S
+    visitors.dismiss_all("over")
+    assert visitors.next_deadline() is None
+    visitors.vacate("is over")
+    for caller in callers:
         caller.close()
     visitors._acceptor.close()
     descriptors.epoll.close()

@@ -9,9 +9,10 @@ one that was adopted from a page and has not called yet. Lean.
 
 from __future__ import annotations
 
+from holdfast.core.admission import SILENT_S, Admission
 from holdfast.host import clock, proc
 from holdfast.host.acceptor import Acceptor
-from holdfast.host.channel import EXCUSED_S, LATE_S, Channel, is_trusted
+from holdfast.host.channel import Channel, is_trusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ WAIT_FOR_SEAT_S = 180.0
 """How long a second rank waits until the first one has left."""
 _CLOCKS_APART_S_MAX = 300.0
 """More than a hello can have waited to be read: two clocks that do not count the same time."""
-SILENT_S = 5.0
-"""How long a connection may be here without a hello."""
 _FIRST_LOOK_S, _LOOK_S = 0.01, 1.0
 """Between looks at a seated process that holds no connection, where no pidfd tells of its end."""
 _VISITORS_MAX = 64
@@ -71,13 +70,14 @@ _RANK_MAX = 1 << 31
 class Visitor:
     """A connection to the listener: asks for the seat by its hello, has it, or is turned away."""
 
-    __slots__ = ("channel", "give_up_at", "hello", "pid")
+    __slots__ = ("channel", "fd", "give_up_at", "hello", "pid")
 
-    def __init__(self, channel: Channel, pid: int, give_up_at: float) -> None:
+    def __init__(self, channel: Channel, pid: int) -> None:
         self.channel = channel
+        self.fd = channel.fileno()
         self.pid = pid
-        self.give_up_at = give_up_at
         self.hello: Message | None = None
+        self.give_up_at: float | None = None  # with a hello: how long it may wait for the seat
 
 
 class Seat:
@@ -104,6 +104,7 @@ class Visitors:
         self._descriptors = descriptors
         self._host = host
         self._waiting: list[Visitor] = []
+        self._admission = Admission()  # of those without a hello
         self._look_at: float | None = None
         self._look_again_s = _FIRST_LOOK_S
 
@@ -116,16 +117,17 @@ class Visitors:
     def next_deadline(self) -> float | None:
         """When the first of those who wait has waited long enough, or the seat is looked at."""
         deadlines = [visitor.give_up_at for visitor in self._waiting]
-        return min([*deadlines, *filter(None, [self._look_at])], default=None)
+        deadlines += [self._admission.next_deadline(), self._look_at]
+        return min((each for each in deadlines if each is not None), default=None)
 
     def dismiss_late(self, now: float) -> None:
         """Turn away who has waited long enough."""
-        for visitor in [v for v in self._waiting if now >= v.give_up_at]:
-            if visitor.hello is None and now >= visitor.give_up_at + LATE_S:
-                visitor.give_up_at = now + EXCUSED_S  # it may have spoken while we were stopped
-            elif visitor.hello is None:
-                self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
-            else:
+        silent = self._admission.overdue(now)
+        for visitor in list(self._waiting):
+            if visitor.give_up_at is None:
+                if visitor.fd in silent:
+                    self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
+            elif now >= visitor.give_up_at:
                 self.turn_away(visitor, f"no place to be served within {WAIT_FOR_SEAT_S:g} s")
 
     def dismiss_all(self, why: str) -> None:
@@ -150,16 +152,26 @@ class Visitors:
         if self._host.is_closing():
             connected.close()
             return
-        if len(self._waiting) >= _VISITORS_MAX:
-            silent = [visitor for visitor in self._waiting if visitor.hello is None]
-            self.turn_away((silent or self._waiting)[0], "too many connections wait here")
+        self._make_room()
         channel = Channel(connected, self._descriptors.epoll)
         pid, uid = channel.peer()
-        visitor = Visitor(channel, pid, clock.monotonic() + SILENT_S)
+        visitor = Visitor(channel, pid)
         self._waiting.append(visitor)
-        self._descriptors.call(channel.fileno(), lambda: self._on_visitor(visitor))
+        self._admission.came(visitor.fd, pid, clock.monotonic())
+        self._descriptors.call(visitor.fd, lambda: self._on_visitor(visitor))
         if not is_trusted(uid):
             self._cut_off(visitor, f"user {uid} may not talk to this monitor")
+
+    def _make_room(self) -> None:
+        while len(self._waiting) >= _VISITORS_MAX:
+            first = self._admission.first_to_go()
+            if first is None:
+                self.turn_away(self._waiting[0], "too many connections wait here")
+                continue
+            visitor = next(each for each in self._waiting if each.fd == first[0])
+            self._on_visitor(visitor)  # it may have said hello by now
+            if visitor.fd in self._admission:
+                self.turn_away(visitor, "too many connections wait here")
 
     def _on_visitor(self, visitor: Visitor) -> None:
         channel = visitor.channel
@@ -210,6 +222,7 @@ class Visitors:
                 return
             visitor.hello = message
             visitor.give_up_at = clock.monotonic() + WAIT_FOR_SEAT_S
+            self._admission.left(visitor.fd)
             self._admit(visitor)
         elif seat is None or not is_seated:
             self._cut_off(visitor, "say hello first, then wait for the welcome")
@@ -262,6 +275,7 @@ class Visitors:
         self._retry()
         if visitor in self._waiting:
             self._waiting.remove(visitor)
+            self._admission.left(visitor.fd)
         seat = self.seat
         if seat is None or seat.visitor is not visitor:
             return

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 STRANGER_BYTES_MAX = 4096
 """What is kept of a stranger's words."""
-LATE_S = 0.5
-"""A process that looks for silent strangers so much too late was itself stopped or busy ..."""
-EXCUSED_S = 1.0
-"""... and gives those who may have spoken meanwhile this long again."""
 _CHUNK_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 4 << 20
 _REST_CHUNKS_MAX = 64

@@ -3,18 +3,18 @@
     connection ──► stranger ──proof──► admitted: its owner serves it
                       └─ garbage, silence, too many ──► cut off
 
-A stranger costs one descriptor and at most 4 KiB, for at most ``SILENT_S``. Beyond
-``STRANGERS_MAX`` the oldest of the host (or process) that has most of them goes first, so that a
-flood from one place does not push out others. With no descriptor left, callers wait in the kernel's
-queue; listening goes on when one is free.
+A stranger costs one descriptor and at most 4 KiB. How long it may stay, and who goes first beyond
+``STRANGERS_MAX``, :mod:`holdfast.core.admission` decides. With no descriptor left, callers wait in
+the kernel's queue; listening goes on when one is free.
 """
 
 from __future__ import annotations
 
 import errno
 
+from holdfast.core.admission import SILENT_S, Admission
 from holdfast.host import clock
-from holdfast.host.channel import EXCUSED_S, LATE_S, Channel
+from holdfast.host.channel import Channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.host.descriptors import Descriptors
     from holdfast.wire.frames import Message
 
-SILENT_S = 5.0
-"""A connection that has not proved who it is for so long is cut off."""
 STRANGERS_MAX = 256
 _ACCEPTS_AT_ONCE = 64
 _NO_DESCRIPTOR_S = 0.5
@@ -43,17 +41,17 @@ class Stranger:
 
     Attributes:
         channel: To it.
+        fd: Its descriptor, also once it is closed.
         who: For people: where it comes from.
-        came_at: When, monotonic seconds; later where it was excused.
         step: Of its owner's handshake; what it has shown so far.
     """
 
-    __slots__ = ("came_at", "channel", "step", "who")
+    __slots__ = ("channel", "fd", "step", "who")
 
-    def __init__(self, channel: Channel, who: str, came_at: float) -> None:
+    def __init__(self, channel: Channel, who: str) -> None:
         self.channel = channel
+        self.fd = channel.fileno()
         self.who = who
-        self.came_at = came_at
         self.step: Any = None
 
 
@@ -85,29 +83,21 @@ class Strangers:
         self._greet = greet
         self._hear = hear
         self._complain = complain
-        self._strangers: dict[int, Stranger] = {}  # by descriptor, the oldest first
+        self._strangers: dict[int, Stranger] = {}  # by descriptor
+        self._admission = Admission()
         self._retry_at: float | None = None
         self._is_listening = False
         self._listen()
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`tick`, at the latest."""
-        oldest = next(iter(self._strangers.values()), None)
-        if oldest is None:
-            return self._retry_at
-        silent_at = oldest.came_at + SILENT_S
-        return silent_at if self._retry_at is None else min(silent_at, self._retry_at)
+        deadlines = (self._admission.next_deadline(), self._retry_at)
+        return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Cut off who said nothing; listen again if that had to be given up."""
-        for stranger in list(self._strangers.values()):
-            late_s = now - (stranger.came_at + SILENT_S)
-            if late_s < 0:
-                break
-            if late_s >= LATE_S:
-                self._excuse_all(now)
-                break
-            self._turn_away(stranger, f"sent no handshake within {SILENT_S:g} s")
+        for fd in self._admission.overdue(now):
+            self._turn_away(self._strangers[fd], f"sent no handshake within {SILENT_S:g} s")
         if self._retry_at is not None and now >= self._retry_at:
             self._listen()
 
@@ -121,14 +111,10 @@ class Strangers:
         self._pause()
         self._retry_at = None
         for stranger in list(self._strangers.values()):
+            self._forget(stranger)
             self._descriptors.hang_up(stranger.channel)
-        self._strangers.clear()
 
     # ------------------------------------------------------------ inside
-
-    def _excuse_all(self, now: float) -> None:
-        for stranger in self._strangers.values():
-            stranger.came_at = max(stranger.came_at, now + EXCUSED_S - SILENT_S)
 
     def _listen(self) -> None:
         self._retry_at = None
@@ -171,29 +157,28 @@ class Strangers:
             return
         if len(self._strangers) >= STRANGERS_MAX:
             self._make_room()
-        stranger = Stranger(channel, who, clock.monotonic())
-        self._strangers[channel.fileno()] = stranger
-        self._descriptors.call(channel.fileno(), lambda: self._receive(stranger))
+        stranger = Stranger(channel, who)
+        self._strangers[stranger.fd] = stranger
+        self._admission.came(stranger.fd, who, clock.monotonic())
+        self._descriptors.call(stranger.fd, lambda: self._receive(stranger))
 
     def _make_room(self) -> None:
-        counts: dict[str, int] = {}
-        for stranger in self._strangers.values():
-            counts[stranger.who] = counts.get(stranger.who, 0) + 1
-        most = max(counts, key=lambda who: counts[who])
-        oldest = next(one for one in self._strangers.values() if one.who == most)
+        first = self._admission.first_to_go()
+        assert first is not None, "all places are taken"
+        fd, count = first
+        oldest = self._strangers[fd]
         self._receive(oldest)  # it may have spoken by now
-        if self._strangers.get(oldest.channel.fileno()) is oldest:
-            self._turn_away(oldest, f"has too many connections without a handshake: {counts[most]}")
+        if self._strangers.get(fd) is oldest:
+            self._turn_away(oldest, f"has too many connections without a handshake: {count}")
 
     def _receive(self, stranger: Stranger) -> None:
         channel = stranger.channel
-        fd = channel.fileno()
         try:
             channel.flush()
             message = channel.receive_first()
             while message is not None:
                 if self._hear(stranger, message):
-                    self._strangers.pop(fd, None)
+                    self._forget(stranger)
                     return
                 message = channel.next_of_stranger()
             if channel.gone is not None:
@@ -204,10 +189,15 @@ class Strangers:
             self._turn_away(stranger, f"sent a message that cannot be handled: {error!r:.200}")
 
     def _turn_away(self, stranger: Stranger, why: str) -> None:
-        self._strangers.pop(stranger.channel.fileno(), None)
+        self._forget(stranger)
         self._descriptors.hang_up(stranger.channel)
         self._complain(stranger.who, why)
         self.descriptor_is_free()
+
+    def _forget(self, stranger: Stranger) -> None:
+        if self._strangers.get(stranger.fd) is stranger:
+            del self._strangers[stranger.fd]
+            self._admission.left(stranger.fd)
 
 
 def _how_it_ended(gone: str) -> str:
