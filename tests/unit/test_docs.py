@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -45,3 +46,30 @@ def test_links_to_files_lead_to_files(page: str) -> None:
     targets = _LINK.findall(path.read_text(encoding="utf-8").replace("\n", " "))
     local = [target for target in targets if not target.startswith("http")]
     assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+# ---------------------------------------------------------------- glossary
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in GLOSSARY.splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| word"))
+]
+NAMES = [(row[0], name) for row in ROWS for name in re.findall(r"`([^`]+)`", row[-1])]
+
+
+@pytest.mark.parametrize(("word", "name"), NAMES)
+def test_a_word_of_the_glossary_is_in_the_code(word: str, name: str) -> None:
+    """Its class, function, constant or field is there under that name."""
+    module, _, path = name.partition(":")
+    found: object = importlib.import_module(f"holdfast.{module}")
+    for part in path.split("."):
+        fields = {*getattr(found, "__annotations__", ()), *getattr(found, "__slots__", ())}
+        found = getattr(found, part, part if part in fields else None)
+        assert found is not None, f"{word}: holdfast.{module} has no {path}"
+
+
+def test_the_glossary_names_each_word_once_with_its_place() -> None:
+    words = [word for row in ROWS for word in row[0].split(", ")]
+    assert len(words) == len(set(words)) > 40
+    assert [row for row in ROWS if len(row) != 3 or not all(row)] == []

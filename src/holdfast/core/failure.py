@@ -15,6 +15,8 @@ import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdfast.core.numbering import GlobalRank, LocalRank, Pid
+
 FREEING_S_PER_GIB = 0.2
 """How long the kernel may take to free the memory of a killed process, at most, as measured."""
 
@@ -57,9 +59,9 @@ class RankEnd:
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
 
-    local_rank: int
-    rank: int
-    pid: int
+    local_rank: LocalRank
+    rank: GlobalRank
+    pid: Pid
     exit_code: int
     ended_at: float
     asked: bool = False

@@ -20,6 +20,7 @@ from holdfast.core import node as machine
 from holdfast.core.exit_codes import Ending
 from holdfast.core.failure import Hang, explain, first_cause
 from holdfast.core.never import assert_never
+from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.core.restarts import Restarts
 from holdfast.fault_tolerance import report
 from holdfast.fault_tolerance.console import LOGGER, PumpHandler
@@ -30,7 +31,7 @@ from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
 from holdfast.fault_tolerance.restart_lines import RestartLines
-from holdfast.fault_tolerance.worker_env import Place
+from holdfast.fault_tolerance.worker_env import unplaced
 from holdfast.host import child, clock, leftovers, memory_read, run_dirs
 from holdfast.host.family import Family
 from holdfast.host.job_name import new_job
@@ -619,7 +620,7 @@ class NodeAgent:
         """Command, environment and pid of a rank, as far as no cycle has a part in them."""
         plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
         nproc = plan.nproc_per_node
-        place = rank.place if rank else Place(local_rank, 0, 0, nproc, nproc, 1, 0, "", 0)
+        place = rank.place if rank else unplaced(local_rank, nproc)
         monitor_socket = self._monitor_socket(local_rank)
         env = rank_env(plan, place, self._environ, self._launcher_socket, monitor_socket)
         is_alive = rank is not None and rank.pid and rank.exit_code is None
@@ -647,7 +648,7 @@ class NodeAgent:
                     "lease": self._lease.path if self._lease else None,
                 },
             )
-        page_path = self._pages.make(ranks.cycle, local_rank)
+        page_path = self._pages.make(ranks.cycle, LocalRank(local_rank))
         staged = self._staging.folder(ranks.cycle)
         room = f"{self._runtime_dir}/r{local_rank}.room"
         try:
@@ -671,7 +672,7 @@ class NodeAgent:
             },
         )
         for past in self._past:  # only now: its monitor has been told of the page that replaces it
-            self._pages.remove(past, local_rank)
+            self._pages.remove(Cycle(past), LocalRank(local_rank))
 
     def _rank(self, local_rank: int) -> Rank:
         assert self._ranks is not None

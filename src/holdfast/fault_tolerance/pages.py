@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.host.page import PageError, create_page
 
 
@@ -30,7 +31,7 @@ class Pages:
         self._told_of = -1
         self.spare: str | None = None
 
-    def make(self, cycle: int, local_rank: int) -> str | None:
+    def make(self, cycle: Cycle, local_rank: LocalRank) -> str | None:
         """Make the page of a rank; its path, None where none can be had."""
         path = _path(self._folder, cycle, local_rank)
         try:
@@ -43,13 +44,13 @@ class Pages:
         """There was no space for this page in the first folder."""
         return path is None or not path.startswith(f"{self._folder}/")
 
-    def remove(self, cycle: int, local_rank: int) -> None:
+    def remove(self, cycle: Cycle, local_rank: LocalRank) -> None:
         """Remove the page of a cycle that is over, wherever it is."""
         for folder in (self._folder, self.spare):
             if folder is not None:
                 Path(_path(folder, cycle, local_rank)).unlink(missing_ok=True)
 
-    def _make_elsewhere(self, cycle: int, local_rank: int, why: PageError) -> str | None:
+    def _make_elsewhere(self, cycle: Cycle, local_rank: LocalRank, why: PageError) -> str | None:
         try:
             if self.spare is None:
                 self.spare = self._make_spare()
@@ -69,11 +70,11 @@ class Pages:
         )
         return path
 
-    def _tell(self, cycle: int, text: str) -> None:
+    def _tell(self, cycle: Cycle, text: str) -> None:
         if self._told_of != cycle:
             self._told_of = cycle
             self._on_trouble(text)
 
 
-def _path(folder: str, cycle: int, local_rank: int) -> str:
+def _path(folder: str, cycle: Cycle, local_rank: LocalRank) -> str:
     return f"{folder}/c{cycle}_r{local_rank}.page"

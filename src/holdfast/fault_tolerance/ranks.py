@@ -19,6 +19,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.failure import Hang, RankEnd, explain, was_asked
+from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
@@ -48,7 +49,7 @@ class Rank:
 
     place: Place
     folder: Path
-    pid: int = 0
+    pid: Pid = Pid(0)  # noqa: RUF009 - an int
     is_warm: bool = False
     streams: dict[int, Stream] = field(default_factory=dict)
     oom_before: dict[str, int] = field(default_factory=dict)
@@ -166,7 +167,7 @@ class Ranks:
         job: str,
         port: ReservedPort | None,
     ) -> None:
-        self.cycle = cycle
+        self.cycle = Cycle(cycle)
         self.folder = run_dir / f"attempt_{cycle}"
         self.node = node
         self._plan = plan
@@ -229,12 +230,13 @@ class Ranks:
                 local_rank, command, env, outputs[STDOUT], outputs[STDERR]
             )
             rank.is_warm = bool(parked)
-            rank.pid = parked or child.spawn_rank(
+            pid = parked or child.spawn_rank(
                 tie,
                 command,
                 env,
                 {number: ours for number, ours in outputs.items() if ours != number},
             )
+            rank.pid = Pid(pid)
         for stream in rank.streams.values():
             pump.add(stream)
         return rank
@@ -272,9 +274,9 @@ class Ranks:
     def _place(self, local_rank: int) -> Place:
         nproc, node = self._plan.nproc_per_node, self.node
         return Place(
-            local_rank=local_rank,
-            rank=node.rank_offset + local_rank,
-            group_rank=node.group_rank,
+            local_rank=LocalRank(local_rank),
+            rank=GlobalRank(node.rank_offset + local_rank),
+            group_rank=GroupRank(node.group_rank),
             local_world_size=nproc,
             world_size=nproc if node.world_size is None else node.world_size,
             group_world_size=node.group_world_size,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.core.job_secret import drop_secret
+from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.data import (
     FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
@@ -53,16 +54,22 @@ class Place:
     Roles are not mixed within a job, so that role rank and size equal the global ones.
     """
 
-    local_rank: int
-    rank: int
-    group_rank: int
+    local_rank: LocalRank
+    rank: GlobalRank
+    group_rank: GroupRank
     local_world_size: int
     world_size: int
     group_world_size: int
-    cycle: int
+    cycle: Cycle
     master_addr: str
     master_port: int
     gloo_interface: str | None = None
+
+
+def unplaced(local_rank: int, nproc: int) -> Place:
+    """The place of a rank before its node has one: for settings that no cycle has a part in."""
+    place = LocalRank(local_rank), GlobalRank(0), GroupRank(0)
+    return Place(*place, nproc, nproc, 1, Cycle(0), master_addr="", master_port=0)
 
 
 def worker_env(
@@ -128,7 +135,7 @@ def worker_env(
     return env
 
 
-def _own_device(base: Mapping[str, str], local_rank: int) -> str:
+def _own_device(base: Mapping[str, str], local_rank: LocalRank) -> str:
     visible = base.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return str(local_rank)
