@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.core import codec
+from tests.garbage import values
 
 _JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 
@@ -17,10 +18,23 @@ def messages(kind: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def shape(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
-    """The JSON form of one, key by key; see ``tests/garbage.py``."""
-    fields = codec._record(kind).forms.items()
-    values = {name: _values(form).map(form.write) for name, form in fields}
-    return {"op": st.just(codec._op(kind)), **values}
+    """The JSON form of one, key by key, with garbage here and there; see ``tests/garbage.py``."""
+    forms = codec._record(kind).forms
+    return {"op": st.just(codec._op(kind)), **{n: _nearly(form) for n, form in forms.items()}}
+
+
+def _nearly(form: codec.Form) -> st.SearchStrategy[Any]:
+    match form:
+        case codec._OrNone():
+            return st.none() | _nearly(form.form)
+        case codec._Tuple():
+            return st.lists(_nearly(form.form), max_size=3)
+        case codec._Row():
+            return st.tuples(*map(_nearly, form.forms.values())).map(list)
+        case codec._Record():
+            return st.fixed_dictionaries({n: _nearly(one) for n, one in form.forms.items()})
+    good = _values(form).map(form.write)
+    return st.sampled_from([good, good, good, good, values]).flatmap(lambda one: one)
 
 
 def _values(form: codec.Form) -> st.SearchStrategy[Any]:

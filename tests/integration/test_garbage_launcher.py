@@ -16,6 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.core import monitor_messages as messages
+from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
 from holdfast.fault_tolerance import host_care, monitors, standbys
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
@@ -31,6 +33,7 @@ from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
 from holdfast.wire.frames import Decoder
 from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams, values
+from tests.message_strategies import shape
 
 whole = st.integers(-1, 3)
 text = st.sampled_from(["a", "", "x" * 100])
@@ -107,31 +110,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 HELLO = {
-    "op": st.just("hello"),
-    "rank": whole,
+    **shape(messages.Hello),
     "pid": st.just(os.getpid()),
     "clock_s": st.builds(time.monotonic),
-    "num_warmup_iterations": whole,
-    "resume": st.booleans(),
 }
-FROM_RANKS = [
-    {"op": st.just("armed")},
-    {
-        "op": st.just("limits"),
-        "heartbeat": st.fixed_dictionaries(
-            {"initial": number | values, "subsequent": number | values, "learned": st.booleans()}
-        ),
-        "section": st.fixed_dictionaries(
-            {
-                "section": st.dictionaries(text, number | values),
-                "out_of_section": number | values,
-                "learned": st.lists(text),
-                "out_of_section_learned": st.booleans(),
-            }
-        ),
-    },
-    {"op": st.just("bye")},
-]
+FROM_RANKS = [shape(kind) for kind in (messages.Armed, messages.Limits, messages.Bye)]
 
 
 @fuzz
@@ -172,10 +155,8 @@ class Lines:
 
 
 CONTROL = {
-    "op": st.just("control"),
-    "rank": whole,
+    **shape(messages.Control),
     "action": st.sampled_from(list(WorkloadAction.__members__)),
-    "description": text,
 }
 
 
@@ -199,7 +180,7 @@ def test_garbage_ends_no_control_endpoint(
             rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))
             for _ in range(3):
                 loop.wait(0.0)
-            assert Decoder().feed(rank.recv(1 << 16)) == [{"op": "ok"}]
+            assert Decoder().feed(rank.recv(1 << 16)) == [encode(messages.Ok())]
         assert asked[-1] == (3, WorkloadAction.ShutdownWorkload, "")
         assert all(0 <= rank < 1 << 31 for rank, *_ in asked)
         assert all(why.encode() is not None for *_, why in asked)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import hang
+from holdfast.core import monitor_messages as messages
 from holdfast.core.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -115,8 +116,8 @@ def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) 
     tripped = TrippedLimits()
     limits = LimitsInForce(tripped)
     limits.configure(cfg.to_wire())
-    message = {"initial": limit_s, "subsequent": limit_s, "learned": True}
-    assert limits.update({"heartbeat": message})["heartbeat"] is None
+    learned = messages.Limits(messages.HeartbeatLimits(limit_s, limit_s, learned=True))
+    assert limits.update(learned).heartbeat is None
     tripped.tripped(hang.HEARTBEAT, None, limit_s)
-    limits.update({"heartbeat": message})
+    limits.update(learned)
     assert limits.limits.subsequent == again_s

@@ -336,7 +336,7 @@ class WatchMachine(RuleBasedStateMachine):
     @rule()
     def beat(self) -> None:
         assert self.snapshot is not None
-        self.snapshot.heartbeat_at = self.now
+        self.snapshot = Snapshot(**{**vars(self.snapshot), "heartbeat_at": self.now})
 
     @precondition(lambda self: self.snapshot is not None)
     @rule(is_open=st.booleans())

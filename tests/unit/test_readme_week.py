@@ -66,7 +66,7 @@ class Watched:
         self.now = booted_at
         self.limits = LimitsInForce(tripped := TrippedLimits())
         self.limits.configure(cfg)
-        monitor.cfg = self.limits.welcome(cfg)["cfg"]
+        monitor.cfg = self.limits.welcome(cfg)[0]
         self._path = monitor
         self._page: Page | None = None
         self._watch = machine.Watch(SIGKILL, 15.0, tripped)

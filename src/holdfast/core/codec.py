@@ -13,7 +13,7 @@ The type of a field says what is accepted::
                      Text: for people, so it is escaped and cut when it is encoded: it must not
                      cost the message it is in
     int              64 bits; Count: 0 or more; Annotated[int, Whole(1, 8)]: between these
-    float            a finite number; Annotated[float, Number(0.0)]: of 0 or more
+    float            a finite number; Limit: of 0 or more, or infinity
     bool, enums      true or false; the value of a member
     X | None         null, too
     tuple[X, ...]    a list
@@ -118,17 +118,22 @@ class Whole(Form):
 
 
 class Number(Form):
-    """A finite number of ``least`` or more."""
+    """A number of ``least`` or more; with ``most``: infinity, too."""
 
-    def __init__(self, least: float = -sys.float_info.max) -> None:
+    def __init__(
+        self, least: float = -sys.float_info.max, most: float = sys.float_info.max
+    ) -> None:
         self.least = least
+        self.most = most
 
     def read(self, value: Any) -> float:
         # Comparing does not overflow, and is false for NaN.
-        if type(value) in (int, float) and self.least <= value <= sys.float_info.max:
+        is_finite = type(value) in (int, float) and self.least <= value <= sys.float_info.max
+        if is_finite or (type(value) is float and value == self.most):
             return float(value)
+        what = "a number" if self.most > sys.float_info.max else "a finite number"
         least = f" of {self.least:g} or more" if self.least > -sys.float_info.max else ""
-        raise _UnexpectedError(f"a finite number{least}", value)
+        raise _UnexpectedError(f"{what}{least}", value)
 
 
 class Characters(Form):
@@ -260,12 +265,11 @@ class _Record(Form):
 
     def __init__(self, kind: type[Any]) -> None:
         names = vars(sys.modules[kind.__module__])
-        forms = {
-            name: _form(eval(text, names))  # noqa: S307 - an annotation of our own source
-            for base in reversed(kind.__mro__)
-            for name, text in getattr(base, "__annotations__", {}).items()
-            if not text.startswith("ClassVar")
-        }
+        texts: dict[str, str] = {}
+        for base in reversed(kind.__mro__):
+            texts.update(getattr(base, "__annotations__", {}))
+        # An annotation is a text of our own source.
+        forms = {name: _form(eval(texts[name], names)) for name in kind.__match_args__}  # noqa: S307
         self.kind = kind
         self.forms = forms
         self._names = tuple(forms)
@@ -369,11 +373,13 @@ def _form(wanted: Any) -> Form:
 # ---------------------------------------------------------------- types of a field
 if TYPE_CHECKING:
     Count: TypeAlias = int
+    Limit: TypeAlias = float
     Name: TypeAlias = str
     Raw: TypeAlias = str
     Text: TypeAlias = str
 else:
     Count = Whole(0)
+    Limit = Number(0.0, float("inf"))
     Name = Characters(1)
     Raw = _Raw()
     Text = Characters(is_cut=True)

@@ -27,6 +27,8 @@ Lean: imported by the rank monitor.
 
 from __future__ import annotations
 
+from holdfast.core.value import Value
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,24 +41,6 @@ HEARTBEAT = "heartbeat"
 SECTION = "section"
 OUTSIDE_SECTIONS = "outside sections"
 EXIT = "process exit"
-
-
-class Value:
-    """A record: equal and printed by its fields (``dataclasses`` costs the monitor 3 ms)."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    def __hash__(self) -> int:
-        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"{type(self).__name__}({fields})"
 
 
 class Limits(Value):
@@ -72,15 +56,13 @@ class Limits(Value):
         exit: From leaving the monitor to the end of the process.
     """
 
-    __slots__ = (
-        "exit",
-        "initial",
-        "learned",
-        "out_of_section",
-        "section_ends_initial",
-        "sections",
-        "subsequent",
-    )
+    initial: float | None
+    subsequent: float | None
+    out_of_section: float | None
+    sections: Mapping[str, float | None]
+    learned: frozenset[ClockKey]
+    section_ends_initial: bool
+    exit: float | None
 
     def __init__(
         self,
@@ -93,13 +75,8 @@ class Limits(Value):
         section_ends_initial: bool = False,
         exit: float | None = None,  # noqa: A002 - reads as its neighbours
     ) -> None:
-        self.initial = initial
-        self.subsequent = subsequent
-        self.out_of_section = out_of_section
-        self.sections = dict(sections or {})
-        self.learned = frozenset(learned)
-        self.section_ends_initial = section_ends_initial
-        self.exit = exit
+        clocks = (initial, subsequent, out_of_section, dict(sections or {}))
+        super().__init__(*clocks, frozenset(learned), section_ends_initial, exit)
 
 
 class Snapshot(Value):
@@ -115,15 +92,13 @@ class Snapshot(Value):
         left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
     """
 
-    __slots__ = (
-        "armed_at",
-        "has_used_sections",
-        "heartbeat_at",
-        "left_at",
-        "outside_since",
-        "sections",
-        "warming_up",
-    )
+    armed_at: float
+    heartbeat_at: float | None
+    outside_since: float | None
+    sections: Mapping[str, float]
+    warming_up: bool
+    has_used_sections: bool
+    left_at: float | None
 
     def __init__(
         self,
@@ -136,13 +111,8 @@ class Snapshot(Value):
         has_used_sections: bool = False,
         left_at: float | None = None,
     ) -> None:
-        self.armed_at = armed_at
-        self.heartbeat_at = heartbeat_at
-        self.outside_since = outside_since
-        self.sections = dict(sections or {})
-        self.warming_up = warming_up
-        self.has_used_sections = has_used_sections
-        self.left_at = left_at
+        clocks = (armed_at, heartbeat_at, outside_since, dict(sections or {}))
+        super().__init__(*clocks, warming_up, has_used_sections, left_at)
 
     @property
     def last_sign_at(self) -> float:
@@ -161,13 +131,10 @@ class Overdue(Value):
         limit_s: How old it may become.
     """
 
-    __slots__ = ("clock", "limit_s", "name", "since")
-
-    def __init__(self, clock: str, name: str | None, since: float, limit_s: float) -> None:
-        self.clock = clock
-        self.name = name
-        self.since = since
-        self.limit_s = limit_s
+    clock: str
+    name: str | None
+    since: float
+    limit_s: float
 
     @property
     def deadline(self) -> float:
@@ -187,11 +154,8 @@ class Excuse(Value):
     healthy rank needs at most one limit to show a sign of life, however long the interruption was.
     """
 
-    __slots__ = ("late_s", "woke_at")
-
-    def __init__(self, woke_at: float, late_s: float) -> None:
-        self.woke_at = woke_at
-        self.late_s = late_s
+    woke_at: float
+    late_s: float
 
 
 def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:

@@ -24,9 +24,10 @@ Lean: imported by the rank monitor.
 from __future__ import annotations
 
 from holdfast.core import hang
-from holdfast.core.hang import Excuse, Limits, Overdue, Snapshot, Value
+from holdfast.core.hang import Excuse, Limits, Overdue, Snapshot
 from holdfast.core.kill_ladder import SIGCONT, SIGNALLED, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.learned import TrippedLimits
+from holdfast.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,77 +52,53 @@ GRACE_OVER = "grace over"
 class Looked(Value):
     """The page was read; ``snapshot`` is ``None`` when the rank is not armed."""
 
-    __slots__ = ("limits", "snapshot")
-
-    def __init__(self, snapshot: Snapshot | None, limits: Limits) -> None:
-        self.snapshot = snapshot
-        self.limits = limits
+    snapshot: Snapshot | None
+    limits: Limits
 
 
 class EvidenceTaken(Value):
     """All evidence that will come has come."""
 
-    __slots__ = ()
-
 
 class RankGone(Value):
     """The rank is dead, or has left its monitor."""
-
-    __slots__ = ()
 
 
 class LookAgain(Value):
     """Read the page once more, now."""
 
-    __slots__ = ()
-
 
 class TakeEvidence(Value):
     """Collect traces of why, until ``EvidenceTaken`` or the instant ``until``."""
 
-    __slots__ = ("overdue", "until")
-
-    def __init__(self, overdue: Overdue, until: float) -> None:
-        self.overdue = overdue
-        self.until = until
+    overdue: Overdue
+    until: float
 
 
 class Conclude(Value):
     """Write down what is known, before anything is done."""
 
-    __slots__ = ("overdue",)
-
-    def __init__(self, overdue: Overdue) -> None:
-        self.overdue = overdue
+    overdue: Overdue
 
 
 class Send(Value):
     """Send a signal to the rank's process alone; ``why`` is ``HUNG`` or ``GRACE_OVER``."""
 
-    __slots__ = ("signal", "why")
-
-    def __init__(self, signal: int, why: str) -> None:
-        self.signal = signal
-        self.why = why
+    signal: int
+    why: str
 
 
 class Abandon(Value):
     """The verdict is dropped; ``why`` completes "abandoned: the rank ...". Nothing more is sent."""
 
-    __slots__ = ("overdue", "why")
-
-    def __init__(self, overdue: Overdue, why: str) -> None:
-        self.overdue = overdue
-        self.why = why
+    overdue: Overdue
+    why: str
 
 
 class ReportStuck(Value):
     """SIGKILL did not end the process."""
 
-    __slots__ = ("overdue",)
-
-    def __init__(self, overdue: Overdue) -> None:
-        self.overdue = overdue
+    overdue: Overdue
 
 
 if TYPE_CHECKING:

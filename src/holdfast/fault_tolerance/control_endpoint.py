@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
+from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
+from holdfast.core.monitor_messages import TO_LAUNCHER, Error, Ok
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.host import clock, endpoint
@@ -24,7 +26,6 @@ CONNECTIONS_MAX = 128
 """More than this at once, and the oldest is dropped."""
 DESCRIPTION_CHARS_MAX = 1000
 _REQUEST_BYTES_MAX = 1 << 16
-_RANK_MAX = 1 << 31
 
 OnRequest = Callable[[int, WorkloadAction, str], None]
 """Called with global rank, action and description."""
@@ -81,7 +82,7 @@ class ControlEndpoint:
         peer.flush()
         try:
             for message in peer.receive():
-                peer.send(self._answer(message))
+                peer.send(encode(self._answer(message)))
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
             peer.gone = f"its request cannot be handled: {error!r:.200}"
         if peer.gone:
@@ -94,28 +95,22 @@ class ControlEndpoint:
         if line is not None:
             LOGGER.warning("control socket: %s", line)
 
-    def _answer(self, message: Message) -> Message:
-        rank, name = message.get("rank"), message.get("action")
-        if message.get("op") != "control" or not _is_rank(rank):
-            return {"op": "error", "text": "not a workload control request"}
-        if not isinstance(name, str) or name not in WorkloadAction.__members__:
+    def _answer(self, message: Message) -> Ok | Error:
+        try:
+            request = decode(TO_LAUNCHER, message)
+        except MessageError as error:
+            return Error(f"not a workload control request: {error}")
+        if request.action not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
-            return {"op": "error", "text": f"unknown action {name!r}; there are {known}"}
-        said = message.get("description")
-        description = said[:DESCRIPTION_CHARS_MAX] if isinstance(said, str) else ""
-        # It goes into logs and files, which know no half of a character.
-        description = description.encode(errors="backslashreplace").decode()
-        self._on_request(rank, WorkloadAction[name], description)
-        return {"op": "ok"}
+            return Error(f"unknown action {request.action!r:.100}; there are {known}")
+        description = for_people(request.description[:DESCRIPTION_CHARS_MAX])
+        self._on_request(request.rank, WorkloadAction[request.action], description)
+        return Ok()
 
     def _drop(self, peer: Channel) -> None:
         self._peers.remove(peer)
         self._loop.hang_up(peer)
         self.retry()
-
-
-def _is_rank(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _RANK_MAX
 
 
 def _warn(error: OSError) -> None:

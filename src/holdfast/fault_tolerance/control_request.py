@@ -5,6 +5,8 @@ The other end is ``control_endpoint.py``. One connection per request.
 
 from __future__ import annotations
 
+from holdfast.core.codec import encode
+from holdfast.core.monitor_messages import Control
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.client_errors import raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
@@ -21,12 +23,8 @@ def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequ
     Raises:
         RankMonitorClientError: It refused or did not answer.
     """
-    message = {
-        "op": "control",
-        "rank": info.global_rank,
-        "action": request.action.name,
-        "description": str(request.description)[:_DESCRIPTION_CHARS_MAX],
-    }
+    description = str(request.description)[:_DESCRIPTION_CHARS_MAX]
+    message = encode(Control(info.global_rank, request.action.name, description))
     try:
         connection = endpoint.connect(path, _ANSWER_S)
         try:

@@ -7,6 +7,7 @@ the page, into which a rank has written the same limits. Pure and lean.
 from __future__ import annotations
 
 from holdfast.core import hang, monitor
+from holdfast.core import monitor_messages as messages
 from holdfast.core.hang import Limits
 
 TYPE_CHECKING = False
@@ -21,7 +22,7 @@ _OUTSIDE = {(hang.OUTSIDE_SECTIONS, None)}
 
 
 class LimitsInForce:
-    """Limits, and their form on the wire.
+    """Limits, and what messages say of them.
 
     Args:
         tripped: Learned limits that tripped; shared with the machine that finds them.
@@ -47,50 +48,34 @@ class LimitsInForce:
             section_ends_initial=bool(cfg.get("section_ends_initial_timeout")),
         )
 
-    def update(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Take over the limits a rank has set; return those that must be longer.
-
-        Raises:
-            KeyError: The message makes no sense, like all below; nothing has changed.
-            TypeError: So.
-            ValueError: So.
-            AttributeError: So.
-        """
-        asked = self._asked(message)
+    def update(self, set_by_rank: messages.Limits) -> messages.Raised:
+        """Take over the limits a rank has set; return those that must be longer."""
+        asked = self._asked(set_by_rank)
         self.limits = new = monitor.raise_learned(asked, self._tripped)
         beats_raised = (new.initial, new.subsequent) != (asked.initial, asked.subsequent)
-        return {
-            "heartbeat": (
-                {"initial": new.initial, "subsequent": new.subsequent} if beats_raised else None
-            ),
-            "section": {
-                name: limit for name, limit in new.sections.items() if limit != asked.sections[name]
-            },
-            "out_of_section": (
-                new.out_of_section if new.out_of_section != asked.out_of_section else None
-            ),
-        }
+        return messages.Raised(
+            messages.HeartbeatLimits(new.initial, new.subsequent) if beats_raised else None,
+            {name: limit for name, limit in new.sections.items() if limit != asked.sections[name]},
+            new.out_of_section if new.out_of_section != asked.out_of_section else None,
+        )
 
-    def _asked(self, message: Mapping[str, Any]) -> Limits:
+    def _asked(self, set_by_rank: messages.Limits) -> Limits:
         old = self.limits
-        heartbeat = message.get("heartbeat")
-        section = message.get("section")
+        heartbeat, section = set_by_rank.heartbeat, set_by_rank.section
         learned = set(old.learned)
         initial, subsequent = old.initial, old.subsequent
         outside, sections = old.out_of_section, old.sections
         section_ends_initial = old.section_ends_initial
         if heartbeat is not None:
             section_ends_initial = False  # somebody has chosen them
-            initial = _limit(heartbeat["initial"])
-            subsequent = _limit(heartbeat["subsequent"])
+            initial, subsequent = heartbeat.initial, heartbeat.subsequent
             learned = {key for key in learned if key not in _HEARTBEATS}
-            learned.update(_HEARTBEATS if heartbeat.get("learned") else ())
+            learned.update(_HEARTBEATS if heartbeat.learned else ())
         if section is not None:
-            outside = _limit(section["out_of_section"])
-            sections = {str(name): _limit(value) for name, value in section["section"].items()}
+            outside, sections = section.out_of_section, section.section
             learned = {key for key in learned if key in _HEARTBEATS}
-            learned.update((hang.SECTION, str(name)) for name in section.get("learned", ()))
-            learned.update(_OUTSIDE if section.get("out_of_section_learned") else ())
+            learned.update((hang.SECTION, name) for name in section.learned)
+            learned.update(_OUTSIDE if section.out_of_section_learned else ())
         return Limits(
             initial,
             subsequent,
@@ -100,29 +85,23 @@ class LimitsInForce:
             section_ends_initial=section_ends_initial,
         )
 
-    def welcome(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
+    def welcome(self, cfg: Mapping[str, Any]) -> tuple[dict[str, Any], messages.Learned]:
         """What a welcome says of limits: the configuration with those in force, and their origin.
 
         Args:
             cfg: As it came from the launcher.
         """
         limits = monitor.raise_learned(self.limits, self._tripped)
-        return {
-            "cfg": {
-                **cfg,
-                "initial_rank_heartbeat_timeout": limits.initial,
-                "rank_heartbeat_timeout": limits.subsequent,
-                "rank_section_timeouts": limits.sections,
-                "rank_out_of_section_timeout": limits.out_of_section,
-                "section_ends_initial_timeout": limits.section_ends_initial or None,
-            },
-            "learned": {
-                "heartbeat": limits.learned >= _HEARTBEATS,
-                "out_of_section": limits.learned >= _OUTSIDE,
-                "sections": sorted(name for _, name in limits.learned if name is not None),
-            },
+        in_force = {
+            **cfg,
+            "initial_rank_heartbeat_timeout": limits.initial,
+            "rank_heartbeat_timeout": limits.subsequent,
+            "rank_section_timeouts": limits.sections,
+            "rank_out_of_section_timeout": limits.out_of_section,
+            "section_ends_initial_timeout": limits.section_ends_initial or None,
         }
-
-
-def _limit(value: Any) -> float | None:
-    return None if value is None else float(value)
+        return in_force, messages.Learned(
+            limits.learned >= _HEARTBEATS,
+            limits.learned >= _OUTSIDE,
+            tuple(sorted(name for _, name in limits.learned if name is not None)),
+        )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core import monitor_messages as messages
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.wire import page as layout
 
@@ -34,17 +35,10 @@ class LearnedBefore:
     sections: set[str] = field(default_factory=set)
 
     @classmethod
-    def from_wire(
-        cls, learned: Mapping[str, Any] | None, *, section_ends_initial: bool
-    ) -> LearnedBefore:
+    def of(cls, learned: messages.Learned | None, *, section_ends_initial: bool) -> LearnedBefore:
         """From the monitor's welcome and its configuration."""
-        learned = learned or {}
-        return cls(
-            section_ends_initial,
-            bool(learned.get("heartbeat")),
-            bool(learned.get("out_of_section")),
-            set(learned.get("sections") or ()),
-        )
+        said = learned or messages.Learned()
+        return cls(section_ends_initial, said.heartbeat, said.out_of_section, set(said.sections))
 
     def does_section_end_initial(self, heartbeats: HeartbeatTimeouts) -> bool:
         """The first section ends the initial clock: that limit is as it was configured."""
@@ -167,40 +161,38 @@ def _at_least(floor_s: float, limit_s: float | None) -> float | None:
 # ---------------------------------------------------------------------- to and from the monitor
 
 
-def heartbeats_to_wire(heartbeats: HeartbeatTimeouts, before: LearnedBefore) -> dict[str, Any]:
-    """The heartbeat part of a "limits" message."""
-    return {
-        "initial": heartbeats.initial,
-        "subsequent": heartbeats.subsequent,
-        "learned": before.is_heartbeat_learned(heartbeats),
-    }
+def heartbeat_limits(
+    heartbeats: HeartbeatTimeouts, before: LearnedBefore
+) -> messages.HeartbeatLimits:
+    """As the monitor is told."""
+    learned = before.is_heartbeat_learned(heartbeats)
+    return messages.HeartbeatLimits(heartbeats.initial, heartbeats.subsequent, learned)
 
 
-def sections_to_wire(sections: SectionTimeouts, before: LearnedBefore) -> dict[str, Any]:
-    """The section part of a "limits" message."""
-    return {
-        "section": dict(sections.section),
-        "out_of_section": sections.out_of_section,
-        "learned": sorted(before.learned_sections(sections)),
-        "out_of_section_learned": before.is_outside_learned(sections),
-    }
+def section_limits(sections: SectionTimeouts, before: LearnedBefore) -> messages.SectionLimits:
+    """As the monitor is told."""
+    return messages.SectionLimits(
+        dict(sections.section),
+        sections.out_of_section,
+        tuple(sorted(before.learned_sections(sections))),
+        before.is_outside_learned(sections),
+    )
 
 
 def apply_raised(
-    raised: Mapping[str, Any] | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
+    raised: messages.Raised | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
 ) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
     """The limits, with those that the monitor raised because they had tripped before."""
-    raised = raised or {}
-    heartbeat = raised.get("heartbeat") or {}
-    outside = raised.get("out_of_section")
+    raised = raised or messages.Raised()
+    beats, outside = raised.heartbeat, raised.out_of_section
     return (
         HeartbeatTimeouts(
-            heartbeat.get("initial", heartbeats.initial),
-            heartbeat.get("subsequent", heartbeats.subsequent),
+            beats.initial if beats else heartbeats.initial,
+            beats.subsequent if beats else heartbeats.subsequent,
             were_calculated=heartbeats.were_calculated,
         ),
         SectionTimeouts(
-            {**sections.section, **(raised.get("section") or {})},
+            {**sections.section, **(raised.section or {})},
             sections.out_of_section if outside is None else outside,
             sections.calculated_sections,
             is_out_of_section_calculated=sections.is_out_of_section_calculated,

@@ -14,8 +14,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.core.codec import MessageError, decode, encode
+from holdfast.core.monitor_messages import (
+    TO_RANK,
+    Armed,
+    Bye,
+    Error,
+    Hello,
+    Limits,
+    Ok,
+    Welcome,
+)
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.client_errors import UnreachableError, raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo
@@ -30,6 +41,8 @@ from holdfast.host.endpoint import (
 
 if TYPE_CHECKING:
     from holdfast.wire.frames import Message
+
+_Answer = TypeVar("_Answer", Welcome, Ok)
 
 _CONNECT_S = 30.0
 _HELLO_S = 200.0
@@ -47,7 +60,6 @@ class MonitorLink:
     Args:
         path: Socket of the monitor.
         info: Who is calling.
-        num_warmup_iters: Told to the monitor; ``None``: as configured.
         logger: Told of a monitor that was replaced.
 
     Attributes:
@@ -58,17 +70,15 @@ class MonitorLink:
             ``OSError``) cannot be reached.
     """
 
-    def __init__(
-        self, path: str, info: RankInfo, num_warmup_iters: int | None, logger: logging.Logger
-    ) -> None:
+    def __init__(self, path: str, info: RankInfo, logger: logging.Logger) -> None:
         self._path = path
         self._info = info
         self._logger = logger
         self._unheard = 0  # messages since the last answer
         self._connection: Connection | None
-        self._connection, self.welcome = self._connect(num_warmup_iters=num_warmup_iters)
+        self._connection, self.welcome = self._connect()
 
-    def tell(self, message: Mapping[str, object]) -> Message | None:
+    def tell(self, message: Armed | Limits) -> Ok | None:
         """Tell the monitor, or its successor, what the page says already; its answer if it has one.
 
         Returns:
@@ -80,7 +90,7 @@ class MonitorLink:
         """
         self._unheard += 1
         try:
-            answer = self._ask(message, monotonic() + _ANSWER_S)
+            answer = self._ask(encode(message), monotonic() + _ANSWER_S)
         except (EndpointError, UnreachableError) as error:
             if self._unheard == 1:
                 self._logger.warning(
@@ -91,7 +101,7 @@ class MonitorLink:
                 )
             return None
         self._unheard = 0
-        return self._expect("ok", answer)
+        return self._expect(Ok, answer)
 
     def _ask(self, message: Mapping[str, object], until: float) -> Message:
         connection = self._connection
@@ -113,7 +123,7 @@ class MonitorLink:
         if connection is not None:
             try:
                 wait_s = _NO_TIME_S if connection.owes_answers() else _ANSWER_S
-                connection.request({"op": "bye"}, wait_s)
+                connection.request(encode(Bye()), wait_s)
             except EndpointError as error:
                 self._logger.info("the monitor did not get the shutdown of this rank: %s", error)
         self.close()
@@ -125,31 +135,16 @@ class MonitorLink:
             self._connection = None
 
     def _connect(
-        self,
-        *,
-        num_warmup_iters: int | None = None,
-        resume: bool = False,
-        wait_s: float = _HELLO_S,
-    ) -> tuple[Connection, Message]:
+        self, *, resume: bool = False, wait_s: float = _HELLO_S
+    ) -> tuple[Connection, Welcome]:
         info = self._info
-        hello: dict[str, object] = {
-            "op": "hello",
-            "version": 1,
-            "rank": info.global_rank,
-            "local_rank": info.local_rank,
-            "host": info.host,
-            "pid": info.pid,
-            "clock_s": monotonic(),
-            "num_warmup_iterations": num_warmup_iters,
-        }
-        if resume:
-            hello["resume"] = True
+        hello = encode(Hello(info.global_rank, info.pid, monotonic(), resume))
         try:
             connection = endpoint.connect(self._path, min(wait_s, _CONNECT_S))
         except EndpointError as error:
             raise_unreachable(info.global_rank, "monitor", error)
         try:
-            return connection, self._expect("welcome", connection.request(hello, wait_s))
+            return connection, self._expect(Welcome, connection.request(hello, wait_s))
         except EndpointError as error:
             connection.close()
             raise_unreachable(info.global_rank, "monitor", error)
@@ -161,7 +156,7 @@ class MonitorLink:
         """Connect to the monitor that watches this rank now."""
         self.close()
         connection, welcome = self._connect(resume=True, wait_s=_left_s(until))
-        page, mine = welcome.get("page"), self.welcome["page"]
+        page, mine = welcome.page, self.welcome.page
         if page != mine:
             connection.close()
             raise RankMonitorClientError(
@@ -171,13 +166,18 @@ class MonitorLink:
         self._connection = connection
         return connection
 
-    def _expect(self, operation: str, answer: Message) -> Message:
-        if answer.get("op") != operation:
+    def _expect(self, kind: type[_Answer], answer: Message) -> _Answer:
+        try:
+            message = decode(TO_RANK, answer)
+        except MessageError as error:
+            message = Error(str(error))
+        if not isinstance(message, kind):
+            said = message.text if isinstance(message, Error) else message
             raise RankMonitorClientError(
-                f"rank {self._info.global_rank}: its monitor ({self._path!r}) answered "
-                f"{answer.get('text', answer)!r} where {operation!r} was expected"
+                f"rank {self._info.global_rank}: its monitor ({self._path!r}) answered {said!r} "
+                f"where {kind.__name__.lower()!r} was expected"
             )
-        return answer
+        return message
 
 
 def _left_s(until: float) -> float:

@@ -29,6 +29,7 @@ from holdfast.core.complaints import Complaints
 from holdfast.core.hang import Snapshot
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
+from holdfast.core.monitor_messages import Armed, Bye, Limits, Ok, Welcome
 from holdfast.fault_tolerance.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor_reports import Reports
 from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.core.hang import Overdue
+    from holdfast.core.monitor_messages import Raised
     from holdfast.fault_tolerance.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
     from holdfast.host.kin import Kin
@@ -415,18 +417,12 @@ class Monitor:
         if cycle is None:
             self._visitors.turn_away(visitor, "no cycle has begun")
             return
-        visitor.channel.send(
-            {
-                "op": "welcome",
-                # None: no space for a page, or it cannot be read. The rank runs unwatched.
-                "page": cycle["page"] if view is not None else None,
-                "dump": cycle.get("dump"),
-                "cycle": cycle["cycle"],
-                **self._limits.welcome(self._config["cfg"]),
-            }
-        )
+        # None: no space for a page, or it cannot be read. The rank runs unwatched.
+        page = cycle["page"] if view is not None else None
+        cfg, learned = self._limits.welcome(self._config["cfg"])
+        visitor.send(Welcome(page, cfg, cycle.get("dump"), cycle["cycle"], learned))
         self._reports.tell({"op": "hello", "rank": seat.rank, "pid": seat.process.pid})
-        wants_on = visitor.hello is not None and visitor.hello.get("resume")
+        wants_on = visitor.hello is not None and visitor.hello.resume
         is_writer = view is not None and view.pid == seat.process.pid
         if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
             self._arm()
@@ -442,20 +438,18 @@ class Monitor:
             self._reports.log("error", str(error))
         self._map(cycle["page"])
 
-    def answer(self, seat: Seat, message: Message) -> Message:
+    def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
         """Do what the rank asks for."""
-        operation = message.get("op")
-        if operation == "armed":
-            self._arm()
-            return {"op": "ok"}
-        if operation == "limits":
-            return {"op": "ok", "raised": self._update_limits(message)}
-        if operation == "bye":
-            self._warn_of_open_sections(seat)
-            if not self._watches_exit(seat, "said bye"):
-                self.left(seat, "said bye")
-            return {"op": "ok"}
-        return {"op": "error", "text": f"unknown operation {operation!r}"}
+        match message:
+            case Armed():
+                self._arm()
+            case Limits():
+                return Ok(self._update_limits(message))
+            case Bye():
+                self._warn_of_open_sections(seat)
+                if not self._watches_exit(seat, "said bye"):
+                    self.left(seat, "said bye")
+        return Ok()
 
     def _arm(self) -> None:
         if self._view is None:
@@ -484,15 +478,15 @@ class Monitor:
         self._say_bye(seat)
         return True
 
-    def _update_limits(self, message: Message) -> dict[str, Any]:
+    def _update_limits(self, message: Limits) -> Raised:
         raised = self._limits.update(message)
         new = self._limits.limits
-        if message.get("heartbeat") is not None:
+        if message.heartbeat is not None:
             self._reports.log(
                 "debug",
                 f"Updated heartbeat timeouts: initial {new.initial}, subsequent {new.subsequent}",
             )
-        if message.get("section") is not None:
+        if message.section is not None:
             self._reports.log(
                 "debug",
                 f"Updated section timeouts: {new.sections}, out of section {new.out_of_section}",

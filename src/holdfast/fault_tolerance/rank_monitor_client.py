@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.monitor_messages import Armed, Limits
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance import iterations, limits_state
 from holdfast.fault_tolerance.client_errors import NoSetupError
@@ -126,7 +127,7 @@ class RankMonitorClient(RankProgress):
             except BaseException:
                 self._forget()
                 raise
-            if self._link is not None and self._link.welcome["page"] is None:
+            if self._link is not None and self._link.welcome.page is None:
                 self.logger.error(
                     "rank %d runs unwatched, hangs of it will not be found: there was no space for "
                     "its page; its launcher has said where",
@@ -149,9 +150,9 @@ class RankMonitorClient(RankProgress):
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
         from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
 
-        self._link = link = MonitorLink(monitor, info, num_warmup_iters, self.logger)
+        self._link = link = MonitorLink(monitor, info, self.logger)
         welcome = link.welcome
-        self.cfg = cfg = FaultToleranceConfig.from_wire(welcome["cfg"])
+        self.cfg = cfg = FaultToleranceConfig.from_wire(welcome.cfg)
         configured = (
             HeartbeatTimeouts(
                 cfg.initial_rank_heartbeat_timeout,
@@ -160,8 +161,8 @@ class RankMonitorClient(RankProgress):
             ),
             SectionTimeouts(dict(cfg.rank_section_timeouts), cfg.rank_out_of_section_timeout),
         )
-        self._learned_before = LearnedBefore.from_wire(
-            welcome.get("learned"), section_ends_initial=cfg.is_initial_ended_by_section
+        self._learned_before = LearnedBefore.of(
+            welcome.learned, section_ends_initial=cfg.is_initial_ended_by_section
         )
         heartbeats, sections = self._with_loaded(*configured)
         if cfg.install_exception_hook:
@@ -169,7 +170,7 @@ class RankMonitorClient(RankProgress):
 
         try:
             # None: no space for a page; the sections of this rank go nowhere.
-            path = welcome["page"]
+            path = welcome.page
             self._page = page = map_page(path, writable=True) if path else private_page()
             page.words[layout.ARMED_AT] = page.words[layout.LEFT_AT] = 0.0
             page.store_names(list(sections.section))
@@ -181,13 +182,13 @@ class RankMonitorClient(RankProgress):
         words[layout.START_TICKS] = float(start_ticks(info.pid) or 0)
         words[layout.GLOBAL_RANK] = float(info.global_rank)
         words[layout.LOCAL_RANK] = float(info.local_rank)
-        words[layout.DUMP_SIGNAL] = float(self._register_dump(welcome.get("dump")))
+        words[layout.DUMP_SIGNAL] = float(self._register_dump(welcome.dump))
         limits_state.store(words, slots, heartbeats, sections, self._learned_before)
         self._report_iteration = iterations.reporter(
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
         )
         self._start(words, slots)
-        link.tell({"op": "armed"})
+        link.tell(Armed())
         self.hb_timeouts, self.section_timeouts = configured
         if any(self._loaded):
             self._publish(heartbeats, sections)
@@ -358,18 +359,19 @@ class RankMonitorClient(RankProgress):
         before = self._learned_before
         slots = {name: clock.slot for name, clock in self._clocks.items()}
         limits_state.store(words, slots, heartbeats, sections, before)
-        message: dict[str, object] = {"op": "limits"}
-        if heartbeats is not self.hb_timeouts:
-            message["heartbeat"] = limits_state.heartbeats_to_wire(heartbeats, before)
-        if sections is not self.section_timeouts:
-            message["section"] = limits_state.sections_to_wire(sections, before)
+        beats = limits_state.heartbeat_limits(heartbeats, before)
+        others = limits_state.section_limits(sections, before)
+        message = Limits(
+            None if heartbeats is self.hb_timeouts else beats,
+            None if sections is self.section_timeouts else others,
+        )
         try:
             answer = link.tell(message)
         except BaseException:
             limits_state.store(words, slots, *self._current("limits"), before)
             raise
         self.hb_timeouts, self.section_timeouts = limits_state.apply_raised(
-            answer.get("raised") if answer is not None else None, heartbeats, sections
+            answer.raised if answer is not None else None, heartbeats, sections
         )
         limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
         self.logger.info("limits in force: %s, %s", self.hb_timeouts, self.section_timeouts)

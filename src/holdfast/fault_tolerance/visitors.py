@@ -10,6 +10,8 @@ one that was adopted from a page and has not called yet. Lean.
 from __future__ import annotations
 
 from holdfast.core.admission import SILENT_S, Admission
+from holdfast.core.codec import MessageError, decode, encode
+from holdfast.core.monitor_messages import FROM_RANK, Error, Hello
 from holdfast.host import clock, proc
 from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
+    from holdfast.core.monitor_messages import Armed, Bye, Limits, Ok, Welcome
     from holdfast.host.descriptors import Descriptors
-    from holdfast.wire.frames import Message
+    from holdfast.wire.frames import Message as Frame
 
     class Host(Protocol):
         """Serves whoever is seated."""
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
         def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
             """Welcome ``visitor``, who has the seat now; ``is_new``: for another process."""
 
-        def answer(self, seat: Seat, message: Message) -> Message:
+        def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
             """Do what the seated rank asks for."""
 
         def holds(self, seat: Seat) -> bool:
@@ -64,7 +67,6 @@ _CLOCKS_APART_S_MAX = 300.0
 _FIRST_LOOK_S, _LOOK_S = 0.01, 1.0
 """Between looks at a seated process that holds no connection, where no pidfd tells of its end."""
 _VISITORS_MAX = 64
-_RANK_MAX = 1 << 31
 
 
 class Visitor:
@@ -76,8 +78,12 @@ class Visitor:
         self.channel = channel
         self.fd = channel.fileno()
         self.pid = pid
-        self.hello: Message | None = None
+        self.hello: Hello | None = None
         self.give_up_at: float | None = None  # with a hello: how long it may wait for the seat
+
+    def send(self, message: Welcome | Ok | Error) -> None:
+        """Tell it."""
+        self.channel.send(encode(message))
 
 
 class Seat:
@@ -137,7 +143,7 @@ class Visitors:
 
     def turn_away(self, visitor: Visitor, why: str) -> None:
         """Say why, and close the connection."""
-        visitor.channel.send({"op": "error", "text": why})
+        visitor.send(Error(why))
         self._end_visit(visitor)
 
     # ------------------------------------------------------------ coming
@@ -190,29 +196,29 @@ class Visitors:
         if channel.gone is not None:
             self._end_visit(visitor)
 
-    def _take(self, visitor: Visitor, messages: list[Message]) -> None:
-        for message in messages:
+    def _take(self, visitor: Visitor, frames: list[Frame]) -> None:
+        for frame in frames:
             if visitor.channel.gone is not None:
                 break
             try:
-                self._on_message(visitor, message)
+                self._on_message(visitor, frame)
+            except MessageError as error:
+                self._cut_off(visitor, f"sent a malformed message: {error}")
             except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
-                op = str(message.get("op"))[:50] if isinstance(message.get("op"), str) else "?"
-                self._cut_off(visitor, f"{op!r} cannot be used: {error!r:.200}")
+                self._cut_off(visitor, f"sent a message that cannot be handled: {error!r:.200}")
 
     def _cut_off(self, visitor: Visitor, why: str) -> None:
         """As :meth:`turn_away`, and for people to hear of."""
         self._host.complains(visitor.pid, f"was cut off: {why}")
         self.turn_away(visitor, why)
 
-    def _on_message(self, visitor: Visitor, message: Message) -> None:
+    def _on_message(self, visitor: Visitor, frame: Frame) -> None:
         seat = self.seat
         is_seated = seat is not None and seat.visitor is visitor
-        if message.get("op") == "hello" and (is_seated or visitor.hello is None):
-            rank, _ = int(message["rank"]), int(message["pid"])  # senseless ones raise
-            if not 0 <= rank < _RANK_MAX:
-                raise ValueError(f"rank {rank!r:.50}")
-            apart_s = abs(clock.monotonic() - float(message.get("clock_s", clock.monotonic())))
+        message = decode(FROM_RANK, frame)
+        if isinstance(message, Hello) and (is_seated or visitor.hello is None):
+            now = clock.monotonic()
+            apart_s = 0.0 if message.clock_s is None else abs(now - message.clock_s)
             if apart_s > _CLOCKS_APART_S_MAX:
                 self.turn_away(
                     visitor,
@@ -221,13 +227,13 @@ class Visitors:
                 )
                 return
             visitor.hello = message
-            visitor.give_up_at = clock.monotonic() + WAIT_FOR_SEAT_S
+            visitor.give_up_at = now + WAIT_FOR_SEAT_S
             self._admission.left(visitor.fd)
             self._admit(visitor)
-        elif seat is None or not is_seated:
+        elif isinstance(message, Hello) or seat is None or not is_seated:
             self._cut_off(visitor, "say hello first, then wait for the welcome")
         else:
-            visitor.channel.send(self._host.answer(seat, message))
+            visitor.send(self._host.answer(seat, message))
 
     def _admit(self, visitor: Visitor) -> None:
         """Give the seat to a visitor if it is free, or held for the very same process.
@@ -237,7 +243,7 @@ class Visitors:
         hello = visitor.hello
         if hello is None:
             return
-        pid = visitor.pid or int(hello["pid"])  # 0: from a pid namespace that we don't see
+        pid = visitor.pid or hello.pid  # 0: from a pid namespace that we don't see
         seat = self.seat
         is_new = seat is None or (seat.process.pid != pid and self._host.yields(seat))
         if seat is None or is_new:
@@ -247,7 +253,7 @@ class Visitors:
                 self.turn_away(visitor, f"there is no process {pid}")
                 return
             self._free("has left, and another process has its place")
-            seat = Seat(int(hello["rank"]), process, visitor)
+            seat = Seat(hello.rank, process, visitor)
             self.take(seat)
         elif seat.visitor is None and seat.process.pid == pid:
             seat.visitor = visitor
