@@ -38,6 +38,9 @@ class FakeFamily:
     def ranks_started(self, _pids: list[int]) -> None:
         pass
 
+    def remember(self, _own: Collection[int]) -> None:
+        pass
+
     def left_alone(self) -> dict[int, str]:
         return self.left
 
@@ -61,7 +64,8 @@ def agent(plan: LaunchPlan) -> Iterator[NodeAgent]:
 
 
 def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
-    return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None)
+    lives = agent._lives.start_cycle(cycle, plan.nproc_per_node)
+    return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None, lives)
 
 
 def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
@@ -77,13 +81,13 @@ def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
 
     agent._on_monitor_message(0, overdue)
 
-    assert now.ranks[0].hang is None
-    hang = past.ranks[0].hang
+    assert now.ranks[0].life.hang is None
+    hang = past.ranks[0].life.hang
     assert hang is not None
     assert hang.name == "step"
 
     agent._on_monitor_message(0, {**overdue, "cycle": 1, "name": "save"})
-    hang = now.ranks[0].hang
+    hang = now.ranks[0].life.hang
     assert hang is not None
     assert hang.name == "save"
 
@@ -132,7 +136,8 @@ def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
     """The cycle after has other ranks."""
     fed: list[machine.Event] = []
     monkeypatch.setattr(agent, "_feed", fed.append)
-    agent._machine.cycle = 3
+    for cycle in (2, 3):
+        agent._lives.start_cycle(cycle, 2)
     stuck = {"op": "stuck", "cycle": 2, "rank": 1, "pid": 4711, "since_s": 15.0, "place": "state D"}
 
     agent._on_monitor_message(1, stuck)
@@ -167,8 +172,9 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     assert "hung (section 'step': 6.0 s, limit 5 s); still alive after SIGKILL" in summary
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
 def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool
 ) -> None:
     """The summary of a rank that has not ended yet speaks of the kill, not of one that failed."""
     script = tmp_path / "train.py"
@@ -199,11 +205,15 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
                      age_s=6.0, limit_s=5.0, detected_at=84.9)  # fmt: skip
     from_monitor(0, "evidence")
     from_monitor(0, "signalled", signal=signal.SIGKILL)
+    if has_ended:
+        agent._family = family = FakeFamily()  # type: ignore[assignment]
+        family.ended = [child.Reaped(4711, -signal.SIGKILL, 1024)]
+        agent._reap()
     assert sent == []
 
     from_monitor(1, "evidence")
 
-    assert sent == [(pid, signal.SIGTERM) for pid in (4711, 4712, 4713)]
+    assert sent == [(pid, signal.SIGTERM) for pid in (4711, 4712, 4713)[has_ended:]]
     assert "hung (section 'step': 6.0 s, limit 5 s); killed by SIGKILL by its monitor" in said[0]
     agent._clean_up()
     agent._pump.close(30.0)

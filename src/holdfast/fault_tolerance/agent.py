@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core import node as machine
+from holdfast.core import rank_life
+from holdfast.core.common_events import TimePassed
 from holdfast.core.exit_codes import Ending
 from holdfast.core.failure import Hang, explain, first_cause
 from holdfast.core.never import assert_never
 from holdfast.core.numbering import Cycle, LocalRank
+from holdfast.core.rank_life import RankLives
 from holdfast.core.restarts import Restarts
 from holdfast.fault_tolerance import report
 from holdfast.fault_tolerance.console import LOGGER, PumpHandler
@@ -133,7 +136,7 @@ class NodeAgent:
         self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
-        self._swept_cycles: set[int] = set()  # whose folder of evidence is still there
+        self._lives = RankLives()
         self._tie: list[str] = []
         self._restart_lines = RestartLines(
             lambda line: self._pump.write(_STDOUT, line.encode(errors="replace"))
@@ -280,13 +283,14 @@ class NodeAgent:
         others = self._others.next_deadline() if self._others else None
         parked = self._standbys.next_deadline() if self._standbys else None
         care = self._care.next_deadline() if self._care else None
-        own = self._machine.next_deadline()
+        own, held = self._machine.next_deadline(), self._lives.next_deadline()
         again = self._sweep_again_at if self._sweeping else None
         return min(
-            (at for at in (own, others, again, parked, care) if at is not None), default=None
+            (at for at in (own, held, others, again, parked, care) if at is not None), default=None
         )
 
     def _on_time(self) -> None:
+        self._live(TimePassed())
         self._feed(machine.TimePassed())
         if self._others:
             self._others.on_time()
@@ -308,6 +312,13 @@ class NodeAgent:
         for effect in self._machine.handle(event, clock.monotonic()):
             self._do(effect)
 
+    def _live(self, event: rank_life.Event) -> None:
+        for effect in self._lives.handle(event, clock.monotonic()):
+            if isinstance(effect, rank_life.Deliver):
+                self._staging.deliver(effect.cycle, over=effect.is_over)
+            else:
+                self._feed(effect)
+
     def _reap(self) -> None:
         assert self._family is not None
         for reaped in self._family.reap(self._own_pids()):
@@ -322,19 +333,13 @@ class NodeAgent:
                     exit_code=reaped.exit_code,
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
-                if reaped.exit_code < 0 and rank.hang is None:
-                    self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
-                if reaped.exit_code == 0 and rank.hang is not None:
-                    self._monitors.hear_out(local_rank)
-                    if rank.is_condemned:  # it has a handler that ends it well
-                        self._feed(machine.RankKilled(local_rank))
-                self._feed(machine.WorkerExited(local_rank, reaped.exit_code))
+                self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
+                self._live(rank_life.Exited(local_rank, reaped.exit_code))
             elif self._was_a_helper(reaped):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
-                for cycle in (self._machine.cycle, *self._past):
-                    self._nothing_more_is_written(cycle, watched)
+                self._live(rank_life.MonitorGone(watched))
                 self._feed(machine.MonitorExited(watched))
         if self._sweeping:
             self._sweep()
@@ -372,78 +377,32 @@ class NodeAgent:
                 if local_rank == 0 and message["cycle"] == self._machine.cycle:
                     self._restart_lines.rank_works()
             case "overdue":
-                if (ranks := self._ranks_of(message["cycle"])) is not None:
-                    ranks.ranks[local_rank].awaits_evidence = True
-                    ranks.ranks[local_rank].is_written_about = True
-                    ranks.ranks[local_rank].hang = Hang(
-                        clock=message["clock"],
-                        name=message["name"],
-                        age_s=message["age_s"],
-                        limit_s=message["limit_s"],
-                        found_at=message["detected_at"],
-                    )
+                hang = Hang(
+                    clock=message["clock"],
+                    name=message["name"],
+                    age_s=message["age_s"],
+                    limit_s=message["limit_s"],
+                    found_at=message["detected_at"],
+                )
+                self._live(rank_life.HangFound(message["cycle"], local_rank, hang))
                 self._relay("rank_overdue", message)
                 if message.get("learned"):
                     self._monitors.limit_tripped(local_rank, message)
             case "evidence":
                 self._relay("evidence", message)
-                self._staging.deliver(message["cycle"])
-                if (ranks := self._ranks_of(message["cycle"])) is not None:
-                    ranks.ranks[local_rank].awaits_evidence = False
-                    ranks.ranks[local_rank].is_condemned = True
-                    self._tell_of_killed_ranks()
+                self._live(rank_life.EvidenceTaken(message["cycle"], local_rank))
             case "recovered":
-                if (ranks := self._ranks_of(message["cycle"])) is not None:
-                    rank = ranks.ranks[local_rank]
-                    rank.hang, rank.awaits_evidence, rank.is_condemned = None, False, False
+                self._live(rank_life.Recovered(message["cycle"], local_rank))
             case "closed":
-                self._nothing_more_is_written(message["cycle"], local_rank)
+                self._live(rank_life.Closed(message["cycle"], local_rank))
             case "event":
                 self._events.append(message["event"])
             case "signalled":
                 self._relay("kill_sent", message)
-                ranks = self._ranks_of(message["cycle"])
-                if ranks is not None and message["signal"] == signal.SIGKILL:
-                    ranks.ranks[local_rank].is_dying = True
-                    self._tell_of_killed_ranks()
+                self._live(rank_life.Signalled(message["cycle"], local_rank, message["signal"]))
             case "stuck":
                 self._relay("rank_stuck", message)
-                if (ranks := self._ranks_of(message["cycle"])) is not None:
-                    ranks.ranks[local_rank].is_dying = False
-                if message["cycle"] == self._machine.cycle:
-                    self._feed(machine.RankStuck(local_rank, message["since_s"]))
-
-    def _tell_of_killed_ranks(self) -> None:
-        """Before they have ended; not before the stacks of all that hung with them are taken."""
-        ranks = self._ranks.ranks.values() if self._ranks else ()
-        if any(rank.awaits_evidence and rank.exit_code is None for rank in ranks):
-            return
-        for rank in ranks:
-            if rank.is_dying:
-                self._feed(machine.RankKilled(rank.place.local_rank))
-
-    def _nothing_more_is_written(self, cycle: int, local_rank: int) -> None:
-        if (ranks := self._ranks_of(cycle)) is not None:
-            ranks.ranks[local_rank].is_written_about = False
-        if cycle in self._swept_cycles:
-            self._hand_over(cycle)
-
-    def _hand_over(self, cycle: int) -> None:
-        """Deliver the evidence of a cycle that is over, and free its space.
-
-        A monitor learns of its rank's end when we do, and may be about to note it in an incident.
-        """
-        ranks = self._ranks_of(cycle)
-        is_open = ranks is not None and any(r.is_written_about for r in ranks.ranks.values())
-        if not is_open:
-            self._swept_cycles.discard(cycle)
-        self._staging.deliver(cycle, over=not is_open)
-
-    def _ranks_of(self, cycle: int) -> Ranks | None:
-        """A monitor may be late, and speak of the last cycle when the next one has begun."""
-        if self._ranks is not None and self._ranks.cycle == cycle:
-            return self._ranks
-        return self._past.get(cycle)
+                self._live(rank_life.Outlived(message["cycle"], local_rank, message["since_s"]))
 
     def _relay(self, kind: str, message: Message) -> None:
         fields = {key: value for key, value in message.items() if key not in ("op", "cycle")}
@@ -458,14 +417,9 @@ class NodeAgent:
             case machine.StartCycle(cycle):
                 self._start_cycle(cycle)
             case machine.SignalRanks(local_ranks, signum):
-                self._remember_family()
-                for local_rank in local_ranks:
-                    self._rank(local_rank).signal(signum, group=self._plan.signal_groups)
+                self._signal(local_ranks, signum, group=self._plan.signal_groups)
             case machine.KillRanks(local_ranks):
-                self._remember_family()
-                for local_rank in local_ranks:
-                    self._rank(local_rank).signal(signal.SIGKILL, group=True)
-                    self._rank(local_rank).is_dying = False  # who outlives this one is stuck
+                self._signal(local_ranks, signal.SIGKILL, group=True)
             case machine.Sweep():
                 if self._standbys:
                     self._standbys.cycle_ending()
@@ -493,8 +447,7 @@ class NodeAgent:
             case machine.EndRank(local_rank, problem):
                 rank = self._rank(local_rank)
                 LOGGER.error("ending rank %d: %s", rank.place.rank, problem)
-                rank.host_problem = problem
-                rank.is_dying = True
+                self._live(rank_life.HostFailed(local_rank, problem))
                 rank.signal(signal.SIGKILL, group=True)
             case machine.Unfit(problem):
                 assert self._others is not None
@@ -508,6 +461,11 @@ class NodeAgent:
                 self._on_finish(effect)
             case _:
                 assert_never(effect)
+
+    def _signal(self, local_ranks: tuple[int, ...], signum: int, *, group: bool) -> None:
+        self._remember_family()
+        sent = [k for k in local_ranks if self._rank(k).signal(signum, group=group)]
+        self._live(rank_life.Sent(tuple(sent), signum))
 
     def _find_others(self) -> NodeOfMany | None:
         if self._plan.meeting is None:
@@ -571,7 +529,8 @@ class NodeAgent:
             self._ranks.close(self._pump)
             self._past = {self._ranks.cycle: self._ranks}
         node, port = self._others.place() if self._others else self._own_place()
-        self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port)
+        lives = self._lives.start_cycle(cycle, plan.nproc_per_node)
+        self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port, lives)
         self._event("cycle_started", master_port=node.master_port, group_rank=node.group_rank)
         self._restart_lines.cycle_begins(has_rank_0=node.rank_offset == 0)
         for local_rank in ranks.ranks:
@@ -718,9 +677,8 @@ class NodeAgent:
             )
 
     def _explain(self, cycle: int, *, will_restart: bool) -> None:
-        ranks = self._ranks_of(cycle)
-        assert ranks is not None
-        ends = ranks.ends(self._pump)
+        assert self._ranks is not None
+        ends = self._past.get(cycle, self._ranks).ends(self._pump)
         cause = first_cause(ends)
         if will_restart:
             LOGGER.info(
@@ -812,8 +770,7 @@ class NodeAgent:
             self._trackers.close()
             self._report_left_alone()
             self._event("cycle_stopped")
-            self._swept_cycles.add(self._machine.cycle)
-            self._hand_over(self._machine.cycle)
+            self._live(rank_life.Swept())
             self._feed(machine.Swept())
 
     def _watch_sweep(self, fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
@@ -858,7 +815,7 @@ class NodeAgent:
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close(self._pump)
-        for cycle in self._swept_cycles:  # their monitors are gone
+        for cycle in self._lives.undelivered():  # their monitors are gone
             self._staging.deliver(cycle, over=True)
         if not self._staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()

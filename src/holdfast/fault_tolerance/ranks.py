@@ -18,8 +18,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.failure import Hang, RankEnd, explain, was_asked
+from holdfast.core.failure import RankEnd, explain
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
+from holdfast.core.rank_life import RankLife, State
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
@@ -49,22 +50,11 @@ class Rank:
 
     place: Place
     folder: Path
+    life: RankLife
     pid: Pid = Pid(0)  # noqa: RUF009 - an int
     is_warm: bool = False
     streams: dict[int, Stream] = field(default_factory=dict)
     oom_before: dict[str, int] = field(default_factory=dict)
-    hang: Hang | None = None
-    awaits_evidence: bool = False
-    """Its monitor has found it hung, and is looking at it."""
-    is_written_about: bool = False
-    """Its monitor has found it hung, and may still write to the incident."""
-    is_condemned: bool = False
-    """Its monitor has seen enough and signals it: however it ends now, it has failed."""
-    is_dying: bool = False
-    """It was sent SIGKILL not long ago, by its monitor or because its host is not healthy."""
-    host_problem: str | None = None
-    """Why the launcher ended it."""
-    signals_sent: set[int] = field(default_factory=set)
     exit_code: int | None = None
     ended_at: float = 0.0
     peak_rss_kib: int = 0
@@ -74,11 +64,12 @@ class Rank:
         """Where torch's ``@record`` writes an exception."""
         return self.folder / "error.json"
 
-    def signal(self, signum: int, *, group: bool) -> None:
-        """Signal its process, or with ``group`` everything in its session's process group."""
-        if self.exit_code is None and self.pid:
-            self.signals_sent.add(signum)
-            child.send_signal(self.pid, signum, group=group)
+    def signal(self, signum: int, *, group: bool) -> bool:
+        """Signal its process, with ``group`` its process group; False: it has ended."""
+        if self.exit_code is not None or not self.pid:
+            return False
+        child.send_signal(self.pid, signum, group=group)
+        return True
 
     def ended(self, reaped: child.Reaped) -> None:
         """Note how its process ended."""
@@ -88,7 +79,7 @@ class Rank:
 
     def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
-        is_stuck = self.exit_code is None and not self.is_dying
+        now, life = clock.monotonic(), self.life
         exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
         error, traceback = read_error_file(self.error_file)
         return RankEnd(
@@ -96,23 +87,18 @@ class Rank:
             rank=self.place.rank,
             pid=self.pid,
             exit_code=exit_code,
-            ended_at=clock.monotonic() if self.exit_code is None else self.ended_at,
-            asked=self._was_asked(exit_code),
-            hang=self.hang,
-            host_problem=self.host_problem,
+            ended_at=now if self.exit_code is None else self.ended_at,
+            asked=life.was_asked(exit_code),
+            hang=life.hang,
+            host_problem=life.host_problem,
             error=error,
             traceback=traceback,
             last_lines=self._last_lines(),
             oom_kills=oom.since(self.oom_before) if exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
-            is_stuck=is_stuck,
-            is_condemned=self.is_condemned,
+            is_stuck=life.state(now) is State.STUCK,
+            is_condemned=life.is_condemned,
         )
-
-    def _was_asked(self, exit_code: int) -> bool:
-        if self.hang is not None or self.host_problem is not None:
-            return False
-        return was_asked(exit_code, self.signals_sent)
 
     def _last_lines(self) -> list[str]:
         if stream := self.streams.get(STDERR):
@@ -153,6 +139,7 @@ class Ranks:
         cycle: Which cycle.
         job: Marks every process.
         port: Kept free for rank 0, where that is on this node.
+        lives: By local rank.
 
     Raises:
         OSError: A folder cannot be made.
@@ -166,6 +153,7 @@ class Ranks:
         cycle: int,
         job: str,
         port: ReservedPort | None,
+        lives: Mapping[int, RankLife],
     ) -> None:
         self.cycle = Cycle(cycle)
         self.folder = run_dir / f"attempt_{cycle}"
@@ -177,8 +165,8 @@ class Ranks:
         if plan.applog is not None:
             self._log = LineLog(cycle_path(plan.applog, cycle), _tell_error)
         self.ranks = {
-            local_rank: Rank(self._place(local_rank), self.folder / str(local_rank))
-            for local_rank in range(plan.nproc_per_node)
+            local_rank: Rank(self._place(local_rank), self.folder / str(local_rank), life)
+            for local_rank, life in lives.items()
         }
         for rank in self.ranks.values():
             rank.folder.mkdir(parents=True)

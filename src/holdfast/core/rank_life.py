@@ -1,0 +1,347 @@
+"""The lives of a node's ranks, as their launcher sees them, and what follows from each turn.
+
+A rank's monitor finds it hung, takes evidence and ends it; the launcher asks ranks to end, and ends
+them (both climb ``core/kill_ladder.py``). The launcher hears of the one from the monitor and of the
+end from the kernel, in either order. ::
+
+                    found hung                    evidence taken
+    RUNNING ───────────────────────► SUSPECTED ───────────────────► CONDEMNED
+       │ ▲ └──► SIGNALLED                │  its monitor signals it,     │
+       │ │      the launcher asks it     │  the launcher kills it       │ SIGKILL
+       │ └── recovered, let go ──────────┴──────────────────────────────┤
+       ▼                                                                ▼
+      GONE ◄── reaped, from wherever it was     STUCK ◄─UNKILLABLE_S─ KILLED
+
+What is decided here, for :mod:`holdfast.core.node` to act upon:
+
+- A rank that was killed has failed, before it has ended: the kernel takes 75 to 170 ms for each GiB
+  of its memory, and the others need not wait for that.
+- K-2: a failure is held back while a monitor takes evidence of another rank. The others are stopped
+  because of it, and a rank that was stopped shows no stacks any more. Evidence that has not come
+  :data:`HELD_S` after it was asked for is not waited for.
+- A rank that was condemned has failed, whatever exit code it ends with. One that was found hung and
+  let go has not.
+- The evidence of a cycle is delivered as it comes, and its folder is freed when the cycle is over
+  and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
+  and may be about to note it in the incident.
+
+A monitor may be late: what it says is held against the cycle that it speaks of.
+
+Pure. Times are seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.core.common_events import TimePassed
+from holdfast.core.failure import Hang, was_asked
+from holdfast.core.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
+from holdfast.core.never import assert_never
+from holdfast.core.node import RankKilled, RankStuck, WorkerExited
+
+HELD_S = EVIDENCE_S + 2.0
+"""How long evidence may hold a failure back: a monitor's own bound, and time to write it down."""
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True)
+class _Said:
+    """A word of the monitor of a rank."""
+
+    cycle: int
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class HangFound(_Said):
+    """The rank is hung: its monitor takes evidence, and writes an incident."""
+
+    hang: Hang
+
+
+@dataclass(frozen=True)
+class EvidenceTaken(_Said):
+    """All evidence that will come has come; a signal follows."""
+
+
+@dataclass(frozen=True)
+class Recovered(_Said):
+    """A layer inside the rank restarted it in place: it is let go."""
+
+
+@dataclass(frozen=True)
+class Signalled(_Said):
+    """The monitor has sent this signal."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class Outlived(_Said):
+    """The rank is still there ``since_s`` seconds after its monitor's SIGKILL."""
+
+    since_s: float
+
+
+@dataclass(frozen=True)
+class Closed(_Said):
+    """The verdict is over: nothing more is written, no more signals are sent."""
+
+
+@dataclass(frozen=True)
+class MonitorGone:
+    """The process of a rank's monitor has ended; another may find what it has found."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class HostFailed:
+    """The launcher kills a rank of this cycle: ``problem`` is wrong with its host."""
+
+    local_rank: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The launcher has sent a signal to ranks of this cycle."""
+
+    local_ranks: tuple[int, ...]
+    signum: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A rank of this cycle was reaped, and all that its monitor had said by then was heard."""
+
+    local_rank: int
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Nothing that the ranks of this cycle started is alive."""
+
+
+_Word = HangFound | EvidenceTaken | Recovered | Signalled | Outlived | Closed
+Event = _Word | MonitorGone | HostFailed | Sent | Exited | Swept | TimePassed
+
+
+# ---------------------------------------------------------------- effects
+@dataclass(frozen=True)
+class Deliver:
+    """Bring the evidence of a cycle to where people look for it; ``is_over``: its folder may go."""
+
+    cycle: int
+    is_over: bool = False
+
+
+Effect = RankKilled | RankStuck | WorkerExited | Deliver
+
+
+class State(enum.Enum):
+    """Where a rank is in its life; see the picture in the module's docstring."""
+
+    RUNNING = "running"
+    SIGNALLED = "signalled"
+    SUSPECTED = "suspected"
+    CONDEMNED = "condemned"
+    KILLED = "killed"
+    STUCK = "stuck"
+    GONE = "gone"
+
+
+@dataclass
+class RankLife:
+    """One rank of one cycle.
+
+    Attributes:
+        hang: What its monitor has found.
+        host_problem: Why the launcher killed it, if not to stop it.
+        suspected_at: When it was found hung, where its evidence is awaited.
+        is_condemned: Its monitor has seen enough: however it ends, it has failed.
+        is_written_about: Its monitor may still write to the incident.
+        signals: What the launcher has sent it.
+        killed_at: When it was sent SIGKILL.
+        has_outlived: Its monitor says that it has outlived that.
+        is_told: The node knows that it was killed.
+        is_gone: It was reaped.
+    """
+
+    hang: Hang | None = None
+    host_problem: str | None = None
+    suspected_at: float | None = None
+    is_condemned: bool = False
+    is_written_about: bool = False
+    signals: set[int] = field(default_factory=set)
+    killed_at: float | None = None
+    has_outlived: bool = False
+    is_told: bool = False
+    is_gone: bool = False
+
+    def state(self, now: float) -> State:
+        """Where it is."""
+        if self.is_gone:
+            return State.GONE
+        if self.killed_at is not None:
+            is_stuck = self.has_outlived or now >= self.killed_at + UNKILLABLE_S
+            return State.STUCK if is_stuck else State.KILLED
+        if self.suspected_at is not None:
+            return State.SUSPECTED
+        if self.is_condemned:
+            return State.CONDEMNED
+        return State.SIGNALLED if self.signals else State.RUNNING
+
+    def was_asked(self, exit_code: int) -> bool:
+        """An end like this is what the launcher's signals lead to, and no failure."""
+        is_failure = self.hang is not None or self.host_problem is not None
+        return not is_failure and was_asked(exit_code, self.signals)
+
+
+@dataclass
+class _Cycle:
+    ranks: dict[int, RankLife]
+    is_stopping: bool = False
+    """Its ranks were signalled: there is nothing left to hold back."""
+    is_undelivered: bool = False
+    """It is over, and its folder of evidence is still there."""
+
+
+class RankLives:
+    """The ranks of one node: those of this cycle, and of earlier ones while they matter.
+
+    Attributes:
+        cycle: This one; -1: there was none.
+    """
+
+    def __init__(self) -> None:
+        self.cycle = -1
+        self._here = _Cycle({})
+        self._cycles: dict[int, _Cycle] = {}
+        self._held: list[RankKilled | WorkerExited] = []
+
+    def start_cycle(self, cycle: int, nproc: int) -> Mapping[int, RankLife]:
+        """Have new ranks, by local rank. None of those before is alive, or waited for any more."""
+        kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
+        self._here = _Cycle({local_rank: RankLife() for local_rank in range(nproc)})
+        self._cycles = {**kept, cycle: self._here}
+        self.cycle = cycle
+        return self._here.ranks
+
+    def undelivered(self) -> list[int]:
+        """Cycles that are over, and whose monitors may still write to their evidence."""
+        return [cycle for cycle, it in self._cycles.items() if it.is_undelivered]
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        return self._held_until() if self._held or self._untold() else None
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        effects: list[Effect] = []
+        match event:
+            case HostFailed(local_rank, problem):
+                life = self._here.ranks[local_rank]
+                life.host_problem, life.killed_at, life.is_told = problem, now, True
+            case Sent(local_ranks, signum):
+                self._here.is_stopping = True
+                for local_rank in local_ranks:
+                    self._sent(self._here.ranks[local_rank], signum, now)
+            case Exited(local_rank, exit_code):
+                self._exited(local_rank, exit_code, effects)
+            case MonitorGone(local_rank):
+                for cycle in self._cycles:
+                    self._close(cycle, local_rank, effects)
+            case Swept():
+                self._here.is_undelivered = True
+                self._deliver(self.cycle, effects)
+            case TimePassed():
+                pass
+            case _:
+                if event.cycle in self._cycles:
+                    self._hear(
+                        event, self._cycles[event.cycle].ranks[event.local_rank], now, effects
+                    )
+        until = self._held_until()
+        if until is None or now >= until:
+            for local_rank in self._untold():
+                self._here.ranks[local_rank].is_told = True
+                effects.append(RankKilled(local_rank))
+            effects += self._held
+            self._held.clear()
+        return effects
+
+    # ------------------------------------------------------------ turns
+    def _sent(self, life: RankLife, signum: int, now: float) -> None:
+        life.signals.add(signum)
+        if signum == SIGKILL and life.killed_at is None:
+            life.killed_at, life.is_told = now, True
+
+    def _hear(self, said: _Word, life: RankLife, now: float, effects: list[Effect]) -> None:
+        match said:
+            case HangFound():
+                life.hang, life.suspected_at, life.is_written_about = said.hang, now, True
+            case EvidenceTaken():
+                life.suspected_at, life.is_condemned = None, True
+                effects.append(Deliver(said.cycle))
+            case Recovered():
+                life.hang, life.suspected_at, life.is_condemned = None, None, False
+            case Signalled():
+                life.suspected_at, life.is_condemned = None, True
+                if said.signum == SIGKILL and life.killed_at is None:
+                    life.killed_at = now
+            case Outlived():
+                life.killed_at = life.killed_at or now - said.since_s
+                # Once: a second monitor may find and kill it again.
+                if said.cycle == self.cycle and not life.has_outlived:
+                    effects.append(RankStuck(said.local_rank, said.since_s))
+                life.has_outlived = life.is_told = True
+            case Closed():
+                life.suspected_at = None
+                self._close(said.cycle, said.local_rank, effects)
+            case _:
+                assert_never(said)
+
+    def _exited(self, local_rank: int, exit_code: int, effects: list[Effect]) -> None:
+        life = self._here.ranks[local_rank]
+        life.is_gone = True
+        if exit_code == 0 and not life.is_condemned:
+            effects.append(WorkerExited(local_rank, 0))
+            return
+        if exit_code == 0 and not life.is_told:  # it has a handler that ends it well
+            self._held.append(RankKilled(local_rank))
+        self._held.append(WorkerExited(local_rank, exit_code))
+
+    # ------------------------------------------------------------ what is held back
+    def _untold(self) -> list[int]:
+        """Ranks that were killed, without the node knowing of it."""
+        return [
+            local_rank
+            for local_rank, life in self._here.ranks.items()
+            if life.killed_at is not None and not (life.is_told or life.is_gone)
+        ]
+
+    def _held_until(self) -> float | None:
+        """Until when failures are held back, at most; None: they are not."""
+        if self._here.is_stopping:
+            return None
+        alive = (life for life in self._here.ranks.values() if not life.is_gone)
+        suspected_at = [life.suspected_at for life in alive if life.suspected_at is not None]
+        return max(suspected_at) + HELD_S if suspected_at else None
+
+    # ------------------------------------------------------------ evidence
+    def _close(self, cycle: int, local_rank: int, effects: list[Effect]) -> None:
+        it = self._cycles[cycle]
+        if local_rank in it.ranks:
+            it.ranks[local_rank].is_written_about = False
+        if it.is_undelivered:
+            self._deliver(cycle, effects)
+
+    def _deliver(self, cycle: int, effects: list[Effect]) -> None:
+        it = self._cycles[cycle]
+        it.is_undelivered = any(life.is_written_about for life in it.ranks.values())
+        effects.append(Deliver(cycle, is_over=not it.is_undelivered))

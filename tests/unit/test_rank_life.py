@@ -1,0 +1,531 @@
+"""The lives of a node's ranks on a virtual clock: what their monitors say, and what follows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.core.common_events import TimePassed
+from holdfast.core.failure import Hang
+from holdfast.core.kill_ladder import (
+    AT_REST,
+    KILLED,
+    SIGKILL,
+    SIGNALLED,
+    SIGTERM,
+    STUCK,
+    TAKING_EVIDENCE,
+    UNKILLABLE_S,
+    KillLadder,
+)
+from holdfast.core.node import RankKilled, RankStuck, WorkerExited
+from holdfast.core.rank_life import (
+    HELD_S,
+    Closed,
+    Deliver,
+    Effect,
+    Event,
+    EvidenceTaken,
+    Exited,
+    HangFound,
+    HostFailed,
+    MonitorGone,
+    Outlived,
+    RankLife,
+    RankLives,
+    Recovered,
+    Sent,
+    Signalled,
+    State,
+    Swept,
+)
+
+HANG = Hang("section", "step", 6.0, 5.0, found_at=84.9)
+
+
+class Launcher:
+    """Lives of three ranks in cycle 0, on a clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.lives = RankLives()
+        self.ranks = self.lives.start_cycle(0, 3)
+
+    def hears(self, *events: Event) -> list[Effect]:
+        """What follows from all of them."""
+        return [effect for event in events for effect in self.lives.handle(event, self.now)]
+
+    def state(self, local_rank: int) -> State:
+        """Of a rank, now."""
+        return self.ranks[local_rank].state(self.now)
+
+
+@pytest.fixture
+def launcher() -> Launcher:
+    return Launcher()
+
+
+def hung(local_rank: int, cycle: int = 0) -> HangFound:
+    return HangFound(cycle, local_rank, HANG)
+
+
+def taken(local_rank: int, cycle: int = 0) -> EvidenceTaken:
+    return EvidenceTaken(cycle, local_rank)
+
+
+def killed(local_rank: int, cycle: int = 0) -> Signalled:
+    return Signalled(cycle, local_rank, SIGKILL)
+
+
+def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> None:
+    """And gone, wherever it was; what it failed of is kept."""
+    assert launcher.state(0) is State.RUNNING
+    for event, state in [
+        (hung(0), State.SUSPECTED),
+        (taken(0), State.CONDEMNED),
+        (Signalled(0, 0, SIGTERM), State.CONDEMNED),
+        (killed(0), State.KILLED),
+        (Outlived(0, 0, 15.0), State.STUCK),
+        (Exited(0, -SIGKILL), State.GONE),
+    ]:
+        launcher.hears(event)
+        assert launcher.state(0) is state
+    assert (launcher.ranks[0].hang, launcher.ranks[0].is_condemned) == (HANG, True)
+
+
+def test_whoever_killed_a_rank_it_is_stuck_when_it_outlives_that(launcher: Launcher) -> None:
+    ours = [Sent((0,), SIGTERM), HostFailed(1, "GPU is lost"), Sent((2,), SIGKILL)]
+    assert launcher.hears(*ours) == [], "the node knows"
+    assert [launcher.state(rank) for rank in range(3)] == [
+        State.SIGNALLED,
+        State.KILLED,
+        State.KILLED,
+    ]
+    launcher.now += UNKILLABLE_S
+    assert [launcher.state(rank) for rank in (1, 2)] == [State.STUCK, State.STUCK]
+
+
+def test_a_killed_rank_has_failed_before_it_has_ended_and_once(launcher: Launcher) -> None:
+    """Its memory may take long to be freed, and the others need not wait for that."""
+    assert launcher.hears(hung(0), taken(0)) == [Deliver(0)]
+    assert launcher.hears(killed(0)) == [RankKilled(0)]
+    assert launcher.hears(killed(0), TimePassed()) == []
+    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)], "it was about to end"
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (killed(0), [RankKilled(0)]),
+        (Exited(0, -SIGKILL), [WorkerExited(0, -SIGKILL)]),
+        (Exited(0, 1), [WorkerExited(0, 1)]),
+    ],
+    ids=["killed", "killed and gone", "crashed"],
+)
+@pytest.mark.parametrize(
+    "end",
+    [taken(1), Signalled(0, 1, SIGTERM), Recovered(0, 1), Closed(0, 1), Exited(1, 0), "the bound"],
+    ids=["evidence", "signalled", "recovers", "let go", "ends", "the bound"],
+)
+def test_nobody_hears_of_a_failure_before_all_stacks_are_taken(
+    launcher: Launcher, failure: Event, told: list[Effect], end: Event | str
+) -> None:
+    """K-2: the others are stopped because of it, and show no stacks then."""
+    launcher.hears(hung(1))
+    launcher.now += 0.5
+    assert launcher.hears(failure) == []
+    assert launcher.lives.next_deadline() == 100.0 + HELD_S
+    if isinstance(end, str):
+        launcher.now = 100.0 + HELD_S - 2**-10
+        assert launcher.hears(TimePassed()) == []
+        launcher.now, end = 100.0 + HELD_S, TimePassed()
+    said = [
+        effect for effect in launcher.hears(end) if effect not in (Deliver(0), WorkerExited(1, 0))
+    ]
+    assert said == told
+    assert launcher.lives.next_deadline() is None
+
+
+def test_the_last_rank_that_was_found_hung_has_its_whole_time(launcher: Launcher) -> None:
+    """And who has ended meanwhile is not told to be killed."""
+    launcher.hears(hung(1))
+    launcher.now += 2.0
+    assert launcher.hears(hung(2), taken(0), killed(0), Exited(0, -SIGKILL)) == [Deliver(0)]
+    assert launcher.lives.next_deadline() == 102.0 + HELD_S
+    launcher.now += HELD_S
+    assert launcher.hears(TimePassed()) == [WorkerExited(0, -SIGKILL)]
+
+
+def test_nothing_is_held_back_where_nobody_is_stopped_because_of_it(launcher: Launcher) -> None:
+    """One that ended well; and of ranks that are being stopped, for whatever reason."""
+    launcher.hears(hung(1))
+    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
+    assert launcher.hears(Exited(2, 1)) == []
+    assert launcher.hears(Sent((1,), SIGTERM)) == [WorkerExited(2, 1)]
+    assert launcher.hears(killed(1)) == [RankKilled(1)]
+
+
+def test_a_rank_that_outlived_its_kill_is_told_at_once(launcher: Launcher) -> None:
+    """It was held back long enough: 15 s."""
+    launcher.hears(hung(0), taken(0), hung(1), killed(0))
+    assert launcher.hears(Outlived(0, 0, 15.0)) == [RankStuck(0, 15.0)]
+    assert launcher.hears(taken(1)) == [Deliver(0)], "and is not told to be killed after that"
+
+
+@pytest.mark.parametrize(
+    ("words", "fails"),
+    [
+        ([], False),
+        ([hung(0)], False),
+        ([hung(0), Closed(0, 0)], False),
+        ([hung(0), taken(0)], True),
+        ([hung(0), taken(0), Signalled(0, 0, SIGTERM)], True),
+        ([hung(0), taken(0), Recovered(0, 0)], False),
+        ([hung(0), Signalled(0, 0, SIGTERM)], True),
+    ],
+    ids=["fine", "suspected", "let go", "condemned", "signalled", "recovered", "no evidence told"],
+)
+def test_who_was_condemned_has_failed_with_whatever_exit_code(
+    launcher: Launcher, words: list[Event], fails: bool
+) -> None:
+    """A handler of the signal may end it well."""
+    launcher.hears(*words)
+    failed = [RankKilled(0)] if fails else []
+    assert launcher.hears(Exited(0, 0)) == [*failed, WorkerExited(0, 0)]
+
+
+def test_an_end_was_asked_for_where_the_launcher_asked_and_nothing_was_wrong(
+    launcher: Launcher,
+) -> None:
+    launcher.hears(Sent((0, 1, 2), SIGTERM), hung(1), HostFailed(2, "GPU is lost"))
+    assert [life.was_asked(-SIGTERM) for life in launcher.ranks.values()] == [True, False, False]
+    assert not launcher.ranks[0].was_asked(-SIGKILL), "by whom?"
+    assert not RankLife().was_asked(1)
+
+
+def test_evidence_is_delivered_for_good_when_no_monitor_writes_any_more(launcher: Launcher) -> None:
+    """A monitor that died writes nothing; one may be heard when the next cycles run."""
+    launcher.hears(hung(0), hung(1), taken(0))
+    launcher.hears(Exited(0, -9), Exited(1, -9), Exited(2, -15))
+    assert launcher.hears(Closed(0, 0)) == []
+    assert launcher.hears(Swept()) == [Deliver(0)]
+    assert launcher.lives.undelivered() == [0]
+    launcher.lives.start_cycle(1, 3)
+    launcher.hears(hung(0, cycle=1))
+    launcher.lives.start_cycle(2, 3)
+    assert launcher.hears(MonitorGone(1)) == [Deliver(0, is_over=True)]
+    assert launcher.lives.undelivered() == []
+    assert launcher.hears(MonitorGone(1), Closed(0, 1)) == [], "once"
+
+
+def test_what_is_said_late_is_held_against_the_cycle_it_speaks_of(launcher: Launcher) -> None:
+    """The next cycle's rank in the same place has done nothing wrong."""
+    ranks = launcher.lives.start_cycle(1, 3)
+    assert launcher.hears(hung(0), taken(0), killed(0), Outlived(0, 0, 15.0)) == [Deliver(0)]
+    assert launcher.ranks[0].hang == HANG
+    assert ranks[0] == RankLife()
+    launcher.lives.start_cycle(2, 3)
+    assert launcher.hears(hung(0), killed(0)) == [], "forgotten"
+
+
+# ------------------------------------------------------------------ histories
+N = 3
+GRACE_S, STOP_GRACE_S, GIVE_UP_S = 4.0, 6.0, 30.0
+
+
+class Process:
+    """A rank and its monitor, as they really are; what the monitor says may be unread."""
+
+    def __init__(self, signal: int, kind: str) -> None:
+        self.exit_code: int | None = None
+        self.is_reaped = False
+        self.is_stuck = kind == "stuck"
+        self.exits_well = kind == "has a handler"
+        self.kill = KillLadder("hung", signal, GRACE_S)
+        self.words: list[Event] = []
+
+    def take(self, signum: int) -> None:
+        """A signal."""
+        if self.exit_code is None and not self.is_stuck:
+            if signum == SIGKILL:
+                self.exit_code = -SIGKILL
+            elif signum == SIGTERM and self.exits_well:
+                self.exit_code = 0
+
+
+SIGNALS = st.sampled_from([SIGTERM, SIGKILL])
+KINDS = st.lists(st.sampled_from(["dies", "has a handler", "stuck"]), min_size=N, max_size=N)
+RANKS = st.integers(0, N - 1)
+
+
+class LauncherMachine(RuleBasedStateMachine):
+    """Ranks hang, crash and get stuck, monitors die; the launcher reads in any order, in time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.lives = RankLives()
+        self.cycle = -1
+        self.late: list[Event] = []
+        self.delivered: set[int] = set()
+
+    @initialize(signal=SIGNALS, kinds=KINDS)
+    def begin(self, signal: int, kinds: list[str]) -> None:
+        self.cycle += 1
+        self.ranks = self.lives.start_cycle(self.cycle, N)
+        self.processes = [Process(signal, kind) for kind in kinds]
+        self.stop = KillLadder("a rank failed", SIGTERM, STOP_GRACE_S, GIVE_UP_S)
+        self.told: list[Effect] = []
+        self.pending: dict[int, float] = {}  # heard to be hung, nothing heard since
+        self.condemned: set[int] = set()
+        self.failed_at: float | None = None  # the first failure that was heard
+        self.killed_at: dict[int, float] = {}
+        self.outlived: set[int] = set()
+        self.given_up = False
+
+    # -------------------------------------------------------------- the launcher
+    def feed(self, event: Event) -> None:
+        self.remember(event)
+        for effect in self.lives.handle(event, self.now):
+            if isinstance(effect, Deliver):
+                if effect.is_over:
+                    assert effect.cycle not in self.delivered, "once"
+                    self.delivered.add(effect.cycle)
+                continue
+            assert effect not in self.told, "each is told once"
+            if isinstance(effect, RankKilled):
+                assert effect.local_rank in self.condemned, "the launcher knows of its own kills"
+                assert WorkerExited(effect.local_rank, 0) not in self.told, "first"
+            self.told.append(effect)
+            self.act(effect)
+
+    def act(self, effect: Effect) -> None:
+        """As the node does: the first failure stops all."""
+        if effect in [WorkerExited(rank, 0) for rank in range(N)] or self.stop.is_killed:
+            return
+        if self.stop.step != SIGNALLED:
+            if not isinstance(effect, RankStuck):
+                late = [at for at in self.pending.values() if self.now < at + HELD_S]
+                assert not late, "K-2: stopped before all stacks were taken"
+            assert self.failed_at is not None, "stopped for no reason"
+            self.stop.send(self.now)
+            self.send(SIGTERM)
+
+    def send(self, signum: int) -> None:
+        alive = [rank for rank, it in enumerate(self.processes) if not it.is_reaped]
+        for rank in alive:
+            self.processes[rank].take(signum)
+            if signum == SIGKILL:
+                self.killed_at.setdefault(rank, self.now)
+        self.feed(Sent(tuple(alive), signum))
+
+    def remember(self, event: Event) -> None:
+        """Slower than the machine, and obviously right."""
+        match event:
+            case HangFound(self.cycle, rank):
+                self.pending[rank] = self.now
+            case EvidenceTaken(self.cycle, rank) | Signalled(self.cycle, rank):
+                self.pending.pop(rank, None)
+                self.condemned.add(rank)
+                if event == Signalled(self.cycle, rank, SIGKILL):
+                    self.killed_at.setdefault(rank, self.now)
+                    self.failed_at = self.failed_at or self.now
+            case Recovered(self.cycle, rank):
+                self.pending.pop(rank, None)
+                self.condemned.discard(rank)
+            case Closed(self.cycle, rank):
+                self.pending.pop(rank, None)
+            case Outlived(self.cycle, rank):
+                self.outlived.add(rank)
+                self.failed_at = self.failed_at or self.now
+            case Exited(rank, exit_code):
+                self.pending.pop(rank, None)
+                if exit_code or rank in self.condemned:
+                    self.failed_at = self.failed_at or self.now
+
+    def hear(self, rank: int) -> None:
+        words = self.processes[rank].words
+        while words:
+            self.feed(words.pop(0))
+
+    def reap(self, rank: int) -> None:
+        process = self.processes[rank]
+        if process.exit_code is not None and not process.is_reaped:
+            process.is_reaped = True
+            self.hear(rank)
+            self.feed(Exited(rank, process.exit_code))
+            self.close(rank)
+
+    # -------------------------------------------------------------- the monitors
+    def close(self, rank: int) -> None:
+        process = self.processes[rank]
+        if process.kill.due_at is not None:
+            process.words.append(Closed(self.cycle, rank))
+            process.kill.step, process.kill.due_at = STUCK, None
+
+    def climb(self, rank: int) -> None:
+        """The monitor acts, then speaks."""
+        process = self.processes[rank]
+        if process.exit_code is not None:
+            return
+        step = process.kill.climb(self.now)
+        if step in (SIGNALLED, KILLED):
+            if step == SIGNALLED or process.kill.signal == SIGKILL:
+                process.words.append(EvidenceTaken(self.cycle, rank))
+            for signum in process.kill.signals:
+                process.take(signum)
+            process.words.append(Signalled(self.cycle, rank, process.kill.signals[-1]))
+        elif step == STUCK:
+            process.words.append(Outlived(self.cycle, rank, UNKILLABLE_S))
+
+    def of(self, rank: int) -> Process:
+        return self.processes[rank]
+
+    @rule(rank=RANKS)
+    def hangs(self, rank: int) -> None:
+        it = self.of(rank)
+        if it.exit_code is None and it.kill.step == AT_REST:
+            it.kill.take_evidence(self.now)
+            it.words.append(HangFound(self.cycle, rank, HANG))
+
+    @rule(rank=RANKS)
+    def evidence_comes(self, rank: int) -> None:
+        if self.of(rank).kill.step == TAKING_EVIDENCE:
+            self.of(rank).kill.evidence_taken(self.now)
+            self.climb(rank)
+
+    @rule(rank=RANKS, restarted=st.booleans())
+    def is_let_go(self, rank: int, restarted: bool) -> None:
+        it = self.of(rank)
+        if it.exit_code is None and it.kill.step in (TAKING_EVIDENCE, SIGNALLED):
+            if restarted:
+                it.words.append(Recovered(self.cycle, rank))
+            it.words.append(Closed(self.cycle, rank))
+            it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
+
+    @rule(rank=RANKS)
+    def its_monitor_dies(self, rank: int) -> None:
+        """The one after it finds what it finds."""
+        self.hear(rank)
+        it = self.of(rank)
+        it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
+        self.feed(MonitorGone(rank))
+
+    @rule(rank=RANKS, exit_code=st.sampled_from([0, 1, -11]))
+    def ends_by_itself(self, rank: int, exit_code: int) -> None:
+        if self.of(rank).exit_code is None and not self.of(rank).is_stuck:
+            self.of(rank).exit_code = exit_code
+
+    @rule(rank=RANKS)
+    def its_host_fails(self, rank: int) -> None:
+        """A stated reason to stop all: no stacks are waited for."""
+        if self.stop.step == AT_REST and not self.of(rank).is_reaped:
+            self.failed_at = self.killed_at[rank] = self.now
+            self.of(rank).take(SIGKILL)
+            before = list(self.told)
+            self.feed(HostFailed(rank, "GPU is lost"))
+            assert self.told == before, "the node knows"
+            self.stop.send(self.now)
+            self.send(SIGTERM)
+
+    @rule(rank=RANKS)
+    def the_launcher_hears_a_word(self, rank: int) -> None:
+        if self.of(rank).words:
+            self.feed(self.of(rank).words.pop(0))
+
+    @rule(rank=RANKS)
+    def the_launcher_reaps(self, rank: int) -> None:
+        self.reap(rank)
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def a_late_word_comes(self) -> None:
+        before = list(self.told), [life.state(self.now) for life in self.ranks.values()]
+        self.feed(self.late.pop(0))
+        assert before == (self.told, [life.state(self.now) for life in self.ranks.values()])
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 3.0, 16.0]), order=st.permutations(range(N)))
+    def time_passes(self, seconds: float, order: list[int]) -> None:
+        until = self.now + seconds
+        self.catch_up(order)
+        while (at := self.next_at()) is not None and at <= until:
+            self.now = max(self.now, at)
+            for rank in order:
+                self.climb(rank)
+            self.feed(TimePassed())
+            again = self.lives.next_deadline()
+            assert again is None or again > self.now, "it wakes for nothing"
+            step = self.stop.climb(self.now)
+            if step == KILLED:
+                self.send(SIGKILL)
+            self.given_up = self.given_up or step == STUCK
+            self.catch_up(order)
+        self.now = until
+
+    def next_at(self) -> float | None:
+        kills = [it.kill.due_at for it in self.processes if it.exit_code is None]
+        instants = [self.stop.due_at, self.lives.next_deadline(), *kills]
+        return min((at for at in instants if at is not None), default=None)
+
+    def catch_up(self, order: list[int]) -> None:
+        """Nothing waits for the launcher for long, and what is there is read in any order."""
+        for rank in order:
+            self.hear(rank)
+            self.reap(rank)
+        self.is_quiet()
+
+    def is_quiet(self) -> None:
+        """All that was said was heard."""
+        held = [at + HELD_S for at in self.pending.values() if at + HELD_S > self.now]
+        if self.failed_at is not None and not held:
+            assert self.stop.step != AT_REST, "a failure was forgotten"
+
+    @precondition(lambda self: self.given_up or all(it.is_reaped for it in self.processes))
+    @rule(signal=SIGNALS, kinds=KINDS)
+    def the_next_cycle_begins(self, signal: int, kinds: list[str]) -> None:
+        exits = [effect for effect in self.told if isinstance(effect, WorkerExited)]
+        assert len(exits) == sum(it.is_reaped for it in self.processes)
+        self.feed(Swept())
+        written = [rank for rank, life in self.ranks.items() if life.is_written_about]
+        assert (self.cycle in self.delivered) == (not written)
+        self.late = [word for it in self.processes for word in it.words]
+        self.begin(signal, kinds)
+
+    @invariant()
+    def each_is_where_its_words_and_signals_say(self) -> None:
+        for rank, process in enumerate(self.processes):
+            killed_at = self.killed_at.get(rank)
+            expected = State.SIGNALLED if self.stop.step != AT_REST else State.RUNNING
+            if process.is_reaped:
+                expected = State.GONE
+            elif killed_at is not None:
+                is_stuck = rank in self.outlived or self.now >= killed_at + UNKILLABLE_S
+                expected = State.STUCK if is_stuck else State.KILLED
+            elif rank in self.pending:
+                expected = State.SUSPECTED
+            elif rank in self.condemned:
+                expected = State.CONDEMNED
+            assert self.ranks[rank].state(self.now) is expected
+            assert self.ranks[rank].is_condemned == (rank in self.condemned)
+
+    @invariant()
+    def a_held_failure_has_an_end(self) -> None:
+        """Nothing waits for a word that may never come, nor where all are stopped anyway."""
+        is_held = self.failed_at is not None and self.stop.step == AT_REST
+        held = [at + HELD_S for at in self.pending.values()]
+        assert self.lives.next_deadline() == (max(held) if is_held else None)
+        if not is_held:
+            told = {effect.local_rank for effect in self.told if isinstance(effect, WorkerExited)}
+            assert told == {rank for rank, it in enumerate(self.processes) if it.is_reaped}
+
+    @invariant()
+    def a_stuck_rank_is_given_up_in_bounded_time(self) -> None:
+        """From its monitor's SIGKILL: heard at once, the others' grace, what SIGKILL may take."""
+        for rank, at in self.killed_at.items():
+            if not self.processes[rank].is_reaped and self.processes[rank].is_stuck:
+                most = N * HELD_S + STOP_GRACE_S + GIVE_UP_S
+                assert self.given_up or self.now <= at + most
+
+
+TestLauncherMachine = LauncherMachine.TestCase
