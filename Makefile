@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit trainers bench etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit docs trainers bench etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,6 +32,9 @@ check: $(VENV)/.ready  ## lint, format, types, direction of imports
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+docs: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
+	@$(PY) -m tests.tables
 
 trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs beside torchrun's, in .venv-trainers
 	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready

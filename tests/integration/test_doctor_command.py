@@ -97,7 +97,7 @@ def test_help_is_to_be_had(tmp_path: Path) -> None:
 def _port_error() -> str:
     return (
         "holdfast doctor: error: --rdzv-endpoint: '127.0.0.1:0' cannot be used; it takes HOST:PORT "
-        "with a port of 1 to 65535, the same on all nodes\n"
+        "with a port of 1 to 65535, not '0', the same on all nodes\n"
     )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import EXAMPLE, TABLES, rows_of
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -46,6 +48,19 @@ def test_links_to_files_lead_to_files(page: str) -> None:
     targets = _LINK.findall(path.read_text(encoding="utf-8").replace("\n", " "))
     local = [target for target in targets if not target.startswith("http")]
     assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+# ---------------------------------------------------------------- tables
+@pytest.mark.parametrize(("page", "head"), TABLES)
+def test_a_table_that_the_code_has_too_is_the_same_on_its_page(page: str, head: str) -> None:
+    """``make docs`` writes it again: faults as the doctor lists them, variables, options."""
+    assert rows_of(page, head) == TABLES[page, head]
+    assert rows_of(page, head)
+
+
+def test_the_command_line_of_the_failure_model_is_the_one_of_its_table() -> None:
+    text = (ROOT / "docs" / "failure-model.md").read_text(encoding="utf-8")
+    assert " ".join(EXAMPLE.split()) in " ".join(text.replace("\\\n", " ").split())
 
 
 # ---------------------------------------------------------------- glossary

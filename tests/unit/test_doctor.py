@@ -22,7 +22,7 @@ from holdfast.doctor.advice import (
     about_network,
     about_scheduler,
 )
-from holdfast.doctor.faults import Story, stories, what_a_restart_is
+from holdfast.doctor.faults import Fault, faults_of, what_a_restart_is
 from holdfast.doctor.host import within
 from holdfast.fault_tolerance import FaultToleranceConfig
 from holdfast.host import system_calls
@@ -231,22 +231,26 @@ def test_variables_that_take_torchs_help_away_are_told(name: str, value: str) ->
 
 
 # ---------------------------------------------------------------- faults
-def story(words: str, line: str, **environ: str) -> Story:
-    [found] = [each for each in stories(plan(line, environ)) if words in each.fault]
+def fault(words: str, line: str, **environ: str) -> Fault:
+    [found] = [each for each in faults_of(plan(line, environ)) if words in each.name]
     return found
 
 
 def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     line = "--max-restarts 2 --ft-rank-section-timeouts step:60 train.py"
-    assert story("section 'step'", line).noticed == "its monitor, after 60 s"
-    assert story("at its exit", line).noticed.startswith(
+    assert fault("section 'step'", line).noticed == "its monitor, after 60 s"
+    assert fault("at its exit", line).noticed.startswith(
         "its monitor, 7200 s after the shutdown call"
     )
-    never = story("at its exit", f"--ft-exit-timeout none {line}").noticed
+    never = fault("at its exit", f"--ft-exit-timeout none {line}").noticed
     assert never == "not noticed: --ft-exit-timeout is null"
-    assert story("between two heartbeats", line).noticed == "its monitor, after 2700 s"
-    assert story("cannot be killed", line).noticed.startswith(f"{node.UNKILLABLE_AFTER_S:g} s")
-    ends = {each.fault: each.end for each in stories(plan(line)) if each.end is not None}
+    assert fault("between two heartbeats", line).noticed == "its monitor, after 2700 s"
+    assert fault("cannot be killed", line).noticed.endswith(
+        f"{node.UNKILLABLE_AFTER_S:g} s after SIGKILL"
+    )
+    ends = {
+        each.name: each.exit_code for each in faults_of(plan(line)) if each.exit_code is not None
+    }
     assert ends["one failure more than 2 restarts (--max-restarts)"] == 1
     assert ends["a rank exits with 93"] == 93
 
@@ -267,25 +271,25 @@ def test_a_restart_is_told_as_the_plan_has_it() -> None:
 
 def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> None:
     """Otherwise the page would be silent about broken hosts, as if there were none."""
-    off = story("host is not healthy", "--ft-host-checks false train.py")
-    assert (off.noticed, off.end) == ("not noticed: --ft-host-checks is false", None)
-    assert story("host is not healthy", "train.py").end == 1
-    two = story("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
-    assert two.end == 0
-    assert "The host of the store stays" in two.then
+    off = fault("host is not healthy", "--ft-host-checks false train.py")
+    assert (off.noticed, off.exit_code) == ("not noticed: --ft-host-checks is false", None)
+    assert fault("host is not healthy", "train.py").exit_code == 1
+    two = fault("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
+    assert two.exit_code == 0
+    assert "The launcher that hosts the store stays" in two.then
 
 
 def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:
     conf = "--rdzv-endpoint h:1 --rdzv-conf keep_alive_timeout=30"
     assert (
-        "after 30 s of silence" in story("a node is lost", f"--nnodes 2:4 {conf} train.py").noticed
+        "after 30 s of silence" in fault("a node is lost", f"--nnodes 2:4 {conf} train.py").noticed
     )
-    assert not [each for each in stories(plan()) if "a node" in each.fault]
+    assert not [each for each in faults_of(plan()) if "a node" in each.name]
 
 
 def test_without_monitors_no_hang_is_promised_to_be_found() -> None:
     assert (
-        "not noticed" in story("a rank hangs", "train.py", NVRX_DISABLE_RANK_MONITORS="1").noticed
+        "not noticed" in fault("a rank hangs", "train.py", NVRX_DISABLE_RANK_MONITORS="1").noticed
     )
 
 
@@ -295,7 +299,7 @@ def test_what_is_shown_fits_a_terminal_and_says_how_many_errors_there_are() -> N
         Finding("host", "descriptors", Verdict.UNHEALTHY, "few " * 60),
         Finding("gpu", "GPU 0", Verdict.UNKNOWN, "no answer"),
     ]
-    text = page.as_text("a job", findings, [Story("x " * 60, "y " * 60, "z", 1)], "r " * 60)
+    text = page.as_text("a job", findings, [Fault("x " * 60, "y " * 60, "z", 1)], "r " * 60)
     assert max(map(len, text.splitlines())) <= page.WIDTH
     assert "ERROR descriptors" in text
     assert text.endswith("1 error, 0 warnings\n")

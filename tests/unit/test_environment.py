@@ -80,21 +80,6 @@ def _environment_name(node: ast.Subscript | ast.Call) -> set[str]:
     return {str(key.value)} if is_environment and is_name else set()
 
 
-def test_the_documentation_shows_the_table() -> None:
-    """docs/environment.md: one row for each variable, and for each option without effect."""
-    text = (ROOT / "docs/environment.md").read_text()
-    rows = [
-        f"| `{name}` | {variable.reader} | "
-        f"{'**no effect**: ' if variable.is_idle else ''}{variable.effect} |"
-        for name, variable in VARIABLES.items()
-    ]
-    rows += [f"| `{option.name}` | {option.idle} |" for option in OPTIONS if option.idle]
-    rows += [f"| `{option.name}` | not yet |" for option in OPTIONS if option.later]
-
-    assert [row for row in rows if row not in text] == []
-    assert len(re.findall(r"^\| `", text, re.MULTILINE)) == len(rows)
-
-
 def test_only_options_that_do_something_or_say_why_not_are_known() -> None:
     """Old spellings lead to one of them."""
     assert set(FORMER.values()) <= set(BY_NAME)

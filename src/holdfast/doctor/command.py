@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.cluster_env import read_cluster
 from holdfast.core.health import Finding, Verdict
 from holdfast.doctor import advice, host, limits
-from holdfast.doctor.faults import stories, what_a_restart_is
+from holdfast.doctor.faults import faults_of, what_a_restart_is
 from holdfast.doctor.page import as_json, as_text, is_ok
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     except ConfigError as error:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
         return 1
-    told = stories(plan) if command else []
+    told = faults_of(plan) if command else []
     if is_for_programs:
         page = json.dumps(as_json(findings, told), indent=2) + "\n"
     else:

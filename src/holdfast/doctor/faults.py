@@ -1,6 +1,8 @@
 """What happens on each kind of fault, with times, for one resolved command line. Pure.
 
-Every number is the plan's, or the constant that the machine which acts uses.
+Every number is the plan's, or the constant that the machine which acts uses. This is the one list
+of faults: ``holdfast doctor`` prints it for a job, and docs/failure-model.md for an example
+(``make docs`` writes the table of that page, and a test compares).
 """
 
 from __future__ import annotations
@@ -20,23 +22,23 @@ _AT_ONCE = "within milliseconds"
 
 
 @dataclass(frozen=True)
-class Story:
+class Fault:
     """One kind of fault.
 
     Attributes:
-        fault: What goes wrong.
-        noticed: By whom, and after how long at most.
+        name: The process or device, and its fault.
+        noticed: The process that notices it, and after how long at most.
         then: What is done, and how long that may take.
-        end: Exit code of this node's launcher, where that is how it ends; None: the job goes on.
+        exit_code: Of this node's launcher, if the fault ends it; None: it goes on.
     """
 
-    fault: str
+    name: str
     noticed: str
     then: str
-    end: int | None = None
+    exit_code: int | None = None
 
 
-def stories(plan: LaunchPlan) -> list[Story]:
+def faults_of(plan: LaunchPlan) -> list[Fault]:
     """All kinds of faults, those of single ranks first."""
     found = [*_of_ranks(plan), *_hangs(plan), *_of_holdfast(plan)]
     if plan.meeting is not None:
@@ -44,52 +46,59 @@ def stories(plan: LaunchPlan) -> list[Story]:
     return [*found, *_asked(plan), *_ends(plan)]
 
 
-def _of_ranks(plan: LaunchPlan) -> Iterator[Story]:
+def _of_ranks(plan: LaunchPlan) -> Iterator[Fault]:
     many = plan.meeting is not None
-    yield Story(
+    yield Fault(
         "a rank raises, exits or crashes",
         f"its launcher, {_AT_ONCE}" + ("; all nodes, a few milliseconds later" if many else ""),
-        _restart(plan),
+        "the report has its exit code, the last lines of its stderr, and the error file of "
+        f"@record; then {_restart(plan)}",
     )
-    yield Story(
+    yield Fault(
         "a rank is killed (SIGKILL, out of memory)",
         "its launcher, when the kernel has freed its memory: 0.1 to 0.2 s for each GiB",
-        "told apart by the kernel's out-of-memory counters; then " + _restart(plan),
+        "the report has the signal, and whether the kernel has counted an out-of-memory kill; then "
+        + _restart(plan),
     )
-    yield Story(
+    yield Fault(
         "a rank cannot be killed (state D: dead storage, a driver)",
-        f"{node.UNKILLABLE_AFTER_S:g} s after its SIGKILL",
-        "this node gives up and explains it; " + ("the others go on" if many else "the job ends"),
+        f"its launcher, {node.UNKILLABLE_AFTER_S:g} s after SIGKILL",
+        "the launcher of this node reports it and leaves; "
+        + ("the others go on" if many else "the job ends"),
         1,
     )
 
 
-def _hangs(plan: LaunchPlan) -> Iterator[Story]:
+def _hangs(plan: LaunchPlan) -> Iterator[Fault]:
     if not plan.monitors_enabled:
         text = "not noticed: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
-        yield Story("a rank hangs", text, "only torch's own timeouts end it")
+        yield Fault("a rank hangs", text, "only torch's own timeouts end it")
         return
-    evidence = f"stacks of all its threads are taken (at most {kill_ladder.EVIDENCE_S:g} s)"
+    evidence = (
+        "its incident records the stacks of all its threads, its state in /proc and its open "
+        "sections "
+        f"(within {kill_ladder.EVIDENCE_S:g} s)"
+    )
     signal = plan.ft.rank_termination_signal.name
     kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"
     then = f"{evidence}, then {signal}{kill}; then {_restart(plan)}"
     for name, limit_s in in_force(plan.ft).items():
-        yield Story(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
+        yield Fault(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
     sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
     for name in sorted(sections):
         text = "not noticed before its timeout is learned (calculate_and_set_section_timeouts)"
-        yield Story(f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}")
+        yield Fault(f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}")
     if plan.ft.rank_out_of_section_timeout is None:
         text = "by its monitor if the rank sends heartbeats; otherwise not noticed"
         unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
-        yield Story("a rank hangs: outside all sections", text, unseen)
+        yield Fault("a rank hangs: outside all sections", text, unseen)
     exit_s = plan.ft.exit_timeout
     at_exit = "not noticed: --ft-exit-timeout is null"
     if exit_s is not None:
         at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
     late = then if exit_s is not None else "it stays until you end it"
-    yield Story("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
-    yield Story(
+    yield Fault("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
+    yield Fault(
         "a rank hangs and never called init_workload_monitoring()",
         "not noticed; a warning says that no rank has called it"
         + _after(plan.ft.initial_rank_heartbeat_timeout),
@@ -97,42 +106,42 @@ def _hangs(plan: LaunchPlan) -> Iterator[Story]:
     )
 
 
-def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
+def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
     many = plan.meeting is not None
     if plan.monitors_enabled:
-        yield Story(
+        yield Fault(
             "a rank monitor dies",
             f"the launcher, {_AT_ONCE}",
             f"the rank trains on, another monitor takes over; after {node.MONITOR_DEATHS} deaths "
             f"in {node.MONITOR_DEATHS_PERIOD_S:g} s it is left unwatched, with an error",
         )
-    yield Story(
+    yield Fault(
         "the launcher is killed",
         "the kernel and the monitors, within 0.1 s",
         "every process that it started ends with it; only the scheduler can start it again"
         + ("; the others see a lost node" if many else ""),
     )
     if plan.care is None:
-        yield Story(
+        yield Fault(
             "this host is not healthy",
             "not noticed: --ft-host-checks is false",
             "ranks are started here anyway, and fail or hang",
         )
     else:
-        yield Story(
+        yield Fault(
             "this host is not healthy before a start",
             f"its health process, at once or after {plan.care.limit_s:g} s at most",
             "this node has no ranks and leaves"
             + (
                 "; a spare takes its place, or the job ends with exit code "
-                f"{Ending.NO_NODE_LEFT.code()} if too few nodes are left. The host of the store "
-                "stays, for it"
+                f"{Ending.NO_NODE_LEFT.code()} if too few nodes are left. The launcher that "
+                "hosts the store stays"
                 if many
                 else ""
             ),
             (Ending.UNHEALTHY if many else Ending.NO_NODE_LEFT).code(),
         )
-        yield Story(
+        yield Fault(
             "a GPU breaks under its rank",
             f"the health process, within {plan.care.interval_s:g} s (where there is a driver)",
             f"the rank is ended, its GPU is named as the cause; {_restart(plan)}, or, "
@@ -140,31 +149,31 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Story]:
         )
 
 
-def _of_nodes(plan: LaunchPlan) -> Iterator[Story]:
+def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
     assert plan.meeting is not None
     pace = plan.meeting.pace
     if plan.min_nodes < plan.max_nodes:
         goes_on = f"a spare takes its place, or the job goes on with {plan.min_nodes} or more nodes"
     else:
         goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
-    yield Story(
+    yield Fault(
         "a node is lost (power, network)",
         f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
         f"the ranks of all other nodes are stopped; {goes_on}",
     )
-    yield Story(
+    yield Fault(
         "a node is cut off, or its launcher is stopped",
         f"itself or its monitors, after {pace.fence_s:g} s",
         "it ends its ranks before the others go on without it",
         Ending.LEADER_LOST.code(),
     )
-    yield Story(
+    yield Fault(
         "the launcher that hosts the store is lost",
         f"all others, {_AT_ONCE}, or after {pace.fence_s:g} s of silence",
         "they end their ranks; the job has to be started again",
         Ending.LEADER_LOST.code(),
     )
-    yield Story(
+    yield Fault(
         "too few nodes come",
         f"all launchers, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
         "they leave; nothing was started",
@@ -172,36 +181,36 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Story]:
     )
 
 
-def _asked(plan: LaunchPlan) -> Iterator[Story]:
+def _asked(plan: LaunchPlan) -> Iterator[Fault]:
     others = (
         "; a spare takes its place, or the job ends if too few nodes are left"
         if plan.meeting is not None
         else ""
     )
-    yield Story(
+    yield Fault(
         "a rank asks for ExcludeThisNode",
         "its launcher",
         f"when the cycle is over, this node leaves{others}",
         Ending.EXCLUDED.code(),
     )
-    yield Story(
+    yield Fault(
         "a rank asks for ShutdownWorkload",
         "its launcher",
         "the job ends for all",
         Ending.SHUT_DOWN.code(),
     )
-    yield Story(
+    yield Fault(
         "the scheduler sends SIGTERM",
         f"the launcher, {_AT_ONCE}",
-        f"passed on to the ranks, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); exit "
+        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); exit "
         f"code {Ending.SIGNALLED_WELL.code()} if all of them end with 0, otherwise "
         f"{Ending.SIGNALLED.code()}; no restart",
     )
 
 
-def _ends(plan: LaunchPlan) -> Iterator[Story]:
+def _ends(plan: LaunchPlan) -> Iterator[Fault]:
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
-    yield Story(
+    yield Fault(
         f"one failure more than {count(plan.max_restarts, 'restart')}{window} (--max-restarts)",
         "the launcher" if plan.meeting is None else "the leader",
         "the job ends; the summary names the first cause",
@@ -209,14 +218,14 @@ def _ends(plan: LaunchPlan) -> Iterator[Story]:
     )
     cycles = plan.ft.max_no_progress_cycles
     if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
-        yield Story(
+        yield Fault(
             f"{count(cycles, 'failed cycle')} in a row without progress",
-            f"by {plan.ft.checkpoint_iteration_file}",
+            f"the number in {plan.ft.checkpoint_iteration_file}",
             "the job ends: another attempt would not help",
             Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
         )
     if plan.no_restart_exit_code != 1:
-        yield Story(
+        yield Fault(
             f"a rank exits with {plan.no_restart_exit_code}",
             f"its launcher, {_AT_ONCE}",
             "the job ends without a restart (--ft-no-restart-exit-code), whatever else ranks ask "

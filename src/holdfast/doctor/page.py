@@ -1,4 +1,4 @@
-"""How the doctor's findings and stories are shown. Pure."""
+"""How the doctor's findings and faults are shown. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.wording import count
-from holdfast.doctor.faults import Story
+from holdfast.doctor.faults import Fault
 
 WIDTH = 80
 _MARKS = {
@@ -21,7 +21,7 @@ _MARKS = {
 _MARK_WIDTH = 8
 
 
-def as_text(title: str, findings: Sequence[Finding], stories: Sequence[Story], restart: str) -> str:
+def as_text(title: str, findings: Sequence[Finding], faults: Sequence[Fault], restart: str) -> str:
     """For people, 80 columns wide; ``restart``: what one is."""
     lines = [title]
     for probe, group in groupby(findings, key=lambda finding: finding.probe):
@@ -30,20 +30,20 @@ def as_text(title: str, findings: Sequence[Finding], stories: Sequence[Story], r
             mark = f"  {_MARKS[finding.verdict]:<{_MARK_WIDTH - 2}}"
             text = f"{finding.subject}: {finding.text or finding.verdict.value}"
             lines.append(_wrapped(mark, text, _MARK_WIDTH))
-    if stories:
+    if faults:
         lines += ["", "a restart", _wrapped("  ", restart, 2), "", "what happens when ..."]
-    for story in stories:
-        end = "" if story.end is None else f" Exit code {story.end}."
+    for fault in faults:
+        end = "" if fault.exit_code is None else f" Exit code {fault.exit_code}."
         lines += [
             "",
-            _wrapped("  ", story.fault, 2),
-            _wrapped("    noticed  ", story.noticed, 13),
-            _wrapped("    then     ", f"{story.then}.{end}", 13),
+            _wrapped("  ", fault.name, 2),
+            _wrapped("    noticed  ", fault.noticed, 13),
+            _wrapped("    then     ", f"{fault.then}.{end}", 13),
         ]
     return "\n".join([*lines, "", summary(findings), ""])
 
 
-def as_json(findings: Sequence[Finding], stories: Sequence[Story]) -> dict[str, Any]:
+def as_json(findings: Sequence[Finding], faults: Sequence[Fault]) -> dict[str, Any]:
     """For programs. ``ok``: there is no error; keys are added in later versions, never changed."""
     return {
         "ok": is_ok(findings),
@@ -58,12 +58,12 @@ def as_json(findings: Sequence[Finding], stories: Sequence[Story]) -> dict[str, 
         ],
         "faults": [
             {
-                "fault": story.fault,
-                "noticed": story.noticed,
-                "then": story.then,
-                "exit_code": story.end,
+                "fault": fault.name,
+                "noticed": fault.noticed,
+                "then": fault.then,
+                "exit_code": fault.exit_code,
             }
-            for story in stories
+            for fault in faults
         ],
     }
 

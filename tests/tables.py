@@ -1,0 +1,77 @@
+"""The tables of the pages that the code has, too: ``python -m tests.tables`` writes them again.
+
+A test compares each with its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.doctor.faults import faults_of
+from holdfast.fault_tolerance.command_line.arguments import parse_args
+from holdfast.fault_tolerance.command_line.options import OPTIONS
+from holdfast.fault_tolerance.environment import VARIABLES
+from holdfast.fault_tolerance.plan import make_plan
+from holdfast.host import facts
+
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLE = (
+    "--nnodes 2:3 --nproc-per-node 8 --max-restarts 3 --rdzv-endpoint node0:29500 "
+    "--ft-rank-section-timeouts step:60 --ft-checkpoint-iteration-file /data/iteration"
+)
+"""The job whose faults docs/failure-model.md lists."""
+
+
+def faults() -> list[str]:
+    """Rows of docs/failure-model.md."""
+    words = [*EXAMPLE.split(), "--no-python", "true"]
+    plan = make_plan(parse_args(words, {}), {"PATH": "/usr/bin:/bin"}, facts)
+    return [
+        f"| {fault.name} | {fault.noticed} | {fault.then} | "
+        f"{'-' if fault.exit_code is None else fault.exit_code} |"
+        for fault in faults_of(plan)
+    ]
+
+
+def variables() -> list[str]:
+    """Rows of docs/environment.md: one for each variable."""
+    return [
+        f"| `{name}` | {variable.reader} | "
+        f"{'**no effect**: ' if variable.is_idle else ''}{variable.effect} |"
+        for name, variable in VARIABLES.items()
+    ]
+
+
+TABLES: Mapping[tuple[str, str], list[str]] = {
+    ("failure-model.md", "| fault | noticed by | then | exit code |"): faults(),
+    ("environment.md", "| variable | read by | effect |"): variables(),
+    ("environment.md", "| option | why |"): [
+        f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle
+    ],
+    ("environment.md", "| option | effect |"): [
+        f"| `{each.name}` | not yet |" for each in OPTIONS if each.later
+    ],
+}
+"""By page and head of the table. (docs/exit-codes.md has links in its rows: written by hand.)"""
+
+
+def rows_of(page: str, head: str) -> list[str]:
+    """The rows of a table as the page has them."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    first = lines.index(head) + 2
+    last = next((at for at in range(first, len(lines)) if lines[at][:1] != "|"), len(lines))
+    return lines[first:last]
+
+
+def main() -> None:
+    """Write every table into its page."""
+    for (page, head), rows in TABLES.items():
+        text = (DOCS / page).read_text(encoding="utf-8")
+        rule = text[text.index(head) :].splitlines()[1]
+        before = "\n".join([head, rule, *rows_of(page, head)])
+        (DOCS / page).write_text(text.replace(before, "\n".join([head, rule, *rows])))
+
+
+if __name__ == "__main__":
+    main()
