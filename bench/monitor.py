@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.core import codec
+from holdfast.core.monitor_messages import Configure, Cycle
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.host import endpoint
 from holdfast.host.job_name import new_job
@@ -43,13 +45,9 @@ class Monitor:
         began_at = time.monotonic()
         process = start_monitor(
             self._listener.fileno(),
-            {
-                "cfg": self._config.to_wire(),
-                "local_rank": 0,
-                "marker": None,
-                "grace_s": 15.0,
-                "node": "bench",
-            },
+            Configure(
+                self._config.to_wire(), local_rank=0, marker=None, grace_s=15.0, node="bench"
+            ),
         )
         self.pid, self._control = process.pid, process.control
         self._decoder = Decoder()
@@ -70,15 +68,9 @@ class Monitor:
         page = self._folder / f"c{self._cycle}_r0.page"
         create_page(str(page), self._cycle)
         (self._folder / f"c{self._cycle - 1}_r0.page").unlink(missing_ok=True)
-        message = {
-            "op": "cycle",
-            "cycle": self._cycle,
-            "page": str(page),
-            "dump": str(self._folder / "stacks.txt"),
-            "incidents": str(self._folder),
-            "marker": "bench",
-        }
-        self._control.sendall(encode(message))
+        dump, incidents = str(self._folder / "stacks.txt"), str(self._folder)
+        cycle = Cycle(self._cycle, str(page), dump, incidents)
+        self._control.sendall(encode(codec.encode(cycle)))
 
     def wait_for(self, operation: str) -> tuple[float, dict[str, Any]]:
         """When the next message of this kind came, and the message; earlier ones are dropped."""

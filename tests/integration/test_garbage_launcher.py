@@ -16,7 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core import monitor_messages as messages
+from holdfast.core import monitor_messages as said
+from holdfast.core import rank_messages as messages
 from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
 from holdfast.fault_tolerance import host_care, monitors, standbys
@@ -32,7 +33,7 @@ from holdfast.host.loop import Loop
 from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
 from holdfast.wire.frames import Decoder
-from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams, values
+from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams
 from tests.message_strategies import shape
 
 whole = st.integers(-1, 3)
@@ -64,10 +65,9 @@ class Watched:
             "rank_termination_signal": 9,
             "log_level": 20,
         }
-        config = {"cfg": limits, "local_rank": 0, "grace_s": 1.0, "node": "n", "marker": None}
+        config = said.Configure(limits, local_rank=0, marker=None, grace_s=1.0, node="n")
         self.process = start_monitor(self._listener.fileno(), config)
-        cycle = {"op": "cycle", "cycle": 0, "page": page, "dump": None}
-        self.process.control.sendall(encoded(cycle))
+        self.process.control.sendall(encoded(encode(said.Cycle(0, page))))
         self._decoder = Decoder()
         self._began = time.monotonic()
         self.lines: list[str] = []
@@ -214,23 +214,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
     )
 
 
-FROM_MONITORS = [
-    {"op": st.just("log"), "level": text, "text": text},
-    {"op": st.just("hello"), "rank": whole, "pid": whole},
-    {
-        **dict.fromkeys(("age_s", "limit_s", "detected_at"), number),
-        "op": st.just("overdue"),
-        "cycle": whole,
-        "clock": text,
-        "name": text,
-        "learned": st.booleans(),
-    },
-    {"op": st.just("evidence"), "cycle": whole},
-    {"op": st.just("recovered"), "cycle": whole},
-    {"op": st.just("event"), "event": st.dictionaries(text, values)},
-    {"op": st.just("signalled"), "cycle": whole, "signal": whole},
-    {"op": st.just("stuck"), "cycle": whole, "since_s": number},
-]
+FROM_MONITORS = [shape(kind) for kind in said.TO_LAUNCHER.values()]
 NO_PID = 2**22 + 1
 """Larger than any."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from holdfast.core import monitor_messages as said_by_monitor
 from holdfast.core import node as machine
 from holdfast.core.health import Finding, Verdict
 from holdfast.fault_tolerance.agent import NodeAgent
@@ -68,34 +68,34 @@ def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
     return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None, lives)
 
 
+def overdue(cycle: int, rank: int = 0, name: str = "step") -> said_by_monitor.Overdue:
+    return said_by_monitor.Overdue(
+        cycle, rank, rank, 4711 + rank, "section", name, 6.0, 5.0, False, 84.0, 84.9
+    )
+
+
+def evidence(rank: int) -> said_by_monitor.Evidence:
+    return said_by_monitor.Evidence(0, rank, 4711 + rank, None, None, 0.1, "no answer")
+
+
 def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
     agent: NodeAgent, plan: LaunchPlan
 ) -> None:
     """The next cycle's rank in the same place has done nothing wrong."""
     past, now = (ranks_of_cycle(agent, plan, cycle) for cycle in (0, 1))
     agent._past, agent._ranks = {0: past}, now
-    overdue = {
-        "op": "overdue", "cycle": 0, "rank": 0, "local_rank": 0, "pid": 4711, "clock": "section",
-        "name": "step", "age_s": 6.0, "limit_s": 5.0, "detected_at": 1.0, "learned": False,
-    }  # fmt: skip
 
-    agent._on_monitor_message(0, overdue)
+    agent._on_monitor_message(0, overdue(0))
 
     assert now.ranks[0].life.hang is None
     hang = past.ranks[0].life.hang
     assert hang is not None
     assert hang.name == "step"
 
-    agent._on_monitor_message(0, {**overdue, "cycle": 1, "name": "save"})
+    agent._on_monitor_message(0, overdue(1, name="save"))
     hang = now.ranks[0].life.hang
     assert hang is not None
     assert hang.name == "save"
-
-
-OVERDUE = {
-    "op": "overdue", "rank": 0, "local_rank": 0, "pid": 4711, "clock": "section", "name": "step",
-    "age_s": 6.0, "limit_s": 5.0, "detected_at": 1.0, "learned": False,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("last_word", ["before the sweep", "after it", "never: it died"])
@@ -111,17 +111,17 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     agent._family = FakeFamily()  # type: ignore[assignment]
     agent._ranks = ranks_of_cycle(agent, plan, 2)
     agent._machine.cycle = 2
-    agent._on_monitor_message(0, {**OVERDUE, "cycle": 2})
+    agent._on_monitor_message(0, overdue(2))
 
     if last_word == "before the sweep":
-        agent._on_monitor_message(0, {"op": "closed", "cycle": 2})
+        agent._on_monitor_message(0, said_by_monitor.Closed(2))
     assert delivered == []
     agent._sweeping = True
     agent._sweep()
     if last_word != "before the sweep":
         assert delivered.pop(0) == (2, False)
     if last_word == "after it":
-        agent._on_monitor_message(0, {"op": "closed", "cycle": 2})
+        agent._on_monitor_message(0, said_by_monitor.Closed(2))
     elif last_word == "never: it died":
         agent._family.ended = [child.Reaped(4712, -9, 0)]
         monkeypatch.setattr(agent._monitors, "died", lambda _: 0)
@@ -138,11 +138,10 @@ def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
     monkeypatch.setattr(agent, "_feed", fed.append)
     for cycle in (2, 3):
         agent._lives.start_cycle(cycle, 2)
-    stuck = {"op": "stuck", "cycle": 2, "rank": 1, "pid": 4711, "since_s": 15.0, "place": "state D"}
 
-    agent._on_monitor_message(1, stuck)
+    agent._on_monitor_message(1, said_by_monitor.Stuck(2, 1, 4711, 15.0, "state D"))
     assert fed == []
-    agent._on_monitor_message(1, {**stuck, "cycle": 3})
+    agent._on_monitor_message(1, said_by_monitor.Stuck(3, 1, 4711, 15.0, "state D"))
     assert fed == [machine.RankStuck(1, 15.0)]
 
 
@@ -160,9 +159,8 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     agent._ranks.ranks[0].pid = 4711
     agent._feed(machine.Begin())
 
-    agent._on_monitor_message(0, {"op": "overdue", "cycle": 0, "clock": "section", "name": "step",
-                                  "age_s": 6.0, "limit_s": 5.0, "detected_at": 84.9})  # fmt: skip
-    agent._on_monitor_message(0, {"op": "stuck", "cycle": 0, "since_s": 15.0})
+    agent._on_monitor_message(0, overdue(0))
+    agent._on_monitor_message(0, said_by_monitor.Stuck(0, 0, 4711, 15.0, "state D"))
     now[0] = agent._next_deadline() or 0.0
     agent._on_time()
 
@@ -197,21 +195,17 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
         rank.pid = 4711 + local_rank
     agent._feed(machine.Begin())
 
-    def from_monitor(local_rank: int, op: str, **more: object) -> None:
-        agent._on_monitor_message(local_rank, {"op": op, "cycle": 0, **more})
-
     for local_rank in (0, 1):
-        from_monitor(local_rank, "overdue", clock="section", name="step",
-                     age_s=6.0, limit_s=5.0, detected_at=84.9)  # fmt: skip
-    from_monitor(0, "evidence")
-    from_monitor(0, "signalled", signal=signal.SIGKILL)
+        agent._on_monitor_message(local_rank, overdue(0, local_rank))
+    agent._on_monitor_message(0, evidence(0))
+    agent._on_monitor_message(0, said_by_monitor.Signalled(0, 0, 4711, signal.SIGKILL, "hung"))
     if has_ended:
         agent._family = family = FakeFamily()  # type: ignore[assignment]
         family.ended = [child.Reaped(4711, -signal.SIGKILL, 1024)]
         agent._reap()
     assert sent == []
 
-    from_monitor(1, "evidence")
+    agent._on_monitor_message(1, evidence(1))
 
     assert sent == [(pid, signal.SIGTERM) for pid in (4711, 4712, 4713)[has_ended:]]
     assert "hung (section 'step': 6.0 s, limit 5 s); killed by SIGKILL by its monitor" in said[0]
@@ -290,15 +284,14 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
 ) -> None:
     """Whatever exit code it ends with; the monitor's word may be read after its end."""
     agent, fed = two_ranks, list[machine.Event]()
-    unread = [
-        {"op": "overdue", "cycle": 0, "clock": "section", "name": "step",
-         "age_s": 6.0, "limit_s": 5.0, "detected_at": 84.9},
-        {"op": "evidence", "cycle": 0},
-        {"op": "signalled", "cycle": 0, "signal": signal.SIGTERM},
-    ]  # fmt: skip
+    unread: list[said_by_monitor.ToLauncher] = [
+        overdue(0, 1),
+        evidence(1),
+        said_by_monitor.Signalled(0, 1, 4712, signal.SIGTERM, "hung"),
+    ]
     agent._on_monitor_message(1, unread.pop(0))
     if recovers:
-        unread.append({"op": "recovered", "cycle": 0})
+        unread.append(said_by_monitor.Recovered(0))
 
     def hear_out(local_rank: int) -> None:
         for message in unread:
@@ -322,7 +315,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
     def no_room(_: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    told: list[Mapping[str, Any]] = []
+    told: list[said_by_monitor.Cycle] = []
     if is_full:
         monkeypatch.setattr("holdfast.fault_tolerance.agent.reserve", no_room)
     monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
@@ -332,11 +325,11 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
     [cycle] = told
     run_dir = str(agent.run_dir)
-    assert cycle["run_dir"] == run_dir
-    assert [cycle[key].startswith(run_dir) for key in ("staged", "dump", "incidents")] == (
+    assert cycle.run_dir == run_dir
+    assert [vars(cycle)[key].startswith(run_dir) for key in ("staged", "dump", "incidents")] == (
         [is_full] * 3
     )
-    assert Path(cycle["room"]).exists() != is_full
+    assert Path(cycle.room).exists() != is_full
 
 
 def test_a_sweep_ends_with_its_cycle(

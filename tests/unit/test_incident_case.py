@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast.core import incident, kill_ladder, monitor
+from holdfast.core import monitor_messages as messages
 from holdfast.core.hang import SECTION, Limits, Overdue
 from holdfast.core.learned import TrippedLimits
+from holdfast.core.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
 from holdfast.fault_tolerance import incident_case
 from holdfast.fault_tolerance.incident_case import Case
 from holdfast.host import clock, proc
@@ -47,20 +49,20 @@ def said() -> Said:
 
 
 @pytest.fixture
-def cycle(tmp_path: Path) -> dict[str, Any]:
+def cycle(tmp_path: Path) -> Cycle:
     staged, run_dir = tmp_path / "staged", tmp_path / "run"
-    return {
-        "cycle": 2,
-        "room": str(tmp_path / "r1.room"),
-        "dump": None,
-        "incidents": f"{staged}/incidents",
-        "staged": str(staged),
-        "run_dir": str(run_dir),
-    }
+    return Cycle(
+        2,
+        page=None,
+        incidents=f"{staged}/incidents",
+        staged=str(staged),
+        run_dir=str(run_dir),
+        room=str(tmp_path / "r1.room"),
+    )
 
 
 @contextmanager
-def verdict(said: Said, cycle: dict[str, Any], overdue: Overdue, **page: Any) -> Iterator[Case]:
+def verdict(said: Said, cycle: Cycle, overdue: Overdue, **page: Any) -> Iterator[Case]:
     """About ourselves: a process that is there."""
     shown = {"snapshot": lambda: None, "dump_signal": 0, "iteration": 7, "limits": Limits}
     view = SimpleNamespace(**{**shown, **page})
@@ -74,9 +76,9 @@ def verdict(said: Said, cycle: dict[str, Any], overdue: Overdue, **page: Any) ->
 
 
 @pytest.fixture
-def case(said: Said, cycle: dict[str, Any]) -> Iterator[Case]:
+def case(said: Said, cycle: Cycle) -> Iterator[Case]:
     """A section that is overdue, and room for the evidence."""
-    reserve(cycle["room"])
+    reserve(cycle.room)
     with verdict(said, cycle, OVERDUE) as case:
         yield case
 
@@ -86,24 +88,19 @@ def test_the_launcher_is_told_that_sigkill_does_not_end_a_rank(case: Case, said:
     case.report_stuck()
 
     stuck = said.told[-1]
-    assert stuck["place"].startswith("state ")
-    assert {key: stuck[key] for key in ("op", "cycle", "rank", "pid", "since_s")} == {
-        "op": "stuck", "cycle": 2, "rank": 3, "pid": os.getpid(),
-        "since_s": kill_ladder.UNKILLABLE_S,
-    }  # fmt: skip
+    assert stuck.place.startswith("state ")
+    assert stuck == Stuck(2, 3, os.getpid(), kill_ladder.UNKILLABLE_S, stuck.place)
     assert said.logged[-1][0] == "error"
     assert "does not die of SIGKILL: state " in said.logged[-1][1]
 
 
-def test_a_verdict_begins_by_making_room_for_its_evidence(
-    case: Case, cycle: dict[str, Any]
-) -> None:
+def test_a_verdict_begins_by_making_room_for_its_evidence(case: Case, cycle: Cycle) -> None:
     """Ranks may have filled the memory since the cycle began."""
-    assert not Path(cycle["room"]).exists()
+    assert not Path(cycle.room).exists()
 
     case.conclude(clock.monotonic())
 
-    assert (Path(cycle["incidents"]) / "cycle2_rank3.json").exists()
+    assert (Path(cycle.incidents) / "cycle2_rank3.json").exists()
 
 
 def carry_out(case: Case) -> None:
@@ -114,19 +111,17 @@ def carry_out(case: Case) -> None:
     case.close("died", clock.monotonic())
 
 
-def test_a_section_whose_name_is_not_utf8_has_its_evidence(
-    said: Said, cycle: dict[str, Any]
-) -> None:
+def test_a_section_whose_name_is_not_utf8_has_its_evidence(said: Said, cycle: Cycle) -> None:
     """Bytes on a command line come as lone surrogates; both files show them escaped."""
     overdue = Overdue(SECTION, "st\udcffep", 5.0, 10.0)
-    with verdict(said, {**cycle, "run_dir": "/runs/\udcfe"}, overdue) as case:
+    with verdict(said, Cycle(**{**vars(cycle), "run_dir": "/runs/\udcfe"}), overdue) as case:
         carry_out(case)
 
     assert [text for level, text in said.logged if level == "error"] == []
-    written = Path(cycle["incidents"]) / "cycle2_rank3.json"
+    written = Path(cycle.incidents) / "cycle2_rank3.json"
     assert json.loads(written.read_text())["name"] == "st\udcffep"
     assert "Section 'st\\udcffep' has been open" in written.with_suffix(".txt").read_text()
-    assert said.told[-1] == {"op": "closed", "cycle": 2}
+    assert said.told[-1] == Closed(2)
 
 
 def fail(*_: Any) -> Any:
@@ -147,7 +142,7 @@ def fail(*_: Any) -> Any:
 )
 def test_whatever_fails_leaves_the_rest_of_a_verdict_as_it_is(
     said: Said,
-    cycle: dict[str, Any],
+    cycle: Cycle,
     monkeypatch: pytest.MonkeyPatch,
     page: dict[str, Any],
     module: Any,
@@ -162,5 +157,6 @@ def test_whatever_fails_leaves_the_rest_of_a_verdict_as_it_is(
         carry_out(case)
 
     assert any(part in text for level, text in said.logged if level == "error")
-    assert [m["op"] for m in said.told] == ["overdue", "evidence", "signalled", "closed"]
-    assert said.told[1]["why_not"]
+    kinds = [messages.Overdue, Evidence, Signalled, Closed]
+    assert [type(message) for message in said.told] == kinds
+    assert said.told[1].why_not

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.kill_ladder import EVIDENCE_S
+from holdfast.core.monitor_messages import Configure, Cycle
 from holdfast.fault_tolerance import incident_case
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.monitor_main import Monitor
@@ -35,12 +36,15 @@ def watched(tmp_path: Path) -> Iterator[tuple[Monitor, subprocess.Popen[bytes]]]
         path = f"{tmp_path}/c0_r0.page"
         page.create_page(path, 0)
         shell._configure(
-            {
-                "cfg": FaultToleranceConfig(initial_rank_heartbeat_timeout=1.0).to_wire(),
-                "local_rank": 0, "marker": None, "grace_s": 15.0, "node": "n0",
-            }
-        )  # fmt: skip
-        shell._begin_cycle({"cycle": 0, "page": path, "incidents": None})
+            Configure(
+                FaultToleranceConfig(initial_rank_heartbeat_timeout=1.0).to_wire(),
+                local_rank=0,
+                marker=None,
+                grace_s=15.0,
+                node="n0",
+            )
+        )
+        shell._begin_cycle(Cycle(0, path))
         words = page.map_page(path, writable=True).words
         words[layout.LIMIT_INITIAL] = 1.0
         words[layout.LIMIT_HEARTBEAT] = words[layout.LIMIT_OUTSIDE] = float("inf")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.monitor_messages import Closed, Configure
 from holdfast.fault_tolerance import monitors
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
@@ -33,13 +34,13 @@ def test_a_monitor_that_died_is_heard_out(
     monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
     heard: list[tuple[int, Any]] = []
     node = monitors.Monitors(loop, lambda rank, message: heard.append((rank, message)))
-    node.open(3, os.fspath(tmp_path / "s"), {})
+    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
     node.start(3)
-    theirs.sendall(encode({"op": "overdue", "cycle": 0}))
+    theirs.sendall(encode({"op": "closed", "cycle": 0}))
     theirs.close()
 
     assert node.died(PID) == 3
 
-    assert heard == [(3, {"op": "overdue", "cycle": 0})]
+    assert heard == [(3, Closed(0))]
     assert node.died(PID) is None
     node.close()

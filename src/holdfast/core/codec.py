@@ -60,14 +60,14 @@ class _UnexpectedError(Exception):
         self.path: list[str | int] = []
 
 
-def for_people(text: str) -> str:
+def for_people(text: str, most: int = MAX_TEXT) -> str:
     """``text`` as a message may carry it: with another one, the whole message would be refused.
 
     A text may name a file or section whose bytes are not UTF-8 (lone surrogates: they are escaped),
     and may be put together from those of many nodes (the end of a long one is left out).
     """
     text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - len(_CUT)]}{_CUT}"
+    return text if len(text) <= most else f"{text[: most - len(_CUT)]}{_CUT}"
 
 
 def shown(value: object) -> str:
@@ -157,7 +157,7 @@ class Characters(Form):
         return value
 
     def write(self, value: str) -> str:
-        return value if self.is_plain else for_people(value)
+        return value if self.is_plain else for_people(value, self.most)
 
 
 class _Anything(Form):

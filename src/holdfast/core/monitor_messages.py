@@ -1,19 +1,19 @@
-"""What a rank, its monitor and the launcher of a node say to each other.
+"""What the launcher of a node and the monitors of its ranks say to each other.
 
 Pure: plain values; their JSON form follows from their fields (``core/codec.py``). ::
 
-    rank ──► monitor    Hello                        ◄── Welcome, or Error
-                        Armed Limits Bye             ◄── Ok, or Error
+    launcher ──► monitor    Configure, once    Cycle    Tripped
+    monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
+                            Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
+                            Log Event
 
-    rank ──► launcher   Control                      ◄── Ok, or Error
-
-The names of files and sections may hold bytes that are not UTF-8. Lean: imported by the rank
-monitor, and by every rank.
+Fields of a verdict go into event files as they are, in this order. Lean: imported by the rank
+monitor.
 """
 
 from __future__ import annotations
 
-from holdfast.core.codec import Count, Limit, Raw, Text, Whole, family
+from holdfast.core.codec import Characters, Count, Raw, family
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -21,119 +21,171 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
-    Rank: TypeAlias = int
+    Line: TypeAlias = str
 else:
-    Rank = Whole(0, (1 << 31) - 1)
+    Line = Characters(most=1 << 17, is_cut=True)  # stacks that no file takes: less than a frame
 
 
-# ---------------------------------------------------------------- a rank to its monitor
-class Hello(Value):
-    """Serve me: the first message of a connection.
+# ---------------------------------------------------------------- to a monitor
+class Configure(Value):
+    """The first message to a monitor.
 
     Attributes:
-        rank: Its global rank.
-        pid: Its process, for a monitor that cannot see it (another pid namespace).
-        clock_s: CLOCK_MONOTONIC of the rank; None: not said.
-        resume: It was served before, by this monitor or by one that this one replaces.
+        cfg: The configuration (``FaultToleranceConfig.to_wire``).
+        local_rank: Whose monitor it is.
+        marker: The job's, in the environment of its processes; None: they are left alone.
+        grace_s: From the configured signal to SIGKILL.
+        node: Name of the node, for people.
+        runtime_dir: Folder of the launcher's records; None: there is none.
+        lease: Page of a launcher that others may go on without; None: there are no others.
+        standalone: It has no launcher: it writes its lines itself, and ends on a signal.
+        restarter: It writes lines of layered restarts.
     """
 
-    rank: Rank
+    cfg: dict[str, object]
+    local_rank: Count
+    marker: Raw | None
+    grace_s: float
+    node: Raw
+    runtime_dir: Raw | None = None
+    lease: Raw | None = None
+    standalone: bool = False
+    restarter: bool = False
+
+
+class Cycle(Value):
+    """A cycle begins: forget the rank of the last one.
+
+    Attributes:
+        cycle: Its number.
+        page: Page of the rank; None: there was no space for one.
+        dump: Where the rank writes its stacks.
+        incidents: Folder of incidents; None: none are written.
+        staged: Beginning of these paths, where the launcher delivers what they hold elsewhere.
+        run_dir: Where it delivers that.
+        room: A file that keeps space free for an incident.
+    """
+
+    cycle: Count
+    page: Raw | None
+    dump: Raw | None = None
+    incidents: Raw | None = None
+    staged: Raw | None = None
+    run_dir: Raw | None = None
+    room: Raw | None = None
+
+
+class Tripped(Value):
+    """A learned limit tripped on another rank of this node."""
+
+    clock: str
+    name: Raw | None
+    limit_s: float
+
+
+# ---------------------------------------------------------------- to the launcher: one rank
+class Ready(Value):
+    """The monitor is configured."""
+
+
+class Hello(Value):
+    """A rank has connected."""
+
+    rank: Count
     pid: Count
-    clock_s: float | None = None
-    resume: bool = False
 
 
 class Armed(Value):
-    """The page is filled in: watch me."""
+    """The rank is watched from now on."""
 
-
-class HeartbeatLimits(Value):
-    """Seconds; None: never. ``learned``: calculated from measured intervals, now or before."""
-
-    initial: Limit | None
-    subsequent: Limit | None
-    learned: bool = False
-
-
-class SectionLimits(Value):
-    """Seconds, None: never. ``learned``: the sections whose limit was calculated."""
-
-    section: dict[str, Limit | None]
-    out_of_section: Limit | None
-    learned: tuple[Raw, ...] = ()
-    out_of_section_learned: bool = False
-
-
-class Limits(Value):
-    """The limits in force are these from now on; None: as before."""
-
-    heartbeat: HeartbeatLimits | None = None
-    section: SectionLimits | None = None
+    cycle: Count
 
 
 class Bye(Value):
-    """The rank leaves its monitor. Its process is expected to end."""
+    """The rank has left."""
+
+    rank: Count
+    pid: Count
 
 
-# ---------------------------------------------------------------- answers to a rank
-class Learned(Value):
-    """Which limits of a configuration were calculated, in an earlier cycle."""
+# ---------------------------------------------------------------- to the launcher: one verdict
+class Overdue(Value):
+    """The rank is hung; evidence is taken now. ``at``: when the clock ran out."""
 
-    heartbeat: bool = False
-    out_of_section: bool = False
-    sections: tuple[Raw, ...] = ()
-
-
-class Welcome(Value):
-    """The rank is served.
-
-    Attributes:
-        page: Its page; None: there is none, and the rank runs unwatched.
-        dump: Where its stacks are written; None: nowhere.
-        cycle: The cycle that it is a rank of.
-        cfg: The configuration (``FaultToleranceConfig.to_wire``), with the limits in force.
-        learned: The origin of those.
-    """
-
-    page: Raw | None
-    cfg: dict[str, object]
-    dump: Raw | None = None
-    cycle: Count = 0
-    learned: Learned | None = None
+    cycle: Count
+    rank: Count
+    local_rank: Count
+    pid: Count
+    clock: str
+    name: Raw | None
+    age_s: float
+    limit_s: float
+    learned: bool
+    at: float
+    detected_at: float
 
 
-class Raised(Value):
-    """Limits that must be longer than asked for, because they tripped before; None: as asked."""
+class Evidence(Value):
+    """There is no more evidence. ``stacks``, ``incident``: files; ``why_not``: there are none."""
 
-    heartbeat: HeartbeatLimits | None = None
-    section: dict[str, Limit | None] | None = None
-    out_of_section: Limit | None = None
-
-
-class Ok(Value):
-    """It is done."""
-
-    raised: Raised | None = None
+    cycle: Count
+    rank: Count
+    pid: Count
+    stacks: Raw | None
+    incident: Raw | None
+    took_s: float
+    why_not: Raw | None
 
 
-class Error(Value):
-    """It is not done. ``text``: why, for people."""
+class Signalled(Value):
+    """The rank was sent a signal, because of ``why``."""
 
-    text: Text
-
-
-# ---------------------------------------------------------------- a rank to its launcher
-class Control(Value):
-    """The rank asks for something that takes effect at the next restart.
-
-    ``action``: the name of a ``WorkloadAction``. ``description``: why, for people.
-    """
-
-    rank: Rank
-    action: str
-    description: Raw = ""
+    cycle: Count
+    rank: Count
+    pid: Count
+    signal: Count
+    why: str
 
 
-FROM_RANK: Mapping[str, type[Hello | Armed | Limits | Bye]] = family(Hello | Armed | Limits | Bye)
-TO_RANK: Mapping[str, type[Welcome | Ok | Error]] = family(Welcome | Ok | Error)
-TO_LAUNCHER: Mapping[str, type[Control]] = family(Control)
+class Stuck(Value):
+    """SIGKILL has not ended the process since ``since_s``; ``place``: where it is."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    since_s: float
+    place: Raw
+
+
+class Recovered(Value):
+    """The verdict is dropped: the rank was armed anew."""
+
+    cycle: Count
+
+
+class Closed(Value):
+    """Nothing more is written about the verdict."""
+
+    cycle: Count
+
+
+# ---------------------------------------------------------------- to the launcher: what it writes
+class Log(Value):
+    """A line of the log. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
+
+    level: str
+    text: Line
+
+
+class Event(Value):
+    """A line of the events file."""
+
+    event: dict[str, object]
+
+
+ToMonitor = Configure | Cycle | Tripped
+Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
+ToLauncher = Ready | Hello | Armed | Bye | Verdict | Log | Event
+
+TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
+TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.core import monitor_messages as said
 from holdfast.core import node as machine
 from holdfast.core import rank_life
 from holdfast.core.common_events import TimePassed
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
     from holdfast.host.lease import Lease
-    from holdfast.wire.frames import Message
 
 _STDOUT, _STDERR = 1, 2
 _LAST_SWEEP_S = 2.0
@@ -364,49 +364,53 @@ class NodeAgent:
     def _on_host_sick(self, finding: Finding) -> None:
         self._feed(machine.HostBroke(str(finding), finding.device))
 
-    def _on_monitor_message(self, local_rank: int, message: Message) -> None:
-        match message.get("op"):
-            case "log":
-                level = logging.getLevelName(str(message.get("level", "info")).upper())
-                LOGGER.log(level if isinstance(level, int) else logging.INFO, message.get("text"))
-            case "hello":
+    def _on_monitor_message(self, local_rank: int, message: said.ToLauncher) -> None:
+        match message:
+            case said.Log(level, text):
+                number = logging.getLevelName(level.upper())
+                LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
+            case said.Hello():
                 self._feed(machine.RankReportedIn(local_rank))
                 if self._standbys:
                     self._standbys.rank_reported_in()
-            case "armed":
-                if local_rank == 0 and message["cycle"] == self._machine.cycle:
+            case said.Armed(cycle):
+                if local_rank == 0 and cycle == self._machine.cycle:
                     self._restart_lines.rank_works()
-            case "overdue":
+            case said.Overdue(cycle):
                 hang = Hang(
-                    clock=message["clock"],
-                    name=message["name"],
-                    age_s=message["age_s"],
-                    limit_s=message["limit_s"],
-                    found_at=message["detected_at"],
+                    clock=message.clock,
+                    name=message.name,
+                    age_s=message.age_s,
+                    limit_s=message.limit_s,
+                    found_at=message.detected_at,
                 )
-                self._live(rank_life.HangFound(message["cycle"], local_rank, hang))
+                self._live(rank_life.HangFound(cycle, local_rank, hang))
                 self._relay("rank_overdue", message)
-                if message.get("learned"):
+                if message.learned:
                     self._monitors.limit_tripped(local_rank, message)
-            case "evidence":
+            case said.Evidence(cycle):
                 self._relay("evidence", message)
-                self._live(rank_life.EvidenceTaken(message["cycle"], local_rank))
-            case "recovered":
-                self._live(rank_life.Recovered(message["cycle"], local_rank))
-            case "closed":
-                self._live(rank_life.Closed(message["cycle"], local_rank))
-            case "event":
-                self._events.append(message["event"])
-            case "signalled":
+                self._live(rank_life.EvidenceTaken(cycle, local_rank))
+            case said.Recovered(cycle):
+                self._live(rank_life.Recovered(cycle, local_rank))
+            case said.Closed(cycle):
+                self._live(rank_life.Closed(cycle, local_rank))
+            case said.Event(event):
+                self._events.append(event)
+            case said.Signalled(cycle):
                 self._relay("kill_sent", message)
-                self._live(rank_life.Signalled(message["cycle"], local_rank, message["signal"]))
-            case "stuck":
+                self._live(rank_life.Signalled(cycle, local_rank, message.signal))
+            case said.Stuck(cycle):
                 self._relay("rank_stuck", message)
-                self._live(rank_life.Outlived(message["cycle"], local_rank, message["since_s"]))
+                self._live(rank_life.Outlived(cycle, local_rank, message.since_s))
+            case said.Ready() | said.Bye():
+                pass
+            case _:
+                assert_never(message)
 
-    def _relay(self, kind: str, message: Message) -> None:
-        fields = {key: value for key, value in message.items() if key not in ("op", "cycle")}
-        self._events.write(kind, message["cycle"], **fields)
+    def _relay(self, kind: str, message: said.Verdict) -> None:
+        fields = {name: value for name, value in vars(message).items() if name != "cycle"}
+        self._events.write(kind, message.cycle, **fields)
 
     def _event(self, kind: str, **fields: object) -> None:
         self._events.write(kind, max(0, self._machine.cycle), **fields)
@@ -597,15 +601,15 @@ class NodeAgent:
             self._monitors.open(
                 local_rank,
                 path,
-                {
-                    "cfg": self._plan.ft.to_wire(),
-                    "local_rank": local_rank,
-                    "marker": self._job,
-                    "runtime_dir": self._runtime_dir,
-                    "grace_s": self._plan.workers_stop_timeout_s,
-                    "node": self._node_name,
-                    "lease": self._lease.path if self._lease else None,
-                },
+                said.Configure(
+                    self._plan.ft.to_wire(),
+                    local_rank,
+                    marker=self._job,
+                    grace_s=self._plan.workers_stop_timeout_s,
+                    node=self._node_name,
+                    runtime_dir=self._runtime_dir,
+                    lease=self._lease.path if self._lease else None,
+                ),
             )
         page_path = self._pages.make(ranks.cycle, LocalRank(local_rank))
         staged = self._staging.folder(ranks.cycle)
@@ -619,16 +623,15 @@ class NodeAgent:
             staged = str(self.run_dir)
         self._monitors.begin_cycle(
             local_rank,
-            {
-                "cycle": ranks.cycle,
-                "page": page_path,
-                "dump": f"{staged}/attempt_{ranks.cycle}/{local_rank}/stacks.txt",
-                "incidents": f"{staged}/incidents",
-                "staged": staged,
-                "room": room,
-                "run_dir": str(self.run_dir),
-                "marker": ranks.marker(local_rank),
-            },
+            said.Cycle(
+                ranks.cycle,
+                page_path,
+                dump=f"{staged}/attempt_{ranks.cycle}/{local_rank}/stacks.txt",
+                incidents=f"{staged}/incidents",
+                staged=staged,
+                run_dir=str(self.run_dir),
+                room=room,
+            ),
         )
         for past in self._past:  # only now: its monitor has been told of the page that replaces it
             self._pages.remove(Cycle(past), LocalRank(local_rank))

@@ -6,7 +6,7 @@ The other end is ``control_endpoint.py``. One connection per request.
 from __future__ import annotations
 
 from holdfast.core.codec import encode
-from holdfast.core.monitor_messages import Control
+from holdfast.core.rank_messages import Control
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.client_errors import raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest

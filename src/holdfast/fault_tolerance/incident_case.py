@@ -20,6 +20,7 @@ import signal
 import time
 
 from holdfast.core import incident, kill_ladder, monitor
+from holdfast.core import monitor_messages as messages
 from holdfast.host import clock, proc
 from holdfast.host.stack_dump import StackDump
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast.wire.page_view import PageView
 
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
-_ANNOUNCED = ("cycle", "rank", "local_rank", "pid", "clock", "name", "age_s", "limit_s", "learned")
 
 
 def signal_name(signum: int) -> str:
@@ -66,7 +66,7 @@ class Case:
         process: proc.Process,
         view: PageView,
         identity: Mapping[str, Any],
-        cycle: Mapping[str, Any],
+        cycle: messages.Cycle,
         watch: monitor.Watch,
         reports: Reports,
         epoll: select.epoll,
@@ -76,8 +76,8 @@ class Case:
         self._process = process
         self._view = view
         self._cycle = cycle
-        self._folder: str | None = cycle.get("incidents")
-        self._delivered = cycle.get("staged"), cycle.get("run_dir")
+        self._folder = cycle.incidents
+        self._delivered = cycle.staged, cycle.run_dir
         self._watch = watch
         self._reports = reports
         self._epoll = epoll
@@ -92,7 +92,7 @@ class Case:
             "local_rank": identity["local_rank"],
             "pid": process.pid,
             "node": identity["node"],
-            "cycle": cycle["cycle"],
+            "cycle": cycle.cycle,
             "clock": overdue.clock,
             "name": overdue.name,
             "age_s": overdue.age_s(now),
@@ -136,8 +136,8 @@ class Case:
         )
 
     def _ask(self) -> None:
-        _make_room(self._cycle.get("room"))
-        dump_path = self._cycle.get("dump")
+        _make_room(self._cycle.room)
+        dump_path = self._cycle.dump
         self._dump = dump = StackDump(
             self._process, self._view.dump_signal, dump_path, self._found_at
         )
@@ -145,11 +145,17 @@ class Case:
             self._epoll.register(dump.fileno(), select.EPOLLIN)
 
     def _announce(self) -> None:
-        numbers = {key: self._record[key] for key in (*_ANNOUNCED, "at", "detected_at")}
-        self._reports.tell({"op": "overdue", **numbers})
-        self._event("monitor_verdict", **numbers)
+        announced = messages.Overdue(
+            **{name: self._record[name] for name in messages.Overdue.__match_args__}
+        )
+        self._reports.tell(announced)
+        self._event("monitor_verdict", **vars(announced))
 
     # ------------------------------------------------------------ evidence
+
+    @property
+    def _whose(self) -> tuple[int, int, int]:
+        return self._record["cycle"], self._record["rank"], self._record["pid"]
 
     @property
     def next_step_at(self) -> float | None:
@@ -194,18 +200,10 @@ class Case:
         )
 
     def _tell_of_evidence(self) -> None:
-        self._reports.tell(
-            {
-                "op": "evidence",
-                "cycle": self._record["cycle"],
-                "rank": self._record["rank"],
-                "pid": self._process.pid,
-                "stacks": self._record["stacks"],
-                "incident": self._shown(self._path),
-                "took_s": self._record["took_s"],
-                "why_not": self._record["why_not"],
-            }
-        )
+        stacks, incident_path = self._record["stacks"], self._shown(self._path)
+        took_s, why_not = self._record["took_s"], self._record["why_not"]
+        told = messages.Evidence(*self._whose, stacks, incident_path, took_s, why_not)
+        self._reports.tell(told)
 
     def _end_dump(self) -> None:
         dump = self._dump
@@ -231,23 +229,14 @@ class Case:
         self._note(f"{name} sent{grace if effect.why == monitor.GRACE_OVER else ''}")
         if effect.signal == kill_ladder.SIGCONT:
             return
-        self._reports.tell(
-            {
-                "op": "signalled",
-                "cycle": self._record["cycle"],
-                "rank": self._record["rank"],
-                "pid": self._process.pid,
-                "signal": effect.signal,
-                "why": effect.why,
-            }
-        )
+        self._reports.tell(messages.Signalled(*self._whose, effect.signal, effect.why))
         self._event("monitor_signal", pid=self._process.pid, signal=effect.signal, why=effect.why)
         self._reports.log("warning", self._announcement(effect))
 
     def abandon(self, why: str, now: float) -> None:
         """Let the rank go; ``why`` completes "the rank ..."."""
         if why == monitor.ARMED_ANEW:
-            self._reports.tell({"op": "recovered", "cycle": self._record["cycle"]})
+            self._reports.tell(messages.Recovered(self._cycle.cycle))
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         self._reports.log("warning", f"{incident.who(self._record)} {why}; it is not killed")
         self.close(why, now)
@@ -257,16 +246,7 @@ class Case:
         state = proc.process_state(self._process.pid)
         place = f"state {state.state} in {state.wchan or '?'}" if state else "state unknown"
         self._note(f"still there {kill_ladder.UNKILLABLE_S:g} s after SIGKILL, {place}")
-        self._reports.tell(
-            {
-                "op": "stuck",
-                "cycle": self._record["cycle"],
-                "rank": self._record["rank"],
-                "pid": self._process.pid,
-                "since_s": kill_ladder.UNKILLABLE_S,
-                "place": place,
-            }
-        )
+        self._reports.tell(messages.Stuck(*self._whose, kill_ladder.UNKILLABLE_S, place))
         self._reports.log(
             "error",
             f"{incident.who(self._record)} does not die of SIGKILL: {place}; "
@@ -278,7 +258,7 @@ class Case:
         self._note(f"over {now - self._found_at:.3f} s after the verdict: the rank {why}")
         self._end_dump()
         # Nothing more is written: the launcher may take the folder away.
-        self._reports.tell({"op": "closed", "cycle": self._record["cycle"]})
+        self._reports.tell(messages.Closed(self._cycle.cycle))
 
     def _announcement(self, effect: monitor.Send) -> str:
         record = self._record

@@ -7,7 +7,7 @@ the page, into which a rank has written the same limits. Pure and lean.
 from __future__ import annotations
 
 from holdfast.core import hang, monitor
-from holdfast.core import monitor_messages as messages
+from holdfast.core import rank_messages as messages
 from holdfast.core.hang import Limits
 
 TYPE_CHECKING = False

@@ -25,11 +25,13 @@ import signal
 import socket
 
 from holdfast.core import monitor
+from holdfast.core import monitor_messages as messages
+from holdfast.core.codec import MessageError, decode
 from holdfast.core.complaints import Complaints
 from holdfast.core.hang import Snapshot
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
-from holdfast.core.monitor_messages import Armed, Bye, Limits, Ok, Welcome
+from holdfast.core.rank_messages import Armed, Bye, Limits, Ok, Welcome
 from holdfast.fault_tolerance.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor_reports import Reports
 from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
@@ -45,12 +47,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.core.hang import Overdue
-    from holdfast.core.monitor_messages import Raised
+    from holdfast.core.rank_messages import Raised
     from holdfast.fault_tolerance.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
     from holdfast.host.kin import Kin
     from holdfast.host.lease import Lease
-    from holdfast.wire.frames import Message
 
 LISTENER_FD = 3
 CONTROL_FD = 4
@@ -90,7 +91,7 @@ class Monitor:
         self._over = False
         self._complaints = Complaints()
         # From "configure"
-        self._config: Message = {}
+        self._config = messages.Configure({}, 0, None, 0.0, "")
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
         self._watch = monitor.Watch(SIGKILL, 0.0, self._tripped)
@@ -99,7 +100,7 @@ class Monitor:
         self._lease_over: float | None = None
         self._kin: Kin | None = None
         # From "cycle"
-        self._cycle: Message | None = None
+        self._cycle: messages.Cycle | None = None
         self._page: Page | None = None
         self._view: PageView | None = None
         # The rank
@@ -117,7 +118,7 @@ class Monitor:
 
     def close(self) -> None:
         """Leave nothing in the file system that nobody else removes."""
-        if self._config.get("standalone"):
+        if self._config.standalone:
             path = self._listener.getsockname()
             if os.path.exists(path):
                 os.unlink(path)
@@ -184,7 +185,7 @@ class Monitor:
             except Exception as error:  # noqa: BLE001 - K-2: no hung rank lives on because of us
                 self._reports.log(
                     "error",
-                    f"local rank {self._config.get('local_rank')} is hung, and its monitor failed "
+                    f"local rank {self._config.local_rank} is hung, and its monitor failed "
                     f"to {type(effect).__name__}: {error!r}; the verdict goes on",
                 )
         return again
@@ -212,7 +213,7 @@ class Monitor:
             return
         from holdfast.fault_tolerance.incident_case import Case  # noqa: PLC0415 - in memory by now
 
-        identity = {key: self._config[key] for key in ("local_rank", "node")}
+        identity = {"local_rank": self._config.local_rank, "node": self._config.node}
         self._case = case = Case(
             overdue,
             seat.process,
@@ -240,57 +241,60 @@ class Monitor:
 
     def catch_up(self) -> None:
         """Do what the launcher has said."""
-        messages = self._control.receive()
-        cycles = [message for message in messages if message.get("op") == "cycle"]
-        for message in messages:
-            operation = message.get("op")
-            if operation == "configure":
-                self._configure(message)
-            elif operation == "cycle":
-                # Of several, all but the last are over, and their pages are gone: ranks can fail
-                # faster than a monitor starts.
-                if message is cycles[-1]:
-                    self._begin_cycle(message)
-            elif operation == "tripped":
-                self._tripped.tripped(message["clock"], message["name"], message["limit_s"])
-            elif operation == "stop":
-                self._over = True
+        told = []
+        for frame in self._control.receive():
+            try:
+                told.append(decode(messages.TO_MONITOR, frame))
+            except MessageError as error:  # the launcher is older than what is installed now
+                self._reports.log("error", f"the launcher sent a malformed message: {error}")
+        cycles = [message for message in told if isinstance(message, messages.Cycle)]
+        for message in told:
+            match message:
+                case messages.Configure():
+                    self._configure(message)
+                case messages.Cycle():
+                    # Of several, all but the last are over, and their pages are gone: ranks can
+                    # fail faster than a monitor starts.
+                    if message is cycles[-1]:
+                        self._begin_cycle(message)
+                case messages.Tripped(clock_name, name, limit_s):
+                    self._tripped.tripped(clock_name, name, limit_s)
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
         elif not self._over:
             self._control.flush()
 
-    def _configure(self, message: Message) -> None:
-        self._config = message
-        cfg = message["cfg"]
-        self._reports.configure(message)
+    def _configure(self, config: messages.Configure) -> None:
+        self._config = config
+        cfg: dict[str, Any] = config.cfg
+        self._reports.configure(config)
         self._limits.configure(cfg)
         self._watch = monitor.Watch(
             cfg["rank_termination_signal"],
-            message["grace_s"],
+            config.grace_s,
             self._tripped,
             cfg.get("exit_timeout"),
         )
-        if message.get("standalone"):
+        if config.standalone:
             self._end_on_signals()
-        if message.get("restarter"):
+        if config.restarter:
             # Written for people who watch layered restarts; nobody else pays for its imports.
             from holdfast.fault_tolerance import rank_monitor_state_machine  # noqa: PLC0415
 
             self._restarter = rank_monitor_state_machine.RankMonitorStateMachine(self._reports)
-        if path := message.get("lease"):
+        if path := config.lease:
             from holdfast.host.lease import Lease  # noqa: PLC0415 - in jobs of several nodes only
 
             try:
                 self._lease = Lease(path, writable=False)
             except OSError as error:
                 self._reports.log("warning", f"{path} cannot be read: {error}")
-        self._reports.tell({"op": "ready"})
-        if message["marker"] is not None:
+        self._reports.tell(messages.Ready())
+        if config.marker is not None:
             from holdfast.host.kin import Kin  # noqa: PLC0415 - nobody has to wait for it
 
-            self._kin = Kin(message["marker"], message.get("runtime_dir"), message["local_rank"])
+            self._kin = Kin(config.marker, config.runtime_dir, config.local_rank)
         # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
         # then may be the file system.
         import holdfast.fault_tolerance.incident_case  # noqa: F401, PLC0415
@@ -308,16 +312,16 @@ class Monitor:
         if self._restarter is not None:
             self._restarter.handle_signal()
 
-    def _begin_cycle(self, message: Message) -> None:
+    def _begin_cycle(self, cycle: messages.Cycle) -> None:
         """Forget the last cycle's rank; adopt this cycle's, if a predecessor watched it already."""
-        self._visitors.dismiss_all(f"cycle {message['cycle']} has begun")
+        self._visitors.dismiss_all(f"cycle {cycle.cycle} has begun")
         self._visitors.vacate("its cycle is over")
         if self._cycle is None:
             self._visitors.open()
-        self._cycle = message
+        self._cycle = cycle
         if self._kin is not None:
             self._kin.cycle_began(clock.monotonic())
-        self._map(message["page"])
+        self._map(cycle.page)
         if self._view is not None:
             self._adopt(self._view)
 
@@ -330,7 +334,7 @@ class Monitor:
         try:
             self._page = map_page(path, writable=False)
         except PageError as error:
-            local_rank = self._config["local_rank"]
+            local_rank = self._config.local_rank
             self._reports.log("error", f"cannot watch local rank {local_rank}: {error}")
         else:
             self._view = PageView(self._page.words, self._page.names)
@@ -383,7 +387,7 @@ class Monitor:
     def _event(self, kind: str, **fields: Any) -> None:
         cycle, seat = self._cycle, self._visitors.seat
         whose = {
-            "cycle": cycle["cycle"] if cycle is not None else None,
+            "cycle": cycle.cycle if cycle is not None else None,
             "rank": seat.rank if seat is not None else None,
         }
         self._reports.event(kind, {**whose, **fields})
@@ -398,7 +402,7 @@ class Monitor:
         """Say why nobody is let in."""
         self._reports.log(
             "error",
-            f"calls to the monitor of local rank {self._config.get('local_rank')} are refused: "
+            f"calls to the monitor of local rank {self._config.local_rank} are refused: "
             f"{error.strerror}. Allow more descriptors (ulimit -n; fs.file-max), or close some",
         )
 
@@ -406,7 +410,7 @@ class Monitor:
         """Warn of a caller that does not belong here, once per caller and minute."""
         line = self._complaints.line(f"process {pid}", what, clock.monotonic())
         if line is not None:
-            local_rank = self._config.get("local_rank")
+            local_rank = self._config.local_rank
             self._reports.log("warning", f"monitor of local rank {local_rank}: {line}")
 
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
@@ -418,10 +422,10 @@ class Monitor:
             self._visitors.turn_away(visitor, "no cycle has begun")
             return
         # None: no space for a page, or it cannot be read. The rank runs unwatched.
-        page = cycle["page"] if view is not None else None
-        cfg, learned = self._limits.welcome(self._config["cfg"])
-        visitor.send(Welcome(page, cfg, cycle.get("dump"), cycle["cycle"], learned))
-        self._reports.tell({"op": "hello", "rank": seat.rank, "pid": seat.process.pid})
+        page = cycle.page if view is not None else None
+        cfg, learned = self._limits.welcome(self._config.cfg)
+        visitor.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned))
+        self._reports.tell(messages.Hello(seat.rank, seat.process.pid))
         wants_on = visitor.hello is not None and visitor.hello.resume
         is_writer = view is not None and view.pid == seat.process.pid
         if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
@@ -430,13 +434,13 @@ class Monitor:
     def _give_own_page(self, pid: int) -> None:
         """A page has one writer; the one before may have left, and still be storing."""
         view, cycle = self._view, self._cycle
-        if view is None or cycle is None or view.pid in (0, pid):
+        if view is None or cycle is None or cycle.page is None or view.pid in (0, pid):
             return
         try:
-            create_page(cycle["page"], cycle["cycle"])
+            create_page(cycle.page, cycle.cycle)
         except PageError as error:
             self._reports.log("error", str(error))
-        self._map(cycle["page"])
+        self._map(cycle.page)
 
     def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
         """Do what the rank asks for."""
@@ -456,7 +460,7 @@ class Monitor:
             return
         self._is_watching, self._left_at = True, None
         if self._cycle is not None:
-            self._reports.tell({"op": "armed", "cycle": self._cycle["cycle"]})
+            self._reports.tell(messages.Armed(self._cycle.cycle))
         if self._restarter is not None:
             self._restarter.handle_message()
 
@@ -536,7 +540,7 @@ class Monitor:
             self._case = None
 
     def _say_bye(self, seat: Seat) -> None:
-        self._reports.tell({"op": "bye", "rank": seat.rank, "pid": seat.process.pid})
+        self._reports.tell(messages.Bye(seat.rank, seat.process.pid))
         if self._restarter is not None:
             self._restarter.handle_disconnect()
 

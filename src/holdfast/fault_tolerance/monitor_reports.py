@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from holdfast.core.codec import encode
+from holdfast.core.monitor_messages import Event, Log, Ready
 from holdfast.host import clock
 
 TYPE_CHECKING = False
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from holdfast.core.monitor_messages import Configure, ToLauncher
     from holdfast.host.channel import Channel
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -32,16 +35,17 @@ class Reports:
         self._is_standalone = False
         self._node = ""
 
-    def configure(self, message: Mapping[str, Any]) -> None:
-        """Take over what a "configure" message says of reports."""
-        self._level = message["cfg"].get("log_level", self._level)
-        self._is_standalone = bool(message.get("standalone"))
-        self._node = message["node"]
+    def configure(self, config: Configure) -> None:
+        """Take over what the configuration says of reports."""
+        level = config.cfg.get("log_level")
+        self._level = level if isinstance(level, int) else self._level
+        self._is_standalone = config.standalone
+        self._node = config.node
 
-    def tell(self, message: Mapping[str, Any]) -> None:
-        """To the launcher; a process that stands alone has none, but waits for "ready"."""
-        if not self._is_standalone or message["op"] == "ready":
-            self._control.send(message)
+    def tell(self, message: ToLauncher) -> None:
+        """To the launcher; a process that stands alone has none, but waits for Ready."""
+        if not self._is_standalone or isinstance(message, Ready):
+            self._control.send(encode(message))
 
     def log(self, level: str, text: str) -> None:
         """Say something at a level, where that is wanted."""
@@ -54,7 +58,7 @@ class Reports:
             except OSError:  # nobody reads any more
                 pass
         else:
-            self._control.send({"op": "log", "level": level, "text": text})
+            self.tell(Log(level, text))
 
     def log_restarter_event(self, msg: str, /) -> None:
         """Take one line about a layered restart: on stdout, for programs that parse it."""
@@ -73,4 +77,4 @@ class Reports:
             "node": self._node,
             **fields,
         }
-        self.tell({"op": "event", "event": event})
+        self.tell(Event(event))

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.core.codec import decode, encode
+from holdfast.core.monitor_messages import (
+    TO_LAUNCHER,
+    Configure,
+    Cycle,
+    Overdue,
+    ToLauncher,
+    Tripped,
+)
 from holdfast.fault_tolerance.console import LOGGER
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
 SIGKILL = 9
 
-OnMessage = Callable[[int, "Message"], None]
+OnMessage = Callable[[int, ToLauncher], None]
 """Called with the local rank and what its monitor says."""
 
 
@@ -34,11 +43,11 @@ class _Place:
     """One local rank's monitor."""
 
     listener: socket.socket
-    config: Mapping[str, Any]
+    config: Configure
     pid: int = 0
     peer: Channel | None = None
-    cycle: Message | None = None
-    tripped: list[Message] = field(default_factory=list)
+    cycle: Cycle | None = None
+    tripped: list[Tripped] = field(default_factory=list)
 
 
 class Monitors:
@@ -53,7 +62,7 @@ class Monitors:
         """There is a socket for the monitor of ``local_rank``."""
         return local_rank in self._places
 
-    def open(self, local_rank: int, path: str, config: Mapping[str, Any]) -> None:
+    def open(self, local_rank: int, path: str, config: Configure) -> None:
         """Listen on ``path`` for the monitor of ``local_rank``; see :meth:`start`.
 
         Raises:
@@ -73,18 +82,20 @@ class Monitors:
         place.pid = process.pid
         place.peer = peer = Channel(process.control, self._loop.epoll)
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
-        for message in [place.cycle, *place.tripped] if place.cycle else []:
-            self._tell(place, message)
+        if place.cycle is not None:
+            self._tell(place, place.cycle)
+            for tripped in place.tripped:
+                self._tell(place, tripped)
 
-    def begin_cycle(self, local_rank: int, message: Mapping[str, Any]) -> None:
+    def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
         """Tell a monitor what to watch from now on (page, dump file, cycle number ...)."""
         place = self._places[local_rank]
-        place.cycle = {"op": "cycle", **message}
-        self._tell(place, place.cycle)
+        place.cycle = cycle
+        self._tell(place, cycle)
 
-    def limit_tripped(self, local_rank: int, overdue: Message) -> None:
+    def limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
         """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
-        message = {"op": "tripped", **{key: overdue[key] for key in ("clock", "name", "limit_s")}}
+        message = Tripped(overdue.clock, overdue.name, overdue.limit_s)
         for other, place in self._places.items():
             place.tripped.append(message)
             if other != local_rank:
@@ -131,9 +142,9 @@ class Monitors:
             self._hang_up(place)
             place.listener.close()
 
-    def _tell(self, place: _Place, message: Message) -> None:
+    def _tell(self, place: _Place, message: Cycle | Tripped) -> None:
         if place.peer is not None:
-            place.peer.send(message)
+            place.peer.send(encode(message))
             self._check(place, place.peer)
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
@@ -141,11 +152,11 @@ class Monitors:
         self._take(local_rank, peer, peer.receive())
         self._check(self._places[local_rank], peer)
 
-    def _take(self, local_rank: int, peer: Channel, messages: list[Message]) -> None:
+    def _take(self, local_rank: int, peer: Channel, frames: list[Message]) -> None:
         """A monitor that says what cannot be handled is ended and replaced; the job goes on."""
         try:
-            for message in messages:
-                self._on_message(local_rank, message)
+            for frame in frames:
+                self._on_message(local_rank, decode(TO_LAUNCHER, frame))
         except Exception as error:  # noqa: BLE001 - of whatever kind; it is logged
             peer.gone = f"sent a message that cannot be handled: {error!r:.200}"
             LOGGER.exception("the monitor of local rank %d %s", local_rank, peer.gone)

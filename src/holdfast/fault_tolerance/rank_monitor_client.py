@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.monitor_messages import Armed, Limits
+from holdfast.core.rank_messages import Armed, Limits
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance import iterations, limits_state
 from holdfast.fault_tolerance.client_errors import NoSetupError

@@ -14,8 +14,10 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.core import codec
+from holdfast.core.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
 from holdfast.host import child, clock, endpoint, page, wait_for
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.monitor_process import start_monitor
@@ -175,31 +177,23 @@ class RankMonitorServer:
             with endpoint.listen(ipc_socket_path) as listener:
                 started = start_monitor(
                     listener.fileno(),
-                    {
-                        "cfg": cfg.to_wire(),
-                        "local_rank": 0,
-                        "marker": None,
-                        "grace_s": GRACE_S,
-                        "node": socket.gethostname(),
-                        "standalone": True,
-                        "restarter": is_restarter_logger,
-                    },
+                    Configure(
+                        cfg.to_wire(),
+                        local_rank=0,
+                        marker=None,
+                        grace_s=GRACE_S,
+                        node=socket.gethostname(),
+                        standalone=True,
+                        restarter=is_restarter_logger,
+                    ),
                     None if env is None else {**os.environ, **env},
                 )
         except BaseException:
             shutil.rmtree(private_dir, ignore_errors=True)
             raise
         process = RankMonitorProcess(started, ipc_socket_path, private_dir)
-        cycle: dict[str, Any] = {
-            "op": "cycle",
-            "cycle": 0,
-            "page": page_path,
-            "dump": dump_path,
-            "incidents": None,
-            "marker": None,
-        }
         try:
-            _introduce(started.control, encode(cycle))
+            _introduce(started.control, Cycle(0, page_path, dump_path))
         except OSError as error:
             process.kill()
             process.join()
@@ -207,7 +201,7 @@ class RankMonitorServer:
         return process
 
 
-def _introduce(control: socket.socket, cycle: bytes) -> None:
+def _introduce(control: socket.socket, cycle: Cycle) -> None:
     """Say what to watch, and wait until the monitor is ready.
 
     Raises:
@@ -216,7 +210,7 @@ def _introduce(control: socket.socket, cycle: bytes) -> None:
     decoder = Decoder()
     give_up_at = clock.monotonic() + READY_S
     control.settimeout(READY_S)
-    control.sendall(cycle)
+    control.sendall(encode(codec.encode(cycle)))
     while True:
         control.settimeout(max(give_up_at - clock.monotonic(), 1e-3))
         try:
@@ -225,5 +219,6 @@ def _introduce(control: socket.socket, cycle: bytes) -> None:
             raise TimeoutError(f"not ready within {READY_S:g} s") from None
         if not data:
             raise ConnectionError("it ended before it was ready; see its stderr")
-        if any(message.get("op") == "ready" for message in decoder.feed(data)):
+        messages = [codec.decode(TO_LAUNCHER, frame) for frame in decoder.feed(data)]
+        if Ready() in messages:
             return

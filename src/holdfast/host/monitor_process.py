@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
+from holdfast.core.codec import encode
+from holdfast.core.monitor_messages import Configure
 from holdfast.host.controlled_process import ControlledProcess, start_controlled
 
 LISTENER_FD = 3
@@ -14,17 +15,19 @@ _BOOT = "from holdfast.fault_tolerance.monitor_main import main; main()"
 
 
 def start_monitor(
-    listener_fd: int, config: Mapping[str, Any], env: Mapping[str, str] | None = None
+    listener_fd: int, config: Configure, env: Mapping[str, str] | None = None
 ) -> ControlledProcess:
-    """Start a monitor in a session of its own; it says ``{"op": "ready"}`` when it is.
+    """Start a monitor in a session of its own; it says ``Ready`` when it is.
 
     Args:
         listener_fd: Listening Unix socket on which its rank will call. It stays ours as well, so
             that a successor can be given the same one.
-        config: Fields of the ``configure`` frame.
+        config: The first message to it.
         env: Environment of the process; ours by default.
 
     Raises:
         OSError: The process cannot be started.
     """
-    return start_controlled(_BOOT, (listener_fd,), os.environ if env is None else env, config)
+    return start_controlled(
+        _BOOT, (listener_fd,), os.environ if env is None else env, encode(config)
+    )

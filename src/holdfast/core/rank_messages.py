@@ -1,0 +1,139 @@
+"""What a rank says to its monitor, and to the launcher of its node, and what they answer.
+
+Pure: plain values; their JSON form follows from their fields (``core/codec.py``). ::
+
+    rank ──► monitor    Hello                        ◄── Welcome, or Error
+                        Armed Limits Bye             ◄── Ok, or Error
+
+    rank ──► launcher   Control                      ◄── Ok, or Error
+
+The names of files and sections may hold bytes that are not UTF-8. Lean: imported by the rank
+monitor, and by every rank.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Count, Limit, Raw, Text, Whole, family
+from holdfast.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    Rank: TypeAlias = int
+else:
+    Rank = Whole(0, (1 << 31) - 1)
+
+
+# ---------------------------------------------------------------- a rank to its monitor
+class Hello(Value):
+    """Serve me: the first message of a connection.
+
+    Attributes:
+        rank: Its global rank.
+        pid: Its process, for a monitor that cannot see it (another pid namespace).
+        clock_s: CLOCK_MONOTONIC of the rank; None: not said.
+        resume: It was served before, by this monitor or by one that this one replaces.
+    """
+
+    rank: Rank
+    pid: Count
+    clock_s: float | None = None
+    resume: bool = False
+
+
+class Armed(Value):
+    """The page is filled in: watch me."""
+
+
+class HeartbeatLimits(Value):
+    """Seconds; None: never. ``learned``: calculated from measured intervals, now or before."""
+
+    initial: Limit | None
+    subsequent: Limit | None
+    learned: bool = False
+
+
+class SectionLimits(Value):
+    """Seconds, None: never. ``learned``: the sections whose limit was calculated."""
+
+    section: dict[str, Limit | None]
+    out_of_section: Limit | None
+    learned: tuple[Raw, ...] = ()
+    out_of_section_learned: bool = False
+
+
+class Limits(Value):
+    """The limits in force are these from now on; None: as before."""
+
+    heartbeat: HeartbeatLimits | None = None
+    section: SectionLimits | None = None
+
+
+class Bye(Value):
+    """The rank leaves its monitor. Its process is expected to end."""
+
+
+# ---------------------------------------------------------------- answers to a rank
+class Learned(Value):
+    """Which limits of a configuration were calculated, in an earlier cycle."""
+
+    heartbeat: bool = False
+    out_of_section: bool = False
+    sections: tuple[Raw, ...] = ()
+
+
+class Welcome(Value):
+    """The rank is served.
+
+    Attributes:
+        page: Its page; None: there is none, and the rank runs unwatched.
+        dump: Where its stacks are written; None: nowhere.
+        cycle: The cycle that it is a rank of.
+        cfg: The configuration (``FaultToleranceConfig.to_wire``), with the limits in force.
+        learned: The origin of those.
+    """
+
+    page: Raw | None
+    cfg: dict[str, object]
+    dump: Raw | None = None
+    cycle: Count = 0
+    learned: Learned | None = None
+
+
+class Raised(Value):
+    """Limits that must be longer than asked for, because they tripped before; None: as asked."""
+
+    heartbeat: HeartbeatLimits | None = None
+    section: dict[str, Limit | None] | None = None
+    out_of_section: Limit | None = None
+
+
+class Ok(Value):
+    """It is done."""
+
+    raised: Raised | None = None
+
+
+class Error(Value):
+    """It is not done. ``text``: why, for people."""
+
+    text: Text
+
+
+# ---------------------------------------------------------------- a rank to its launcher
+class Control(Value):
+    """The rank asks for something that takes effect at the next restart.
+
+    ``action``: the name of a ``WorkloadAction``. ``description``: why, for people.
+    """
+
+    rank: Rank
+    action: str
+    description: Raw = ""
+
+
+FROM_RANK: Mapping[str, type[Hello | Armed | Limits | Bye]] = family(Hello | Armed | Limits | Bye)
+TO_RANK: Mapping[str, type[Welcome | Ok | Error]] = family(Welcome | Ok | Error)
+TO_LAUNCHER: Mapping[str, type[Control]] = family(Control)
