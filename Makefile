@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit docs trainers bench etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,6 +40,9 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
 	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning datasets
 	@OMP_NUM_THREADS=1 .venv-trainers/bin/python -m bench trainers
+
+cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
+	@$(PY) -m tests.cluster $(PYTEST_ARGS)
 
 etcd: $(VENV)/.ready  ## launchers that meet over a real etcd, which fails and comes back (needs etcd-server)
 	@command -v etcd > /dev/null || { echo "no etcd here: apt-get install etcd-server (3.4 or 3.5, for its v2 protocol)"; exit 1; }

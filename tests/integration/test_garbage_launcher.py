@@ -317,7 +317,7 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
             with theirs:
                 theirs.setblocking(False)
                 theirs.send(data)
-        assert node.died(NO_PID)
+        assert node.died(child.Reaped(NO_PID, 1, 0))
         assert node.pids() == frozenset()
 
     _in_a_launcher(speaks, standbys)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,38 @@ def test_flags_are_the_launcher_s(name: str) -> None:
 def test_every_node_under_slurm_starts_one_launcher() -> None:
     """And one that leaves takes no other along."""
     assert "srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --no-kill" in SLURM
+
+
+def test_launchers_under_slurm_have_all_cpus_that_the_job_asked_for() -> None:
+    """From Slurm 22.05 on srun does not read the job's --cpus-per-task."""
+    (export,) = re.findall(r"^export SRUN_CPUS_PER_TASK=.*$", SLURM, re.MULTILINE)
+    told = subprocess.run(
+        ["bash", "-c", f"{export}; printenv SRUN_CPUS_PER_TASK"],
+        env={**os.environ, "SLURM_CPUS_PER_TASK": "64"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert told.stdout == "64\n"
+    assert SLURM.index(export) < SLURM.index("\nsrun ")
+
+
+def test_make_cluster_says_what_it_needs_in_one_line(tmp_path: Path) -> None:
+    """With the packages to install."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster"],
+        env={**os.environ, "PATH": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("holdfast: missing here: slurmctld, ")
+    assert "apt-get install iproute2 munge slurm-wlm util-linux" in line
 
 
 def test_launchers_under_slurm_share_a_secret_that_nobody_wrote_down() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from holdfast.core.standby import (
     Discard,
     Effect,
     GoOn,
+    JobEnding,
     NoRoom,
     Nothing,
     Prepare,
@@ -178,6 +180,34 @@ def test_a_process_that_dies_is_replaced_and_told_of_once() -> None:
     )
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_a_process_that_a_scheduler_told_to_end_has_no_fault(signum: int) -> None:
+    """Slurm signals every process of a job; the launcher's own signal may be a moment later."""
+    machine = standby(2)
+    steady(machine)
+    assert made_ready(machine, 0, 11.0) == [Prepare(1)]
+
+    assert machine.handle(Died(0, signum), 12.0) == []
+    assert machine.handle(Died(1, signum), 12.0) == []
+    assert machine.handle(TimePassed(), 20.0) == []
+    assert steady(machine, 50.0) == [Prepare(0)], "in the next cycle, if there is one"
+
+
+def test_nothing_is_parked_once_a_signal_was_passed_on() -> None:
+    """What is parked gives its memory back to ranks that save their work; nothing is said."""
+    machine = standby(2)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+
+    assert machine.handle(JobEnding(), 12.0) == [Discard(0), Discard(1)]
+    assert machine.next_deadline() is None
+    assert machine.handle(Died(0, signal.SIGTERM), 12.0) == []
+    for event in (RankReportedIn(), Waiting(), CycleEnding(), CycleStarted()):
+        assert machine.handle(event, 13.0) == []
+    assert machine.handle(TimePassed(), 100.0) == []
+    assert machine.handle(Wanted(0, SHAPE), 101.0) == []
+
+
 def test_a_process_that_hangs_is_ended() -> None:
     machine = standby(1)
     steady(machine)
@@ -307,7 +337,8 @@ _EVENTS = st.one_of(
     st.builds(NoRoom, st.integers(0, 1), st.just(MIB)),
     st.builds(Ready, st.integers(0, 1), st.integers(0, 400 * MIB)),
     st.builds(Unfit, st.integers(0, 1), st.just("a reason")),
-    st.builds(Died, st.integers(0, 1)),
+    st.builds(Died, st.integers(0, 1), st.sampled_from([None, 9, 15])),
+    st.just(JobEnding()),
     st.builds(Wanted, st.integers(0, 1), st.just(SHAPE)),
     st.builds(StartedOver, st.integers(0, 1), st.just("a reason")),
 )

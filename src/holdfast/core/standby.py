@@ -10,8 +10,9 @@ Pure. Times are seconds on the caller's monotonic clock.
 A cycle is *steady* when its ranks have come through their start: ``REPORTED_IN_S`` after the last
 of them reported to its monitor, which it does when its imports are done; ``delay_s`` after the
 cycle began, where none reports. Before that, and while ranks are being stopped, nothing is
-prepared: imports would take time from what everybody waits for. A rank is started plainly whenever
-its process is not READY; no restart waits for one.
+prepared: imports would take time from what everybody waits for. Nor is anything once the launcher
+was signalled, which ends those that are parked, too. A rank is started plainly whenever its process
+is not READY; no restart waits for one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ PATIENCE_S = 2.0
 """A rank that had imported nothing yet is looked at again after so long, then twice as long ..."""
 LEFT_OUT_MAX = 3
 """So many packages are left out, one after the other, before only torch is tried."""
+ASKS_TO_END = (1, 2, 3, 15)
+"""SIGHUP, SIGINT, SIGQUIT, SIGTERM: a scheduler (Slurm) sends them to every process of a job, so
+the launcher is about to hear the same. A process that they ended has no fault."""
 FAILURES_MAX = 3
 """Processes that die or hang while parked, until no more are prepared."""
 
@@ -147,9 +151,20 @@ class Unfit:
 
 @dataclass(frozen=True)
 class Died:
-    """A process is gone although nobody asked it to leave, or could not be started."""
+    """A process is gone although we did not end it, or could not be started.
+
+    Attributes:
+        local_rank: Whose it was.
+        signum: Of the signal that ended it; None: it exited, or was never there.
+    """
 
     local_rank: int
+    signum: int | None = None
+
+
+@dataclass(frozen=True)
+class JobEnding:
+    """The launcher has passed a signal on to its ranks: nothing will be started again."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +194,7 @@ Event = (
     | Ready
     | Unfit
     | Died
+    | JobEnding
     | Wanted
     | StartedOver
     | TimePassed
@@ -303,8 +319,17 @@ class Standby:
                 self._on_time(now, effects)
             case Unfit(local_rank, reason, library):
                 self._on_unfit(local_rank, reason, library, effects)
-            case Died(local_rank):
-                self._on_failure(local_rank, "ended unexpectedly", effects)
+            case Died(local_rank, signum):
+                if signum in ASKS_TO_END:
+                    self._put_off(local_rank)
+                else:
+                    self._on_failure(local_rank, "ended unexpectedly", effects)
+            case JobEnding():
+                self.given_up = self.given_up or "the job is ending"
+                self._steady_at = self._again_at = None
+                for local_rank in range(self.nproc):
+                    if self._state(local_rank) in (State.PREPARING, State.READY):
+                        self._drop(local_rank, effects)
             case Wanted(local_rank, shape):
                 self._on_wanted(local_rank, shape, effects)
             case StartedOver(local_rank, reason):
@@ -376,6 +401,11 @@ class Standby:
             self._again_at = now + self._patience_s
             self._patience_s *= 2
         self._on_time(now, effects)
+
+    def _put_off(self, local_rank: int) -> None:
+        """Until the next cycle, if there is one."""
+        if self._state(local_rank) in (State.PREPARING, State.READY):
+            self._settle(local_rank, State.SKIPPED)
 
     def _look_again(self) -> None:
         self._again_at = None

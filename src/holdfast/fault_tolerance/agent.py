@@ -304,6 +304,8 @@ class NodeAgent:
 
     def _on_signal(self, signum: int) -> None:
         self._feed(machine.SignalArrived(signum))
+        if self._standbys:
+            self._standbys.job_ending()
         if self._others:
             self._others.signal_arrived(signum)
 
@@ -348,7 +350,7 @@ class NodeAgent:
         """Whether it was neither a rank nor a monitor, but ours."""
         if memory_read.forget(reaped.pid):
             return True
-        parked = self._standbys is not None and self._standbys.died(reaped.pid)
+        parked = self._standbys is not None and self._standbys.died(reaped)
         return parked or (self._care is not None and self._care.died(reaped))
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:

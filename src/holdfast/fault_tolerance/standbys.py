@@ -141,8 +141,13 @@ class Standbys:
         """Parked processes, and those that were told to end and have not yet."""
         return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
 
-    def died(self, pid: int) -> bool:
+    def job_ending(self) -> None:
+        """A signal was passed on to the ranks."""
+        self._feed(machine.JobEnding())
+
+    def died(self, reaped: child.Reaped) -> bool:
         """Note that a process was reaped; whether it was parked."""
+        pid = reaped.pid
         if pid in self._dying:
             self._dying.discard(pid)
             return True
@@ -153,7 +158,8 @@ class Standbys:
                     self._dying.discard(pid)
                 else:
                     self._forget(local_rank)
-                    self._feed(machine.Died(local_rank))
+                    signum = -reaped.exit_code if reaped.exit_code < 0 else None
+                    self._feed(machine.Died(local_rank, signum))
                 return True
         return False
 
