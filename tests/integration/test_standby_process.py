@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -396,6 +397,8 @@ def test_a_library_is_imported_once_and_at_its_turn(ranks: Ranks) -> None:
         "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_: None}))",
         "import logging; logging.setLoggerClass(type('L', (logging.Logger,), {}))",
         "os.nice(1)",
+        "os.chdir('/')",
+        "sys.argv.append('--flag')",
     ],
 )
 def test_a_script_that_prepares_for_its_imports_starts_over(ranks: Ranks, before: str) -> None:
@@ -438,6 +441,31 @@ def test_a_script_that_forks_finds_its_libraries_in_both(ranks: Ranks, first: st
 
     assert warm == ranks.plain(script)
     assert "child lib1 True 3" in warm.stdout
+
+
+def test_a_child_that_prepares_for_its_imports_does_not_start_over(ranks: Ranks) -> None:
+    """It would run the whole script, as a second rank; word is left for the next restart."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.write(
+        "script.py",
+        """
+        import os
+        print("begins")
+        if (pid := os.fork()) == 0:
+            os.environ["OMP_NUM_THREADS"] = "7"
+            import lib1
+            print("child")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        import lib1
+        print("parent")
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert ranks.note.read_text() == "(in a child) changes OMP_NUM_THREADS before it imports"
 
 
 def test_two_threads_may_import_at_once(ranks: Ranks) -> None:
@@ -506,6 +534,12 @@ def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks, name: st
         ("import os\nenviron = dict(os.environ)", "keeps variables"),
         ("import os\nvalues = [str(v) + '!' for v in os.environ.values()]", "keeps variables"),
         ("import os\nnumbers = {int(v) for v in os.environ.values() if v.isdigit()}", "keeps"),
+        ("import os\nnumbers = [float(v) for v in os.environ.values() if v.isdigit()]", "keeps"),
+        ("import os\nflags = {f'{v}!': 1 for v in os.environ.values()}", "keeps variables"),
+        ("import os\nkept = bytearray('|'.join(os.environ.values()).encode())", "keeps variables"),
+        ("import os\nport = os.environb.get(b'MASTER_PORT')", "keeps variables"),
+        ("import os\nshown = repr(os.environ)", "keeps variables"),
+        ("import copy, os\nenviron = copy.deepcopy(os.environ)", "keeps variables"),
         ("import os\nnccl = [k for k in os.environ if k.startswith('NCCL_')]", "keeps variables"),
         ("import os\nos.environ['RANK'] = '7'", "sets those of a rank"),
         ("import sys; sys.meta_path.pop()", "sys.meta_path"),
@@ -514,6 +548,10 @@ def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks, name: st
         ("import signal; signal.signal(signal.SIGUSR1, print)", "signal handlers"),
         ("import sys; sys.path.append('/')", "sys.path"),
         ("import sys; sys.excepthook = print", "sys.excepthook"),
+        ("import io, sys; sys.stdout = io.StringIO()", "sys.stdout"),
+        ("import sys; sys.setrecursionlimit(5000)", "how Python runs"),
+        ("import gc; gc.disable()", "how Python runs"),
+        ("import logging; logging.basicConfig()", "root logger"),
         ("import os; os.chdir('/')", "working directory"),
         ("import subprocess; child = subprocess.Popen(['sleep', '60'])", "children"),
         ("1 / 0", "cannot be imported"),
@@ -686,6 +724,98 @@ def test_a_module_that_hides_one_of_the_standard_library_is_found(ranks: Ranks) 
     library = ranks.library("lib1", LIBRARY)
     script = ranks.write("code/script.py", "import queue\nprint(queue.__file__)\n")
     ranks.write("code/queue.py", "")
+
+    assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
+
+
+@pytest.mark.parametrize("beside", ["extra.py", "extra/__init__.py", "extra/data.txt"])
+@pytest.mark.parametrize("looks", ["import extra", "importlib.util.find_spec('extra').name"])
+def test_what_a_library_has_looked_for_in_vain_is_found_beside_the_script(
+    ranks: Ranks, beside: str, looks: str
+) -> None:
+    """A folder is enough: many libraries ask whether an optional one could be imported."""
+    source = f"import importlib.util\ntry:\n    {looks}\n    has = True\nexcept Exception:\n"
+    library = ranks.library("lib1", source + "    has = False\n")
+    script = ranks.write("code/script.py", "import lib1\nprint(lib1.has)\n")
+    ranks.write(f"code/{beside}", "")
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout == "True\n"
+
+
+@pytest.mark.parametrize("beside", ["extra.txt", "extra", "queue/data.txt", "queue.yaml"])
+def test_what_is_no_module_does_not_matter(ranks: Ranks, beside: str) -> None:
+    """A file of another kind; and a folder without a file hides nothing that is installed."""
+    library = ranks.library(
+        "lib1", "import queue\ntry:\n    import extra\nexcept ImportError: pass"
+    )
+    script = ranks.write("code/script.py", "import lib1, queue\nprint(queue.__file__)\n")
+    ranks.write(f"code/{beside}", "")
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert not ranks.note.exists(), "it was warm"
+
+
+@pytest.mark.parametrize("other", ["queue.py", "other.py"])
+def test_a_script_may_be_an_archive(ranks: Ranks, other: str) -> None:
+    """Its modules, too, come before those of the standard library."""
+    library = ranks.library("lib1", LIBRARY)
+    script = ranks.folder / "app.zip"
+    with zipfile.ZipFile(script, "w") as archive:
+        archive.writestr("__main__.py", "import lib1, queue\nprint(queue.__file__)\n")
+        archive.writestr(other, "Queue = SimpleQueue = None\n")
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert ranks.note.exists() == (other == "queue.py")
+
+
+@pytest.mark.parametrize("kind", ["script", "relative", "module", "package", "folder", "code"])
+def test_a_library_sees_what_kind_of_program_it_is_in(ranks: Ranks, kind: str) -> None:
+    """A ``__main__`` without a file is taken for a notebook."""
+    library = ranks.library("lib1", "import __main__\nfile = getattr(__main__, '__file__', None)\n")
+    source = "import lib1\nprint(lib1.file)\n"
+    arguments: dict[str, list[str | Path]] = {
+        "script": [ranks.write("code/script.py", source)],
+        "relative": ["./here.py"],
+        "module": ["-m", "here"],
+        "package": ["-m", "pack"],
+        "folder": ["pack"],
+        "code": ["-c", source],
+    }
+    for name in ("work/here.py", "work/pack/__main__.py", "work/pack/__init__.py"):
+        ranks.write(name, source if "init" not in name else "")
+
+    warm = ranks.warm(*arguments[kind], preload=(library,))
+
+    assert warm == ranks.plain(*arguments[kind])
+    assert not ranks.note.exists(), "it was warm"
+
+
+def test_a_name_that_is_none_is_not_imported(ranks: Ranks) -> None:
+    """``from pack import part`` takes the name that is there, also beside a file of that name."""
+    ranks.write("lib/site-packages/pack/__init__.py", "part = None")
+    ranks.write("lib/site-packages/pack/part.py", "")
+    script = ranks.write("script.py", "from pack import part\nprint(part)\n")
+
+    warm = ranks.warm(script, follow=True)
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout == "None\n"
+
+
+def test_a_module_of_a_package_that_was_not_imported(ranks: Ranks) -> None:
+    """A library has put it into sys.modules; the script then imports the package itself."""
+    ranks.write("lib/site-packages/pack/__init__.py", "value = 7")
+    library = ranks.library(
+        "lib1", "import sys, types\nsys.modules['pack.bar'] = types.ModuleType('pack.bar')\n"
+    )
+    script = ranks.write("script.py", "import pack, lib1\nprint(pack.value)\n")
 
     assert ranks.warm(script, preload=(library,)) == ranks.plain(script)
 

@@ -44,17 +44,27 @@ def script_imports(argv: Sequence[str], path: Sequence[str]) -> list[Import]:
     return found.imports
 
 
+def module_file(argv: Sequence[str], path: Sequence[str]) -> str | None:
+    """The file that ``-m`` runs; the arguments are those of :func:`script_imports`."""
+    return _module(argv, path)[1]
+
+
+def _module(argv: Sequence[str], path: Sequence[str]) -> tuple[str, str | None]:
+    words = list(argv)
+    name = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    where = _find(name, [os.getcwd(), *path])
+    if where is not None and os.path.basename(where) == "__init__.py":
+        name = f"{name}.__main__"
+        where = _find(name, [os.getcwd(), *path])
+    return name, where
+
+
 def _main_file(argv: Sequence[str], path: Sequence[str]) -> tuple[str, str, str] | None:
     """File, package, and the folder that its imports search first."""
     here = os.getcwd()
     script = sys.argv[0] if sys.argv else ""
     if script == "-m":
-        words = list(argv)
-        name = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-        where = _find(name, [here, *path])
-        if where is not None and os.path.basename(where) == "__init__.py":
-            name = f"{name}.__main__"
-            where = _find(name, [here, *path])
+        name, where = _module(argv, path)
         return None if where is None else (where, name.rpartition(".")[0], here)
     if script in ("", "-c", "-"):
         return None

@@ -21,7 +21,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any, NoReturn
@@ -76,18 +76,42 @@ class _Preloaded:
         assumed: Variables of the cycle that were, and what they were taken to be.
         written: Variables that were set.
         finders: Of ``sys.meta_path``, with those that libraries have put there.
+        missed: Names of modules that were looked for and are not installed.
     """
 
-    def __init__(self, watch: Watch, written: dict[str, str], finders: list[Any]) -> None:
+    def __init__(
+        self, watch: Watch, written: dict[str, str], finders: list[Any], missed: set[str]
+    ) -> None:
         self.read = watch.read
         self.assumed = watch.assumed
         self.written = written
         self.finders = finders
+        self.missed = missed
 
 
-def _preload(imports: Sequence[Import], watch: Watch) -> _Preloaded:
+class _Missed:
+    """The last finder of ``sys.meta_path``: notes what no other one has found."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: object = None
+    ) -> ModuleSpec | None:
+        """Nothing."""
+        if path is None:
+            self.names.add(name)
+        return None
+
+
+def _preload(imports: Sequence[Import], watch: Watch, file_of_main: str | None) -> _Preloaded:
     """Import, and see that nothing else happens."""
+    main = vars(sys.modules["__main__"])
+    if file_of_main is not None:
+        main["__file__"] = file_of_main
     finders = list(sys.meta_path)
+    missed: Any = _Missed()
+    sys.meta_path.append(missed)
     lister = ""
     watch.begin()
     try:
@@ -108,15 +132,29 @@ def _preload(imports: Sequence[Import], watch: Watch) -> _Preloaded:
                 lister = name
     finally:
         changed = watch.end()
+        main.pop("__file__", None)
     if lister and watch.is_kept():
         raise Unfit(f"{lister} keeps variables of the environment", lister)
     written = {key: value for key, value in changed.items() if value is not None}
     if len(written) < len(changed):
         raise Unfit("an import removes variables from the environment, or sets those of a rank")
     now, sys.meta_path[:] = list(sys.meta_path), finders
-    if [finder for finder in now if finder in finders] != finders:
+    if [finder for finder in now if finder in (*finders, missed)] != [*finders, missed]:
         raise Unfit("an import removes something from sys.meta_path")
-    return _Preloaded(watch, written, now)
+    now.remove(missed)
+    return _Preloaded(watch, written, now, missed.names)
+
+
+def _file_of_main(script_imports: Any) -> str | None:
+    """What ``__main__.__file__`` will be: without it, libraries believe to be in a notebook."""
+    first = sys.argv[0] if sys.argv else ""
+    if first in ("", "-", "-c"):
+        return None
+    if first == "-m":
+        return script_imports.module_file(sys.orig_argv, sys.path)  # type: ignore[no-any-return]
+    path = os.path.join(os.getcwd(), first)
+    is_container = os.path.isdir(path) or _archived(path)
+    return os.path.join(path, "__main__.py") if is_container else path
 
 
 def _import(name: str, parts: Sequence[str]) -> None:
@@ -125,16 +163,18 @@ def _import(name: str, parts: Sequence[str]) -> None:
 
     module = import_module(name)
     for part in parts:
-        if getattr(module, part, None) is None:
+        if not hasattr(module, part):
             try:
                 import_module(f"{name}.{part}")
-            except ImportError:  # it is called None, or a plain start says what is wrong
+            except ImportError:  # a plain start says what is wrong
                 continue
 
 
 def _interpreter() -> dict[str, object]:
     """What an import must leave as it is, so that doing it early makes no difference."""
     import builtins  # noqa: PLC0415
+    import gc  # noqa: PLC0415
+    import logging  # noqa: PLC0415
     import threading  # noqa: PLC0415
 
     status = _status()
@@ -142,6 +182,9 @@ def _interpreter() -> dict[str, object]:
         "sys.path": list(sys.path),
         "sys.path_hooks": list(sys.path_hooks),
         "sys.excepthook": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "sys.stdout or sys.stderr": (sys.stdout, sys.stderr, sys.displayhook),
+        "how Python runs": (sys.getrecursionlimit(), gc.isenabled(), gc.get_threshold()),
+        "the root logger": (logging.root.level, list(logging.root.handlers)),
         "builtins": (len(vars(builtins)), builtins.__import__, builtins.open, builtins.print),
         "the flags for loading libraries": sys.getdlopenflags(),
         "the number of Python threads": threading.active_count(),
@@ -222,18 +265,20 @@ def _memory_kib() -> int:
 
 
 # ------------------------------------------------------------------ go on
-def _become_plain(environ: Mapping[str, str], note: str, why: str) -> NoReturn:
-    """Start over as the command that this process was started with.
-
-    Leaves word for the launcher in the file ``note``, because it may happen again.
-    """
-    import signal  # noqa: PLC0415
-
+def _leave_word(note: str, why: str) -> None:
+    """For the launcher, in the file ``note``, because it may happen again."""
     try:
         with open(note, "w") as file:
             file.write(why)
     except OSError:
         pass
+
+
+def _become_plain(environ: Mapping[str, str], note: str, why: str) -> NoReturn:
+    """Start over as the command that this process was started with, and leave word."""
+    import signal  # noqa: PLC0415
+
+    _leave_word(note, why)
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
         signal.signal(signum, signal.SIG_DFL)
     os.execvpe(sys.orig_argv[0], sys.orig_argv, dict(environ))  # noqa: S606
@@ -294,26 +339,65 @@ def _command_name(name: str | None = None) -> str:
     return before
 
 
-def _shadowed(names: set[str]) -> bool:
-    """The folders that the script's imports search first hold something of these names."""
+def _shadowed(standard: set[str], missed: set[str]) -> str | None:
+    """What the script's imports would find in folders that they search first, and ours have not.
+
+    Args:
+        standard: Modules of the standard library that were imported.
+        missed: Modules that were looked for, and not found.
+
+    Returns:
+        A name.
+    """
     first = sys.argv[0]
     if first in ("-m", "-c"):
         folders = [os.getcwd()]
     else:
         folders = [os.path.dirname(os.path.realpath(first)), os.path.realpath(first)]
-    standard = os.path.dirname(os.__file__)
+    library = os.path.dirname(os.__file__)
     for folder in sys.path:
-        if folder == standard:
+        if folder == library:
             break
         folders.append(folder)
     for folder in folders:
-        try:
-            entries = os.listdir(folder)
-        except OSError:
+        for name, is_package_or_file in _modules_in(folder, standard | missed):
+            if name in missed or is_package_or_file:
+                return name
+    return None
+
+
+def _modules_in(folder: str, names: set[str]) -> Iterator[tuple[str, bool]]:
+    """Which of these modules a folder or an archive holds; False: as a folder without a file."""
+    from importlib.machinery import all_suffixes  # noqa: PLC0415
+
+    suffixes = all_suffixes()
+    try:
+        entries = os.listdir(folder)
+    except NotADirectoryError:
+        entries = _archived(folder)
+    except OSError:
+        return
+    for entry in entries:
+        name, _, rest = entry.partition(".")
+        path = os.path.join(folder, entry)
+        if name not in names:
             continue
-        if not names.isdisjoint(entry.partition(".")[0] for entry in entries):
-            return True
-    return False
+        if rest:
+            if f".{rest}" in suffixes:
+                yield name, True
+        elif not os.path.isfile(path):
+            yield name, any(os.path.exists(f"{path}/__init__{each}") for each in suffixes)
+
+
+def _archived(path: str) -> list[str]:
+    """Names of modules at the top of an archive (a zipapp); none where it is another file."""
+    import zipimport  # noqa: PLC0415
+
+    try:
+        files: Any = zipimport.zipimporter(path)._files  # type: ignore[attr-defined] # noqa: SLF001
+    except zipimport.ZipImportError:
+        return []
+    return [f"{top.partition('.')[0]}.py" for top in {each.split(os.sep)[0] for each in files}]
 
 
 def _place(name: str) -> str | None:
@@ -344,7 +428,7 @@ class _Aside:
         import warnings  # noqa: PLC0415
 
         self._modules = {name: sys.modules.pop(name) for name in names}
-        self._tops = {name.partition(".")[0] for name in names}
+        self._tops = {name for name in names if "." not in name}
         self._places = places
         self._read = preloaded.read
         self._written = preloaded.written
@@ -360,8 +444,10 @@ class _Aside:
         self._logging = logging
         self._lock = threading.Lock()  # two threads may import at once
         self._warnings = warnings
+        self._pid = os.getpid()
         self._environ: dict[str, str] = {}
         self._surroundings: tuple[object, ...] = ()
+        self._started_with: tuple[object, ...] = ()
 
     def hide(self, filters: Sequence[Any]) -> None:
         """From now on what is imported is found here; ``filters``: of warnings, before imports."""
@@ -372,12 +458,13 @@ class _Aside:
         if _native_threads() > 1:
             os.register_at_fork(before=self._before_fork)
         self._surroundings = self._look_around()
+        self._started_with = self._folder_and_arguments()
 
     def _before_fork(self) -> None:
         """Libraries have started threads, and a plain start would not have them yet."""
         if self in sys.meta_path:
             why = "forks before it imports libraries that start threads"
-            _become_plain(self._environ, self._note, why)
+            self._begin_anew(why)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: object = None
@@ -399,7 +486,7 @@ class _Aside:
     def _put_back(self, name: str) -> None:
         if self in sys.meta_path:
             if why := self._doubt():
-                _become_plain(self._environ, self._note, why)
+                self._begin_anew(why)
             sys.meta_path[:] = self._finders
             sys.modules.update({key: kept for key, kept in self._modules.items() if key != name})
             self._warnings.filters[:0] = self._filters  # type: ignore[index]
@@ -407,6 +494,12 @@ class _Aside:
                 found = self._logging.root.manager.loggerDict[logger]
                 found.disabled = was_disabled  # type: ignore[union-attr]
             os.environ.update(self._written)
+
+    def _begin_anew(self, why: str) -> None:
+        """Except in a child of the script: it would run all of the script, as a second rank."""
+        if os.getpid() == self._pid:
+            _become_plain(self._environ, self._note, why)
+        _leave_word(self._note, f"(in a child) {why}")
 
     def _look_around(self) -> tuple[object, ...]:
         import builtins  # noqa: PLC0415
@@ -426,6 +519,13 @@ class _Aside:
             self._logging.root.manager,
         )
 
+    def _folder_and_arguments(self) -> tuple[object, ...]:
+        try:
+            folder = os.getcwd()
+        except OSError:  # it was removed
+            folder = ""
+        return folder, sys.argv[1:]  # with -m, the first one is still to be replaced
+
     def _doubt(self) -> str | None:
         """What the script did before its first import of a library that the import may depend on.
 
@@ -438,6 +538,8 @@ class _Aside:
                 return f"changes {key} before it imports"
         if self._look_around() != self._surroundings:
             return "changes how modules are imported, or where threads run, before it imports"
+        if self._folder_and_arguments() != self._started_with:
+            return "changes its working directory or sys.argv before it imports"
         for name, place in self._places.items():
             if _place(name) != place:
                 return f"has another {name} on its path"
@@ -547,11 +649,12 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
             [each for each in orders["harmless"] if each.endswith("_")],
         )
         imports = [(name, ()) for name in orders["preload"]]
+        script_imports = _beside("script_imports")
         if orders["follow"]:
-            imports += _beside("script_imports").script_imports(sys.orig_argv, sys.path)
+            imports += script_imports.script_imports(sys.orig_argv, sys.path)
         without = set(orders["without"])
         kept = [each for each in imports if each[0].partition(".")[0] not in without]
-        preloaded = _preload(kept, watch)
+        preloaded = _preload(kept, watch, _file_of_main(script_imports))
         added = {name: module for name, module in sys.modules.items() if name not in before}
         files = _refuse_strange_places(added, began_ns)
         standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
@@ -574,8 +677,8 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         _oom_score(oom_score)
         _command_name(plain_name)
         _refresh_streams()
-        if _shadowed(standard):
-            why = "has modules of its own with names of the standard library"
+        if name := _shadowed(standard, preloaded.missed):
+            why = f"has a module {name} beside it, which a library would find"
             _become_plain(environ, note, why)
         if _have_changed(files):
             _become_plain(environ, note, "")  # that was this time

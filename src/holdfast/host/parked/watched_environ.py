@@ -7,7 +7,9 @@ A parked process does not know all variables of the cycle it will run in. So whi
                                                                            where that is the value
     reads MASTER_PORT by its name   nothing                                we are unfit
     goes through all variables      stand-ins for those of the cycle,      we are unfit if anything
-    (tqdm, ``dict(os.environ)``)    and decoys (``NCCL_583920174``)        holds one of them
+    (tqdm, ``dict(os.environ)``),   and decoys (``NCCL_583920174``)        holds one of them
+    copies or shows them, or reads
+    ``os.environb``
 
 A stand-in is a number that occurs nowhere else, so that what keeps it, or a text or number made of
 it, is found by looking at everything that the garbage collector knows. Nobody who only looks for
@@ -64,16 +66,17 @@ class Watch:
         # Backwards: this object must not hold what nothing may hold.
         self._kram = str(_LEAST_MARK + int.from_bytes(os.urandom(8), "big") % _LEAST_MARK)[::-1]
         self._before: dict[Any, Any] = {}
-        self._plain: Any = None
+        self._plain: list[tuple[Any, Any]] = []
 
     def begin(self) -> None:
         """From now on imports see stand-ins."""
         environ: Any = os.environ
         self._before = dict(environ._data)  # noqa: SLF001 - putenv must not be called
         environ._data.update(self._stand_ins())  # noqa: SLF001
-        self._plain = type(environ)
         _Watched.watch = self
-        environ.__class__ = _Watched
+        for each, watched in ((environ, _Watched), (os.environb, _WatchedBytes)):
+            self._plain.append((each, type(each)))
+            each.__class__ = watched
 
     def end(self) -> dict[str, str | None]:
         """What imports changed in the environment: new values.
@@ -81,7 +84,9 @@ class Watch:
         ``None`` for what they removed, and for variables of the cycle, which they must not set.
         """
         environ: Any = os.environ
-        environ.__class__ = self._plain
+        while self._plain:
+            each, plain = self._plain.pop()
+            each.__class__ = plain
         self._stop_copying()
         data = environ._data  # noqa: SLF001
         stand_ins = self._stand_ins()
@@ -191,6 +196,27 @@ class _Watched(os._Environ[str]):  # noqa: SLF001 - nothing else is what os.envi
     def __iter__(self) -> Iterator[str]:
         return _Watched.watch.on_list(super().__iter__())
 
+    def __repr__(self) -> str:
+        _Watched.watch.is_listed = True
+        return super().__repr__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What makes a copy asks for this; the copy is no :class:`_Watched`."""
+        _Watched.watch.is_listed = True
+        return object.__new__, (os._Environ,), vars(self).copy()  # noqa: SLF001
+
+
+class _WatchedBytes(os._Environ[bytes]):  # noqa: SLF001
+    """``os.environb``, which hardly anybody reads while it is imported."""
+
+    def __getitem__(self, key: Any) -> Any:
+        _Watched.watch.is_listed = True
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        _Watched.watch.is_listed = True
+        return super().__iter__()
+
 
 def _find_trace(kram: str) -> bool:
     import gc  # noqa: PLC0415 - nothing is imported without orders
@@ -203,14 +229,17 @@ def _find_trace(kram: str) -> bool:
             continue
         waiting = [owner]
         while waiting:
-            for held in gc.get_referents(waiting.pop()):
+            holder = waiting.pop()
+            # Of a dict whose keys are all texts, the collector knows the values alone.
+            keys = list(holder) if type(holder) is dict else ()
+            for held in (*gc.get_referents(holder), *keys):
                 kind = type(held)
-                if kind is str:
-                    found = mark in held
-                elif kind is bytes:
+                if issubclass(kind, str):  # isinstance would ask lazy objects for their class
+                    found = str.find(held, mark) >= 0
+                elif issubclass(kind, (bytes, bytearray)):
                     found = as_bytes in held
-                elif kind is int:
-                    found = _LEAST_MARK <= held < _LONGEST_TRACE and mark in str(held)
+                elif issubclass(kind, (int, float)):
+                    found = _LEAST_MARK <= held < _LONGEST_TRACE and mark in str(int(held))
                 else:
                     found = False
                     # The collector leaves out tuples and dicts that hold texts and numbers alone.
