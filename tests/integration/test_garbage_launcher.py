@@ -23,7 +23,6 @@ from holdfast.core.complaints import LINES_MAX, QUIET_S
 from holdfast.fault_tolerance import host_care, monitors, standbys
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.ipc_connector import IpcConnector
 from holdfast.fault_tolerance.plan import WarmStandby
 from holdfast.health.wanted import Wanted
 from holdfast.host import child, endpoint
@@ -33,6 +32,7 @@ from holdfast.host.loop import Loop
 from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
 from holdfast.wire.frames import Decoder
+from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
 from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams
 from tests.message_strategies import shape
 

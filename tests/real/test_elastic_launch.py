@@ -19,8 +19,8 @@ import pytest
 from holdfast.errors import LaunchError
 from holdfast.fault_tolerance import FaultToleranceConfig, function_rank
 from holdfast.fault_tolerance.launcher import LaunchConfig, LocalElasticAgent, elastic_launch
-from holdfast.fault_tolerance.utils import is_process_alive
 from holdfast.host import run_dirs
+from nvidia_resiliency_ext.fault_tolerance.utils import is_process_alive
 from tests.real import elastic_functions as functions
 from tests.real.harness import BOUND_S, until
 

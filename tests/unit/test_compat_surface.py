@@ -389,7 +389,7 @@ def test_one_to_one_modules_are_holdfasts_own() -> None:
     """What a program replaces in one takes effect."""
     for name in (
         "fault_tolerance.config",
-        "fault_tolerance.data",
+        "fault_tolerance.rank_monitor_client",
         "inprocess.abort",
         "inprocess.wrap",
     ):

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from holdfast.fault_tolerance import data
 from holdfast.fault_tolerance.data import (
     HeartbeatTimeouts,
-    SectionAction,
     SectionTimeouts,
     WorkloadAction,
     WorkloadControlRequest,
+    timeouts_text,
 )
+from nvidia_resiliency_ext.fault_tolerance import data
+from nvidia_resiliency_ext.fault_tolerance.data import SectionAction
 
 
 @pytest.mark.parametrize(
@@ -100,8 +101,8 @@ def test_the_message_classes_can_be_made_with_what_callers_know() -> None:
 def test_timeouts_are_told_in_one_short_line() -> None:
     """Only those that are set."""
     heartbeats, sections = HeartbeatTimeouts(3600.0, None), SectionTimeouts({"a": 1.5, "b": None})
-    assert data.timeouts_text(heartbeats, sections) == "section 'a' 1.5 s, first heartbeat 3600 s"
-    text = data.timeouts_text(heartbeats, None, section_ends_initial=True)
+    assert timeouts_text(heartbeats, sections) == "section 'a' 1.5 s, first heartbeat 3600 s"
+    text = timeouts_text(heartbeats, None, section_ends_initial=True)
     assert text == "first heartbeat or section 3600 s"
-    assert data.timeouts_text(None, SectionTimeouts({}, 30.0)) == "outside sections 30 s"
-    assert data.timeouts_text(None, None) == "none"
+    assert timeouts_text(None, SectionTimeouts({}, 30.0)) == "outside sections 30 s"
+    assert timeouts_text(None, None) == "none"

@@ -1,4 +1,4 @@
-"""Small helpers, and the mailbox."""
+"""``nvidia_resiliency_ext.fault_tolerance``: small helpers, and the mailbox."""
 
 import asyncio
 import multiprocessing
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from holdfast.core.infra_rank import infra_rank
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.ipc_connector import IpcConnector
-from holdfast.fault_tolerance.utils import (
+from holdfast.host.endpoint import EndpointError
+from holdfast.wire.frames import FrameError
+from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
+from nvidia_resiliency_ext.fault_tolerance.utils import (
     get_infrastructure_rank,
     is_process_alive,
     read_obj_from_ipc_stream,
@@ -24,8 +25,6 @@ from holdfast.fault_tolerance.utils import (
     wait_until_process_terminated,
     write_obj_to_ipc_stream,
 )
-from holdfast.host.endpoint import EndpointError
-from holdfast.wire.frames import FrameError
 
 
 def test_a_zombie_is_not_alive() -> None:
@@ -227,22 +226,11 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize(
-    ("message", "why"),
-    [
-        ((0, "exclude"), "sends mappings of names to values, not tuple"),
-        ("exclude", "not str"),
-        ({"n": object()}, "Object of type object is not JSON serializable"),
-        ({"action": WorkloadAction.Continue}, "Object of type WorkloadAction is not JSON"),
-        ({(1, 2): 3}, "keys must be str"),
-    ],
-    ids=["tuple", "text", "object", "enum", "key"],
-)
-def test_what_a_mailbox_cannot_carry_says_why(tmp_path, message, why) -> None:
-    """Before anybody is connected to: here nobody listens."""
-    with pytest.raises(TypeError, match=r"^IpcConnector sends") as caught:
+@pytest.mark.parametrize("message", [object(), {"n": object()}, [{(1, 2): object()}]], ids=repr)
+def test_an_object_that_a_mailbox_cannot_carry_is_an_error(tmp_path, message) -> None:
+    """Before anything is connected to: here no process listens."""
+    with pytest.raises(TypeError, match="objects are not sent between processes"):
         IpcConnector(str(tmp_path / "box")).send(message)
-    assert why in str(caught.value)
 
 
 def _send_garbage(path: str) -> None:

@@ -1,8 +1,4 @@
-"""Value types of the hang-detection API, under the names that programs import.
-
-What travels between a rank and its monitor is JSON (``wire/frames.py``) and the page; the message
-classes below are kept so that code which names them goes on working. Times are seconds.
-"""
+"""Value types of the hang-detection API, under the names that programs import; times in seconds."""
 
 from __future__ import annotations
 
@@ -11,10 +7,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from holdfast.fault_tolerance.config import FaultToleranceConfig
 
 FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR = "FT_RANK_MONITOR_IPC_SOCKET"
 """Names the variable with the path of the socket of the rank's monitor."""
@@ -24,7 +16,7 @@ FT_LAUNCHER_IPC_SOCKET_ENV_VAR = "FT_LAUNCHER_IPC_SOCKET"
 
 @dataclass
 class RankInfo:
-    """Which process a rank is. ``local_rank`` is -1 where nobody said."""
+    """Which process a rank is. ``local_rank`` is -1 where it is not known."""
 
     global_rank: int
     local_rank: int
@@ -122,71 +114,6 @@ def timeouts_text(
         limits["between heartbeats"] = heartbeats.subsequent
     set_ones = [f"{what} {limit_s:g} s" for what, limit_s in limits.items() if limit_s is not None]
     return ", ".join(set_ones) or "none"
-
-
-class SectionAction(Enum):
-    """What happens to a section."""
-
-    OPEN = 1
-    CLOSE = 2
-    CLOSE_ALL = 3
-
-
-@dataclass
-class AuthkeyMsg:
-    """A client proves that it may talk; here the kernel does (``SO_PEERCRED``)."""
-
-    authkey: str = ""
-
-
-@dataclass
-class InitMsg:
-    """A rank asks to be monitored."""
-
-    rank_info: RankInfo
-    iteration: int | None = None
-    num_warmup_iters: int | None = None
-
-
-@dataclass
-class HeartbeatMsg:
-    """A rank is alive."""
-
-    rank: int
-    state: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class SectionMsg:
-    """A rank opens or closes a section; ``section`` is ``None`` for ``CLOSE_ALL``."""
-
-    rank: int
-    section: str | None = None
-    action: SectionAction = SectionAction.OPEN
-    iteration: int | None = None
-
-
-@dataclass
-class UpdateConfigMsg:
-    """New limits; ``None`` leaves what is in force."""
-
-    hb_timeouts: HeartbeatTimeouts | None = None
-    section_timeouts: SectionTimeouts | None = None
-    current_cycle: int | None = None
-
-
-@dataclass
-class OkMsg:
-    """All went well; answers to ``InitMsg`` carry the configuration."""
-
-    cfg: FaultToleranceConfig | None = None
-
-
-@dataclass
-class ErrorMsg:
-    """Something went wrong."""
-
-    cause: str = "<not set>"
 
 
 class WorkloadAction(Enum):

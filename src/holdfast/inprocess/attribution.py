@@ -6,7 +6,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from holdfast.core.inprocess.messages import Cause, Kind
+from holdfast.core.inprocess.messages import Kind
 
 __all__ = ["Interruption", "InterruptionRecord"]
 
@@ -39,8 +39,3 @@ class InterruptionRecord:
         if found is None or found[2] not in Interruption.__members__:
             raise ValueError(f"this is not an InterruptionRecord: {text[:200]!r}")
         return cls(int(found[1]), Interruption[found[2]])
-
-    @classmethod
-    def from_cause(cls, cause: Cause) -> InterruptionRecord:
-        """What the protocol says, as a record."""
-        return cls(cause.rank, Interruption[cause.kind.name])

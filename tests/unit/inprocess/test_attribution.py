@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.inprocess.messages import Cause, Kind
+from holdfast.core.inprocess.messages import Kind
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_record_comes_back_from_its_text(kind) -> None:
     """As printed, and as shown in a list."""
-    record = InterruptionRecord.from_cause(Cause(3, kind, "why"))
-    assert record.interruption is Interruption[kind.name]
+    record = InterruptionRecord(3, Interruption[kind.name])
     assert str(record) == f"InterruptionRecord(rank=3, interruption=Interruption.{kind.name})"
     assert InterruptionRecord.from_str(str(record)) == record
     assert InterruptionRecord.from_str(f" {record!r}\n") == record

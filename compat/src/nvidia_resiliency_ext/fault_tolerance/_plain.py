@@ -11,8 +11,9 @@ import dataclasses
 import enum
 from typing import Any
 
-from holdfast.fault_tolerance import config, data
+from holdfast.fault_tolerance import config
 from holdfast.wire.frames import FrameError
+from nvidia_resiliency_ext.fault_tolerance import data
 
 _KIND = "!"
 _CLASSES: dict[str, type] = {

@@ -1,27 +1,90 @@
-"""A mailbox on a Unix socket for values and the classes of ``data``.
+"""A mailbox on a Unix socket for values and the classes of ``data``: many senders, one receiver.
 
 A tuple of a rank and a ``WorkloadControlRequest`` travels as holdfast's client and launcher write
-it: either end may be one of these.
+it: either end may be one of these. holdfast itself talks through ``host/endpoint.py`` and
+``host/channel.py``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
-from holdfast.fault_tolerance.ipc_connector import IpcConnector as _IpcConnector
-from holdfast.wire.frames import FrameError
+from holdfast.host import endpoint
+from holdfast.host.channel import is_trusted, peer_of
+from holdfast.host.clock import monotonic
+from holdfast.wire.frames import Decoder, FrameError, encode
 from nvidia_resiliency_ext.fault_tolerance._plain import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from holdfast.wire.frames import Message
 
 __all__ = ["IpcConnector"]
 
+_CHUNK_BYTES = 1 << 16
+_SENDER_S = 5.0
+"""A sender that is not done after so long is dropped: one thread serves all."""
 
-class IpcConnector(_IpcConnector):
+
+class IpcConnector:
     """Both ends of a mailbox: one process receives, many send.
 
     Args:
         socket_path: Of the Unix socket; only processes of this user may connect.
     """
+
+    def __init__(self, socket_path: str) -> None:
+        self.socket_path = socket_path
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._received: list[Message] = []
+        self._lock = threading.Lock()
+
+    def start_receiving(self) -> None:
+        """Listen, and keep messages until they are taken.
+
+        Raises:
+            EndpointError: The path cannot be listened on.
+            RuntimeError: It is listened on already; call :meth:`stop_receiving` before.
+        """
+        if self._listener is not None:
+            raise RuntimeError(
+                f"start_receiving() was called twice for {self.socket_path}; call stop_receiving() "
+                "before starting again"
+            )
+        self._listener = endpoint.listen(self.socket_path)
+        self._thread = threading.Thread(
+            target=self._serve, args=(self._listener,), name="ipc-connector", daemon=True
+        )
+        self._thread.start()
+
+    def stop_receiving(self) -> None:
+        """Stop listening and remove the socket. Received messages can still be taken."""
+        listener, thread = self._listener, self._thread
+        if listener is None or thread is None:
+            return
+        self._listener = self._thread = None
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        thread.join()
+        listener.close()
+        Path(self.socket_path).unlink(missing_ok=True)
+
+    def fetch_received(self) -> list[Any]:
+        """Take the received messages, in order, without those that this class would not send."""
+        with self._lock:
+            received, self._received = self._received, []
+        return _from_wire(received)
+
+    def peek_received(self) -> list[Any]:
+        """What :meth:`fetch_received` would take."""
+        with self._lock:
+            received = list(self._received)
+        return _from_wire(received)
 
     def send(self, message: Any, timeout: float = 30.0) -> None:
         """Put a message into the mailbox; returns when the receiver has it.
@@ -33,19 +96,41 @@ class IpcConnector(_IpcConnector):
         Raises:
             EndpointError: No process receives there, or not in time; also an ``OSError``.
             TypeError: The message holds an object that is not sent.
-            FrameError: The message is too long.
+            FrameError: The message is too long; it is a ``ValueError``.
         """
-        super().send(_to_wire(message), timeout)
+        wired = _to_wire(message)
+        encode(wired)  # a message that is too long is refused before anything is connected
+        connection = endpoint.connect(self.socket_path, timeout)
+        try:
+            connection.request(wired, timeout)
+        finally:
+            connection.close()
 
-    def fetch_received(self) -> list[Any]:
-        """Take the received messages, in order, without those that this class would not send."""
-        return _from_wire(super().fetch_received())
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:
+                return
+            with accepted:
+                if not is_trusted(peer_of(accepted)[1]):
+                    continue
+                # An error of a sender ends its own connection and nothing else.
+                with contextlib.suppress(OSError, FrameError):
+                    self._receive(accepted)
 
-    def peek_received(self) -> list[Any]:
-        """What :meth:`fetch_received` would take."""
-        with self._lock:
-            received = list(self._received)
-        return _from_wire(received)
+    def _receive(self, accepted: socket.socket) -> None:
+        decoder = Decoder()
+        until = monotonic() + _SENDER_S
+        while True:
+            accepted.settimeout(max(1e-3, until - monotonic()))
+            data = accepted.recv(_CHUNK_BYTES)
+            if not data:
+                return
+            for message in decoder.feed(data):
+                with self._lock:
+                    self._received.append(message)
+                accepted.sendall(encode({"op": "ok"}), socket.MSG_NOSIGNAL)
 
 
 def _to_wire(message: Any) -> dict[str, Any]:

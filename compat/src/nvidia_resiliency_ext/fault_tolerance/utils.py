@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.fault_tolerance.utils import (
-    get_infrastructure_rank,
-    is_process_alive,
-    wait_for_mp_events,
-    wait_until_process_terminated,
-)
-from holdfast.fault_tolerance.utils import read_obj_from_ipc_stream as _read
-from holdfast.fault_tolerance.utils import write_obj_to_ipc_stream as _write
+from holdfast.core.infra_rank import infra_rank
+from holdfast.host.clock import monotonic
+from holdfast.host.proc import Process, await_any, process_state
+from holdfast.wire.frames import Decoder, FrameError, encode
 from nvidia_resiliency_ext.fault_tolerance._plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
+    from multiprocessing.synchronize import Event
 
 __all__ = [
     "get_infrastructure_rank",
@@ -26,6 +25,52 @@ __all__ = [
     "write_obj_to_ipc_stream",
 ]
 
+_HEADER_BYTES = 4
+
+
+def is_process_alive(pid: int) -> bool:
+    """There is a process ``pid`` that has not ended; a zombie has."""
+    state = process_state(pid)
+    return state is not None and state.state not in ("Z", "X")
+
+
+def wait_until_process_terminated(pid: int, timeout: float = 0.0) -> None:
+    """Wait until ``pid`` has ended, reaped or not.
+
+    Args:
+        pid: Any process, not only a child.
+        timeout: Seconds to wait at most; 0 only looks.
+
+    Raises:
+        TimeoutError: It has not ended in time.
+    """
+    try:
+        process = Process(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await_any([process], timeout)
+        if process.is_alive():
+            raise TimeoutError(f"process {pid} has not ended within {timeout:g} s")
+    finally:
+        process.close()
+
+
+def wait_for_mp_events(events: Iterable[Event], timeout: float = 60.0) -> None:
+    """Wait until all ``multiprocessing`` events are set.
+
+    Args:
+        events: What to wait for.
+        timeout: Seconds, for all of them together.
+
+    Raises:
+        TimeoutError: One was not set in time.
+    """
+    deadline = monotonic() + timeout
+    for number, event in enumerate(events):
+        if not event.wait(max(0.0, deadline - monotonic())):
+            raise TimeoutError(f"event {number} was not set within {timeout:g} s")
+
 
 async def write_obj_to_ipc_stream(obj: Any, stream: StreamWriter) -> None:
     """Write a plain value, or an object of a class of ``data``, to an asyncio stream.
@@ -34,7 +79,8 @@ async def write_obj_to_ipc_stream(obj: Any, stream: StreamWriter) -> None:
         TypeError: ``obj`` holds an object that is not sent.
         FrameError: It is too long.
     """
-    await _write({"message": to_plain(obj)}, stream)
+    stream.write(encode({"message": to_plain(obj)}))
+    await stream.drain()
 
 
 async def read_obj_from_ipc_stream(stream: StreamReader) -> Any:
@@ -42,6 +88,28 @@ async def read_obj_from_ipc_stream(stream: StreamReader) -> Any:
 
     Raises:
         asyncio.IncompleteReadError: The stream ended.
-        FrameError: What came is no such object.
+        FrameError: The bytes are not such an object.
     """
-    return from_plain((await _read(stream)).get("message"))
+    header = await stream.readexactly(_HEADER_BYTES)
+    decoder = Decoder()
+    messages = decoder.feed(header)  # refuses a length that is too much
+    if not messages:
+        messages = decoder.feed(await stream.readexactly(int.from_bytes(header, "big")))
+    if len(messages) != 1:
+        raise FrameError("a frame without content")
+    return from_plain(messages[0].get("message"))
+
+
+def get_infrastructure_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Number of this node in the order of the infrastructure; -1 where no variable gives one.
+
+    The rule is the launcher's own: :mod:`holdfast.core.infra_rank` lists the variables.
+
+    Args:
+        environ: Environment to read; ``None``: this process's.
+
+    Raises:
+        RuntimeError: A variable cannot be used, or a Slurm job lacks its process number.
+    """
+    number = infra_rank(os.environ if environ is None else environ)
+    return -1 if number is None else number.rank
