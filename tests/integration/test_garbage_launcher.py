@@ -24,6 +24,7 @@ from holdfast.fault_tolerance import host_care, monitors, standbys
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.plan import WarmStandby
+from holdfast.health import messages as health_messages
 from holdfast.health.wanted import Wanted
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
@@ -248,17 +249,9 @@ def test_garbage_from_a_monitor_ends_no_launcher(
 
 
 FROM_HEALTH = [
-    {
-        "op": st.sampled_from(["finding", "noticed"]),
-        "number": whole,
-        "probe": text,
-        "subject": text,
-        "verdict": st.sampled_from(["healthy", "suspect"]),
-        "text": text,
-        "device": whole | st.none(),
-    },
-    {"op": st.just("checked"), "number": whole},
-    {"op": st.just("note"), "level": st.sampled_from(["info", "error"]), "text": text},
+    *(shape(kind) for kind in (health_messages.Found, health_messages.Noticed)),
+    shape(health_messages.Checked),
+    {**shape(health_messages.Note), "level": st.sampled_from(["info", "error"])},
 ]
 
 

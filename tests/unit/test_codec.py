@@ -32,12 +32,13 @@ from holdfast.core.codec import (
     family,
 )
 from holdfast.core.inprocess import messages as inprocess
+from holdfast.health import messages as health
 from tests.garbage import bodies, values
 from tests.message_strategies import messages, shape
 
 FAMILIES = {
     f"{module.__name__.removeprefix('holdfast.')} {name}": table
-    for module in (membership, rank_messages, monitor_messages, inprocess)
+    for module in (membership, rank_messages, monitor_messages, inprocess, health)
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)
 }

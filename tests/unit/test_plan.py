@@ -11,10 +11,11 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
+from holdfast.core.codec import decode, encode
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.health.wanted import Wanted
+from holdfast.health.messages import TO_HEALTH, Configure
 from holdfast.host import facts
 
 
@@ -552,7 +553,8 @@ def test_settings_of_the_host_s_care_go_to_its_health_process():
     reclaim = (result.reclaim_timeout_s, result.reclaim_tolerance_mib, result.reclaim_poll_s)
     assert reclaim == (7.0, 64.0, 0.5)
     assert result.interval_s == 9.0
-    assert Wanted.from_wire(json.loads(json.dumps(result.to_wire()))) == result
+    told = json.loads(json.dumps(encode(Configure(result, ()))))
+    assert decode(TO_HEALTH, told) == Configure(result, ())
 
 
 def test_a_relative_socket_is_found_by_ranks_that_change_their_folder():

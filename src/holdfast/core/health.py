@@ -10,6 +10,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.core.codec import Raw
+
 
 class Verdict(enum.Enum):
     """What a fact means for a node that wants to take part."""
@@ -36,9 +38,9 @@ class Finding:
     """
 
     probe: str
-    subject: str
+    subject: Raw
     verdict: Verdict
-    text: str = ""
+    text: Raw = ""
     device: int | None = None
 
     def __str__(self) -> str:

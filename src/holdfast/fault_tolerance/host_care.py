@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core import gate as machine
+from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.never import assert_never
+from holdfast.health.messages import FROM_HEALTH, Check, Checked, Configure, Found, Noticed
+from holdfast.health.messages import Note as MemoryNote
 from holdfast.host import child, clock
 from holdfast.host.channel import Channel
 from holdfast.host.health_process import start_health_process
 from holdfast.host.loop import Loop
 
 if TYPE_CHECKING:
+    from holdfast.health.messages import FromHealth
     from holdfast.health.wanted import Wanted
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.wire.frames import Message
@@ -48,7 +53,7 @@ class HostCare:
         on_sick: Callable[[Finding], None],
         write_down: Callable[..., None],
     ) -> None:
-        self._wanted = wanted.to_wire()
+        self._wanted = wanted
         self._loop = loop
         self._job = job
         self._started = started
@@ -105,7 +110,7 @@ class HostCare:
             case machine.Start():
                 self._start()
             case machine.Ask(number, after_ranks):
-                self._tell({"op": "check", "number": number, "after_ranks": after_ranks})
+                self._tell(Check(number, after_ranks))
             case machine.Kill():
                 self._kill()
             case machine.Checked(problem):
@@ -120,7 +125,8 @@ class HostCare:
 
     def _start(self) -> None:
         try:
-            process = self._started or start_health_process(self._wanted, self._job)
+            first = encode(Configure(self._wanted, tuple(sys.path)))
+            process = self._started or start_health_process(first, self._job)
             self._started = None
         except OSError as error:
             LOGGER.warning("cannot start the process that checks this host: %s", error)
@@ -129,11 +135,11 @@ class HostCare:
         self._peer = peer = Channel(process.control, self._loop.epoll)
         self._loop.call(peer.fileno(), lambda: self._receive(peer))
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: Check) -> None:
         if self._peer is None:  # it could not be started
             self._feed(machine.Died("it could not be started"))
             return
-        self._peer.send(message)
+        self._peer.send(encode(message))
 
     def _receive(self, peer: Channel) -> None:
         peer.flush()
@@ -141,31 +147,32 @@ class HostCare:
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
 
-    def _take(self, messages: list[Message]) -> None:
+    def _take(self, frames: list[Message]) -> None:
         """A health process that says what cannot be handled is ended; the job goes on."""
         try:
-            for message in messages:
-                self._hear(message)
+            for frame in frames:
+                self._hear(decode(FROM_HEALTH, frame))
         except Exception as error:
             LOGGER.exception("the health process sent a message that cannot be handled")
             self._kill()
             self._feed(machine.Died(f"it sent a message that cannot be handled: {error!r:.200}"))
 
-    def _hear(self, message: Message) -> None:
-        match message.get("op"):
-            case "finding":
-                finding = _finding(message)
+    def _hear(self, message: FromHealth) -> None:
+        match message:
+            case Found(number, finding):
                 if finding.verdict is not Verdict.HEALTHY:
-                    self._write_down("finding", **_without(message, "op", "number"))
-                self._feed(machine.Found(message["number"], finding))
-            case "checked":
-                self._feed(machine.Answered(message["number"]))
-            case "noticed":
-                self._write_down("finding", **_without(message, "op"))
-                self._feed(machine.Noticed(_finding(message)))
-            case "note":
-                self._write_down("gpu_memory", text=message["text"])
-                self._note(str(message["level"]), str(message["text"]))
+                    self._write_down("finding", **_fields(finding))
+                self._feed(machine.Found(number, finding))
+            case Checked(number):
+                self._feed(machine.Answered(number))
+            case Noticed(finding):
+                self._write_down("finding", **_fields(finding))
+                self._feed(machine.Noticed(finding))
+            case MemoryNote(level, text):
+                self._write_down("gpu_memory", text=text)
+                self._note(level, text)
+            case _:
+                assert_never(message)
 
     def _note(self, level: str, text: str) -> None:
         LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
@@ -183,15 +190,5 @@ class HostCare:
             self._peer = None
 
 
-def _finding(message: Message) -> Finding:
-    return Finding(
-        message["probe"],
-        message["subject"],
-        Verdict(message["verdict"]),
-        message["text"],
-        message["device"],
-    )
-
-
-def _without(message: Message, *keys: str) -> dict[str, object]:
-    return {key: value for key, value in message.items() if key not in keys}
+def _fields(finding: Finding) -> dict[str, object]:
+    return {**vars(finding), "verdict": finding.verdict.value}

@@ -110,10 +110,12 @@ def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | Non
     """It gets ready while we do: the first start waits for its answer."""
     if plan.care is None:
         return None
-    from holdfast.host.health_process import start_health_process  # noqa: PLC0415 - see _HOME
+    from holdfast.core.codec import encode  # noqa: PLC0415 - see _HOME
+    from holdfast.health.messages import Configure  # noqa: PLC0415
+    from holdfast.host.health_process import start_health_process  # noqa: PLC0415
 
     try:
-        return start_health_process(plan.care.to_wire(), job)
+        return start_health_process(encode(Configure(plan.care, tuple(sys.path))), job)
     except OSError:  # it is tried again, and told of then
         return None
 

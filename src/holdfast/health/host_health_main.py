@@ -1,8 +1,8 @@
 """The health process of a node: looks at the host when the launcher asks, and now and then.
 
-    launcher ──configure, check──►  this process ──► probes, each in a thread, within its bound
-             ◄─finding, checked───               ──► the node health service
-             ◄─noticed────────────               ──► GPU memory, until it is free
+    launcher ──Configure, Check──►  this process ──► probes, each in a thread, within its bound
+             ◄─Found, Checked, Note              ──► the node health service
+             ◄─Noticed────────────               ──► GPU memory, until it is free
 
 A process of its own, because drivers and file systems hang, and because the launcher and the rank
 monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.gate`). While
@@ -21,9 +21,22 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from holdfast.core import codec
+from holdfast.core.codec import decode
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.never import assert_never
+from holdfast.health import messages
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
+from holdfast.health.messages import (
+    TO_HEALTH,
+    Checked,
+    Configure,
+    Found,
+    FromHealth,
+    Noticed,
+    ToHealth,
+)
 from holdfast.health.wanted import PROBES_S, Wanted
 from holdfast.host import clock, wait_for
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
@@ -31,8 +44,6 @@ from holdfast.wire.frames import Decoder, FrameError, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from holdfast.wire.frames import Message
 
 CONTROL_FD = 3
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
@@ -64,33 +75,35 @@ class HostHealth:
             if poll.poll(timeout_ms):
                 try:
                     data = self._control.recv(_CHUNK_BYTES)
-                    messages = self._decoder.feed(data)
+                    frames = self._decoder.feed(data)
                 except (OSError, FrameError):
                     return
                 if not data:
                     return
-                for message in messages:
-                    self._obey(message)
+                for frame in frames:
+                    self._obey(decode(TO_HEALTH, frame))
             elif self._look_at is not None:
                 self._look()
 
-    def _obey(self, message: Message) -> None:
-        match message.get("op"):
-            case "configure":
-                self._wanted = Wanted.from_wire(message["wanted"])
-                self._checks = Checks(self._wanted)
+    def _obey(self, message: ToHealth) -> None:
+        match message:
+            case Configure(wanted, path):
+                self._wanted = wanted
+                self._checks = Checks(wanted)
                 # What the launcher can import, after what is Python's own: a job's folder, which
                 # may be among it, has files of any name.
-                sys.path += [folder for folder in message["path"] if folder not in ("", *sys.path)]
+                sys.path += [folder for folder in path if folder not in ("", *sys.path)]
                 self._plan_look()
-            case "check":
-                self._check(int(message["number"]), after_ranks=bool(message["after_ranks"]))
+            case messages.Check(number, after_ranks):
+                self._check(number, after_ranks=after_ranks)
                 self._plan_look()
+            case _:
+                assert_never(message)
 
     # ------------------------------------------------------------ when asked
     def _check(self, number: int, *, after_ranks: bool) -> None:
         def say(finding: Finding) -> None:
-            self._say({"op": "finding", "number": number, **_fields(finding)})
+            self._say(Found(number, finding))
 
         # A driver that hangs would not say, and take all the time there is for that.
         wants_memory = self._checks.has_gpus and self._wanted.reclaim_timeout_s > 0
@@ -104,7 +117,7 @@ class HostHealth:
         broken = [thing for thing, is_ in self._noticed.items() if is_ is Verdict.UNHEALTHY]
         for thing in broken:
             del self._noticed[thing]
-        self._say({"op": "checked", "number": number})
+        self._say(Checked(number))
 
     def _note_memory(self) -> list[Finding]:
         """Before the first rank: what others use is not ours to wait for."""
@@ -133,7 +146,7 @@ class HostHealth:
         return []
 
     def _note(self, level: str, text: str) -> None:
-        self._say({"op": "note", "level": level, "text": text})
+        self._say(messages.Note(level, text))
 
     # ------------------------------------------------------------ unasked
     def _plan_look(self) -> None:
@@ -146,25 +159,15 @@ class HostHealth:
         def say(finding: Finding) -> None:
             thing = (finding.probe, finding.subject)
             if self._noticed.get(thing, Verdict.HEALTHY) is not finding.verdict:
-                self._say({"op": "noticed", **_fields(finding)})
+                self._say(Noticed(finding))
             self._noticed[thing] = finding.verdict
 
         self._bounded.run(self._checks.while_running(), say)
         self._plan_look()
 
-    def _say(self, message: Mapping[str, object]) -> None:
+    def _say(self, message: FromHealth) -> None:
         with self._speaking, contextlib.suppress(OSError):  # gone: the loop finds out
-            self._control.sendall(encode(message))
-
-
-def _fields(finding: Finding) -> dict[str, object]:
-    return {
-        "probe": finding.probe,
-        "subject": finding.subject,
-        "verdict": finding.verdict.value,
-        "text": finding.text,
-        "device": finding.device,
-    }
+            self._control.sendall(encode(codec.encode(message)))
 
 
 def main() -> None:

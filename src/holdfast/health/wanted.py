@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from holdfast.core.codec import Count, Raw
 
 PROBES_S = 30.0
 """How long all probes of a check may take together, a health service not counted."""
@@ -39,17 +38,17 @@ class Wanted:
         reclaim_poll_s: Longest time between two looks.
     """
 
-    nproc: int = 1
-    visible_devices: str | None = None
-    folders: tuple[str, ...] = ()
-    endpoint: str | None = None
+    nproc: Count = 1
+    visible_devices: Raw | None = None
+    folders: tuple[Raw, ...] = ()
+    endpoint: Raw | None = None
     nic_state: bool = False
     nic_monitor: bool = False
     storage: bool = False
-    storage_paths: tuple[str, ...] = ()
-    pci_topo_file: str | None = None
-    link_down_path_template: str | None = None
-    link_state_path_template: str | None = None
+    storage_paths: tuple[Raw, ...] = ()
+    pci_topo_file: Raw | None = None
+    link_down_path_template: Raw | None = None
+    link_state_path_template: Raw | None = None
     interval_s: float = 5.0
     reclaim_timeout_s: float = 50.0
     reclaim_tolerance_mib: float = 512.0
@@ -68,15 +67,3 @@ class Wanted:
     def memory_limit_s(self) -> float:
         """How much longer a check may take after ranks have ended."""
         return self.reclaim_timeout_s + MEMORY_SLACK_S if self.reclaim_timeout_s else 0.0
-
-    def to_wire(self) -> dict[str, Any]:
-        """As JSON knows it."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_wire(cls, fields: Mapping[str, Any]) -> Wanted:
-        """What :meth:`to_wire` gave."""
-        values: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()
-        }
-        return cls(**values)

@@ -27,7 +27,7 @@ class ControlledProcess:
 
 
 def start_controlled(
-    boot: str, handed: Sequence[int], env: Mapping[str, str], configure: Mapping[str, Any]
+    boot: str, handed: Sequence[int], env: Mapping[str, str], first: Mapping[str, Any]
 ) -> ControlledProcess:
     """Start a bare process (``host/bare_process.py``).
 
@@ -35,7 +35,7 @@ def start_controlled(
         boot: Its code.
         handed: Descriptors it has as 3, 4, ...; its end of the control connection follows them.
         env: Its environment, whole.
-        configure: Fields of the first frame, whose ``op`` is ``configure``.
+        first: The first message to it, encoded.
 
     Raises:
         OSError: The process cannot be started.
@@ -49,6 +49,6 @@ def start_controlled(
             raise
     # The buffer of a new socket takes it whole, so this does not wait for the process.
     with contextlib.suppress(ConnectionError):  # it died already; who reads from ours will see it
-        ours.sendall(encode({**configure, "op": "configure"}))
+        ours.sendall(encode(first))
     ours.settimeout(0.0)
     return ControlledProcess(pid, ours)
