@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core import monitor_messages as said
+from holdfast.core import parked_messages
 from holdfast.core import rank_messages as messages
 from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
@@ -281,10 +282,7 @@ def test_garbage_from_a_health_process_ends_no_launcher(data: bytes) -> None:
     _in_a_launcher(speaks, host_care)
 
 
-PARKED = [
-    {"op": st.just("ready"), "memory_kib": whole, "assumed": st.dictionaries(text, text)},
-    {"op": st.just("unfit"), "reason": text, "module": text | st.none()},
-]
+PARKED = [shape(kind) for kind in parked_messages.FROM_PARKED.values()]
 
 
 @fuzz

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.core import membership, monitor_messages, rank_messages
+from holdfast.core import membership, monitor_messages, parked_messages, rank_messages
 from holdfast.core.codec import (
     MAX_TEXT,
     Characters,
@@ -38,7 +38,7 @@ from tests.message_strategies import messages, shape
 
 FAMILIES = {
     f"{module.__name__.removeprefix('holdfast.')} {name}": table
-    for module in (membership, rank_messages, monitor_messages, inprocess, health)
+    for module in (membership, rank_messages, monitor_messages, parked_messages, inprocess, health)
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)
 }

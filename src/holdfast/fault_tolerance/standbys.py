@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core import standby as machine
+from holdfast.core.codec import decode
 from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
+from holdfast.core.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.fault_tolerance.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, memory, memory_read, proc
 from holdfast.host.channel import Channel
@@ -25,7 +27,6 @@ from holdfast.host.standby_process import StandbyProcess, park
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.plan import WarmStandby
-    from holdfast.wire.frames import Message
 
 LOGGER = logging.getLogger("holdfast")
 _SIGKILL = 9
@@ -255,8 +256,8 @@ class Standbys:
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
         try:
-            for message in peer.receive():
-                self._take(local_rank, message)
+            for frame in peer.receive():
+                self._take(local_rank, decode(FROM_PARKED, frame))
         except Exception as error:
             # The user's own modules are imported there; it may send anything.
             LOGGER.exception("a process for warm standby sent a message that cannot be handled")
@@ -267,16 +268,14 @@ class Standbys:
         if peer.gone and peer.fileno() >= 0:
             self._loop.hang_up(peer)  # its end is reported when it is reaped
 
-    def _take(self, local_rank: int, message: Message) -> None:
-        match message.get("op"):
-            case "ready":
-                assumed, memory_kib = dict(message["assumed"]), int(message["memory_kib"])
+    def _take(self, local_rank: int, message: Ready | Unfit) -> None:
+        match message:
+            case Ready(memory_kib, assumed):
                 self._feed(machine.Ready(local_rank, memory_kib, assumed))
-            case "unfit":
+            case Unfit(reason, module):
                 self._discard(local_rank)
-                module = message["module"]
-                library = None if module is None else str(module).partition(".")[0]
-                self._feed(machine.Unfit(local_rank, str(message["reason"]), library))
+                library = None if module is None else module.partition(".")[0]
+                self._feed(machine.Unfit(local_rank, reason, library))
 
     def _go_on(self, local_rank: int, env: Mapping[str, str], out: int, err: int) -> int | None:
         parked = self._parked[local_rank]

@@ -1,0 +1,32 @@
+"""What a parked interpreter says to its launcher.
+
+Pure: plain values; their JSON form follows from their fields (``core/codec.py``). The interpreter
+itself (``host/parked/sitecustomize.py``) imports nothing of holdfast, whose modules would be in the
+rank that it becomes: it writes the same JSON by hand. Its orders travel by descriptors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.core.codec import Count, Raw, family
+
+
+@dataclass(frozen=True)
+class Ready:
+    """It has imported what it should, and waits; see ``core/standby.py``."""
+
+    memory_kib: Count
+    assumed: dict[str, Raw]
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """It cannot be made to equal a plain start, for ``reason``; ``module``: the cause, if one."""
+
+    reason: Raw
+    module: Raw | None
+
+
+FROM_PARKED: Mapping[str, type[Ready | Unfit]] = family(Ready | Unfit)
