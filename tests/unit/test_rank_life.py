@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.core.common_events import TimePassed
 from holdfast.core.failure import Hang
@@ -254,9 +259,7 @@ class Process:
                 self.exit_code = 0
 
 
-SIGNALS = st.sampled_from([SIGTERM, SIGKILL])
-KINDS = st.lists(st.sampled_from(["dies", "has a handler", "stuck"]), min_size=N, max_size=N)
-RANKS = st.integers(0, N - 1)
+KINDS = ["dies", "has a handler", "stuck"]
 
 
 class LauncherMachine(RuleBasedStateMachine):
@@ -270,7 +273,10 @@ class LauncherMachine(RuleBasedStateMachine):
         self.late: list[Event] = []
         self.delivered: set[int] = set()
 
-    @initialize(signal=SIGNALS, kinds=KINDS)
+    @initialize(
+        signal=st.sampled_from([SIGTERM, SIGKILL]),
+        kinds=st.lists(st.sampled_from(KINDS), min_size=N, max_size=N),
+    )
     def begin(self, signal: int, kinds: list[str]) -> None:
         self.cycle += 1
         self.ranks = self.lives.start_cycle(self.cycle, N)
@@ -282,6 +288,7 @@ class LauncherMachine(RuleBasedStateMachine):
         self.failed_at: float | None = None  # the first failure that was heard
         self.killed_at: dict[int, float] = {}
         self.outlived: set[int] = set()
+        self.killed_by_monitor: set[int] = set()
         self.given_up = False
 
     # -------------------------------------------------------------- the launcher
@@ -295,7 +302,8 @@ class LauncherMachine(RuleBasedStateMachine):
                 continue
             assert effect not in self.told, "each is told once"
             if isinstance(effect, RankKilled):
-                assert effect.local_rank in self.condemned, "the launcher knows of its own kills"
+                by_monitors = self.condemned | self.killed_by_monitor
+                assert effect.local_rank in by_monitors, "the launcher knows of its own kills"
                 assert WorkerExited(effect.local_rank, 0) not in self.told, "first"
             self.told.append(effect)
             self.act(effect)
@@ -330,6 +338,7 @@ class LauncherMachine(RuleBasedStateMachine):
                 self.condemned.add(rank)
                 if event == Signalled(self.cycle, rank, SIGKILL):
                     self.killed_at.setdefault(rank, self.now)
+                    self.killed_by_monitor.add(rank)
                     self.failed_at = self.failed_at or self.now
             case Recovered(self.cycle, rank):
                 self.pending.pop(rank, None)
@@ -379,73 +388,98 @@ class LauncherMachine(RuleBasedStateMachine):
         elif step == STUCK:
             process.words.append(Outlived(self.cycle, rank, UNKILLABLE_S))
 
-    def of(self, rank: int) -> Process:
-        return self.processes[rank]
+    def all_hang(self) -> None:
+        """In one collective, as a rule."""
+        for rank, it in enumerate(self.processes):
+            if it.exit_code is None and it.kill.step == AT_REST:
+                self.hangs(rank)
 
-    @rule(rank=RANKS)
     def hangs(self, rank: int) -> None:
-        it = self.of(rank)
-        if it.exit_code is None and it.kill.step == AT_REST:
-            it.kill.take_evidence(self.now)
-            it.words.append(HangFound(self.cycle, rank, HANG))
+        self.processes[rank].kill.take_evidence(self.now)
+        self.feed(HangFound(self.cycle, rank, HANG))
 
-    @rule(rank=RANKS)
     def evidence_comes(self, rank: int) -> None:
-        if self.of(rank).kill.step == TAKING_EVIDENCE:
-            self.of(rank).kill.evidence_taken(self.now)
-            self.climb(rank)
+        self.processes[rank].kill.evidence_taken(self.now)
+        self.climb(rank)
 
-    @rule(rank=RANKS, restarted=st.booleans())
-    def is_let_go(self, rank: int, restarted: bool) -> None:
-        it = self.of(rank)
-        if it.exit_code is None and it.kill.step in (TAKING_EVIDENCE, SIGNALLED):
-            if restarted:
-                it.words.append(Recovered(self.cycle, rank))
-            it.words.append(Closed(self.cycle, rank))
-            it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
+    def is_restarted_in_place(self, rank: int) -> None:
+        self.processes[rank].words.append(Recovered(self.cycle, rank))
+        self.leaves(rank)
 
-    @rule(rank=RANKS)
+    def leaves(self, rank: int) -> None:
+        it = self.processes[rank]
+        it.words.append(Closed(self.cycle, rank))
+        it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
+
     def its_monitor_dies(self, rank: int) -> None:
         """The one after it finds what it finds."""
         self.hear(rank)
-        it = self.of(rank)
+        it = self.processes[rank]
         it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
         self.feed(MonitorGone(rank))
 
-    @rule(rank=RANKS, exit_code=st.sampled_from([0, 1, -11]))
-    def ends_by_itself(self, rank: int, exit_code: int) -> None:
-        if self.of(rank).exit_code is None and not self.of(rank).is_stuck:
-            self.of(rank).exit_code = exit_code
+    def crashes(self, rank: int) -> None:
+        self.processes[rank].exit_code = 1
 
-    @rule(rank=RANKS)
+    def ends_well(self, rank: int) -> None:
+        self.processes[rank].exit_code = 0
+
     def its_host_fails(self, rank: int) -> None:
         """A stated reason to stop all: no stacks are waited for."""
-        if self.stop.step == AT_REST and not self.of(rank).is_reaped:
-            self.failed_at = self.killed_at[rank] = self.now
-            self.of(rank).take(SIGKILL)
-            before = list(self.told)
-            self.feed(HostFailed(rank, "GPU is lost"))
-            assert self.told == before, "the node knows"
-            self.stop.send(self.now)
-            self.send(SIGTERM)
+        self.failed_at = self.killed_at[rank] = self.now
+        self.processes[rank].take(SIGKILL)
+        before = list(self.told)
+        self.feed(HostFailed(rank, "GPU is lost"))
+        assert self.told == before, "the node knows"
+        self.stop.send(self.now)
+        self.send(SIGTERM)
 
-    @rule(rank=RANKS)
     def the_launcher_hears_a_word(self, rank: int) -> None:
-        if self.of(rank).words:
-            self.feed(self.of(rank).words.pop(0))
+        self.feed(self.processes[rank].words.pop(0))
 
-    @rule(rank=RANKS)
-    def the_launcher_reaps(self, rank: int) -> None:
-        self.reap(rank)
+    def turns(self) -> Iterator[Callable[[], None]]:
+        """What may happen now; more than once: is more likely to."""
+        if self.late:
+            yield self.a_late_word_comes
+        yield self.all_hang
+        for rank, it in enumerate(self.processes):
+            step, found = it.kill.step, []
+            if it.words:
+                found += [self.the_launcher_hears_a_word] * 4
+            if it.exit_code is not None and not it.is_reaped:
+                found += [self.reap] * 4
+            if it.exit_code is None:
+                found.append(self.hangs if step == AT_REST else self.its_monitor_dies)
+                if step == TAKING_EVIDENCE:
+                    found += [self.evidence_comes] * 3
+                if step in (TAKING_EVIDENCE, SIGNALLED):
+                    found += [self.is_restarted_in_place, self.leaves]
+                if not it.is_stuck:
+                    found += [self.crashes, self.ends_well]
+                if self.stop.step == AT_REST and self.pending:
+                    found.append(self.its_host_fails)
+            yield from (partial(turn, rank) for turn in found)
 
-    @precondition(lambda self: self.late)
-    @rule()
+    @rule(seed=st.integers(0, 2**16), turns=st.integers(1, 60))
+    def things_happen(self, seed: int, turns: int) -> None:
+        """Many for one draw: a history of interest is long."""
+        rng = random.Random(seed)
+        for _ in range(turns):
+            if self.given_up or all(it.is_reaped for it in self.processes):
+                self.the_next_cycle_begins(rng.choice([SIGTERM, SIGKILL]), rng.choices(KINDS, k=N))
+            if may_happen := list(self.turns()):
+                rng.choice(may_happen)()
+            self.each_is_where_its_words_and_signals_say()
+            self.a_held_failure_has_an_end()
+            if rng.random() < 0.1:
+                self.time_passes(rng.choice([0.25, 0.5]), rng.sample(range(N), N))
+
     def a_late_word_comes(self) -> None:
         before = list(self.told), [life.state(self.now) for life in self.ranks.values()]
         self.feed(self.late.pop(0))
         assert before == (self.told, [life.state(self.now) for life in self.ranks.values()])
 
-    @rule(seconds=st.sampled_from([0.5, 2.0, 3.0, 16.0]), order=st.permutations(range(N)))
+    @rule(seconds=st.sampled_from([0.25, 0.5, 3.0, 16.0]), order=st.permutations(range(N)))
     def time_passes(self, seconds: float, order: list[int]) -> None:
         until = self.now + seconds
         self.catch_up(order)
@@ -481,8 +515,6 @@ class LauncherMachine(RuleBasedStateMachine):
         if self.failed_at is not None and not held:
             assert self.stop.step != AT_REST, "a failure was forgotten"
 
-    @precondition(lambda self: self.given_up or all(it.is_reaped for it in self.processes))
-    @rule(signal=SIGNALS, kinds=KINDS)
     def the_next_cycle_begins(self, signal: int, kinds: list[str]) -> None:
         exits = [effect for effect in self.told if isinstance(effect, WorkerExited)]
         assert len(exits) == sum(it.is_reaped for it in self.processes)
@@ -528,4 +560,5 @@ class LauncherMachine(RuleBasedStateMachine):
                 assert self.given_up or self.now <= at + most
 
 
+LauncherMachine.TestCase.settings = settings(max_examples=70, stateful_step_count=15)
 TestLauncherMachine = LauncherMachine.TestCase
