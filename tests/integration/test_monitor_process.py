@@ -612,7 +612,7 @@ def test_a_rank_that_hangs_on_its_way_out_is_ended_with_evidence(
     assert (overdue["clock"], overdue["limit_s"], overdue["pid"]) == ("process exit", 0.5, rank.pid)
     record, text = node.incident()
     assert "hang_on_the_way_out" in record["stacks_text"]
-    assert "Its process goes on for 0.5" in text
+    assert "Its process has run on for 0.5" in text
     assert "To allow longer: --ft-exit-timeout 1" in text
     node.expect("closed")  # said when the monitor has seen the end, too
     order = [op for op in node.ops() if op in ("bye", "overdue", "evidence", "signalled", "closed")]

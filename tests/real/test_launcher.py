@@ -502,7 +502,7 @@ client.shutdown_workload_monitoring()
     [overdue] = job.events("rank_overdue")
     assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
     assert overdue["age_s"] > overdue["limit_s"] == 0.5
-    assert job.said(r"rank 1 .*hung \(section 'step': .* limit 0.5 s\)")
+    assert job.said(r"rank 1 .*hung \(section 'step': .* timeout 0.5 s\)")
 
 
 def test_a_rank_that_hangs_at_its_exit_is_explained_and_the_job_goes_on(ft: Launcher) -> None:
@@ -527,8 +527,8 @@ client.shutdown_workload_monitoring()
 
     assert job.wait() == 0
     assert "uploads_for_ever" in (job.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
-    assert job.said(r"rank 0 .*hung \(process exit: .* limit 0.5 s\); killed by SIGKILL")
-    assert job.said("Its process goes on for .* since it left its monitor, limit 0.50 s")
+    assert job.said(r"rank 0 .*hung \(process exit: .* timeout 0.5 s\); killed by SIGKILL")
+    assert job.said("Its process has run on for .* since it left its monitor, timeout 0.50 s")
     assert job.said("--ft-exit-timeout 1")
 
 

@@ -167,7 +167,7 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     assert agent._finish == machine.Finish(machine.End.STUCK, 1)
     assert said[-1] == "stopped"
     summary = "".join(said)
-    assert "hung (section 'step': 6.0 s, limit 5 s); still alive after SIGKILL" in summary
+    assert "hung (section 'step': 6.0 s, timeout 5 s); still alive after SIGKILL" in summary
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
@@ -208,7 +208,7 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     agent._on_monitor_message(1, evidence(1))
 
     assert sent == [(pid, signal.SIGTERM) for pid in (4711, 4712, 4713)[has_ended:]]
-    assert "hung (section 'step': 6.0 s, limit 5 s); killed by SIGKILL by its monitor" in said[0]
+    assert "hung (section 'step': 6.0 s, timeout 5 s); killed by SIGKILL by its monitor" in said[0]
     agent._clean_up()
     agent._pump.close(30.0)
     with agent._loop:

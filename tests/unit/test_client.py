@@ -709,7 +709,7 @@ def test_calculating_too_early_is_refused_or_skipped(client, one_rank) -> None:
     """The message names what has not been seen."""
     client.send_heartbeat()
     assert client.calculate_and_set_hb_timeouts(skip_if_not_ready=True) is False
-    with pytest.raises(RankMonitorClientError, match="was seen: second heartbeat"):
+    with pytest.raises(RankMonitorClientError, match="has measured: second heartbeat"):
         client.calculate_and_set_hb_timeouts()
     assert client.calculate_and_set_section_timeouts(skip_if_not_ready=True) is False
     with pytest.raises(RankMonitorClientError, match="section 'setup', section 'step'"):
@@ -880,7 +880,7 @@ def test_a_loaded_state_fits_itself_to_the_configured_sections(monitor, client, 
     assert client.section_timeouts.section == {**SECTIONS, "step": 90.0}
     assert client.section_timeouts.calculated_sections == {"step"}
     assert client.hb_timeouts.subsequent == 2700.0
-    assert "loaded limits of sections ['renamed'] are left out" in caplog.text
+    assert "loaded timeouts of sections ['renamed'] are left out" in caplog.text
 
 
 @pytest.mark.parametrize("state", [{}, {"current_timeouts": {}}, {"current_timeouts": None}])
@@ -899,7 +899,7 @@ def test_an_empty_state_changes_nothing(monitor, client, state) -> None:
         ({"heartbeat": [1.0]}, r"heartbeat is \[1.0\], expected a mapping"),
         ({"section": {"section": {"step": "9"}}}, "section/step is '9', expected seconds"),
         ({"section": {"calculated_sections": 3}}, "calculated_sections is 3"),
-        ([1.0], "cannot load limits"),
+        ([1.0], "cannot load timeouts"),
     ],
 )
 def test_a_damaged_state_is_refused_as_a_whole(client, limits, text) -> None:

@@ -177,7 +177,9 @@ def test_a_hang_that_nobody_would_notice_is_told() -> None:
     endless = FaultToleranceConfig(exit_timeout=None)
     told = wrong(limits.judge(endless, {}, monitored=True))
     assert [text for text in told if "hangs at its exit" in text]
-    assert [t for t in wrong(limits.judge(LIMITLESS, {}, monitored=True)) if "no limit is set" in t]
+    assert [
+        t for t in wrong(limits.judge(LIMITLESS, {}, monitored=True)) if "no timeout is set" in t
+    ]
     assert (
         "not noticed by holdfast at all" in wrong(limits.judge(LIMITLESS, {}, monitored=False))[0]
     )

@@ -65,7 +65,7 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
         (
             -9,
             {"hang": Hang("section", "step", 312.44, 300.0)},
-            "hung (section 'step': 312.4 s, limit 300 s); killed by SIGKILL by its monitor",
+            "hung (section 'step': 312.4 s, timeout 300 s); killed by SIGKILL by its monitor",
         ),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_killed_rank_is_told_from_fault_to_resumed_step():
 def test_a_hung_rank_is_detected_when_its_monitor_says_so_not_when_it_dies():
     """The monitor's own instant counts, not that of the launcher's note."""
     _, hang = recoveries(KILLED + THEN_HUNG)
-    assert hang.symptom == "ranks 0, 1 hung (section 'step': 4.0 s, limit 4 s)"
+    assert hang.symptom == "ranks 0, 1 hung (section 'step': 4.0 s, timeout 4 s)"
     assert hang.detected_at == 14.001
     assert hang.stacks == {0: "attempt_1/0/stacks.txt", 1: "attempt_1/1/stacks.txt"}
     assert hang.steps_lost == 20
@@ -75,13 +75,13 @@ def test_ranks_that_hang_elsewhere_are_not_counted_in():
     """Only ranks found on the same clock as the first are named with it."""
     events = [_overdue(9.0, 0, 1), _overdue(9.5, 0, 0, name="checkpointing")]
     (hang,) = recoveries(events)
-    assert hang.symptom == "rank 1 hung (section 'step': 4.0 s, limit 4 s)"
+    assert hang.symptom == "rank 1 hung (section 'step': 4.0 s, timeout 4 s)"
 
 
 def test_heartbeats_have_no_section_to_name():
     """The clock that ran out is named instead."""
     (hang,) = recoveries([_overdue(9.0, 0, 1, clock="heartbeat", name=None)])
-    assert hang.symptom == "rank 1 hung (heartbeat: 4.0 s, limit 4 s)"
+    assert hang.symptom == "rank 1 hung (heartbeat: 4.0 s, timeout 4 s)"
     assert hang.detected_at == 9.0
 
 
@@ -112,7 +112,7 @@ def test_the_text_counts_from_the_start_and_then_from_each_fault():
         "  +    0.300 s   restarted  all ranks of cycle 1 started",
         "  +    3.000 s   resumed    at step 100, 10 steps lost",
         "  at   10.00 s   fault      freeze of rank 0 at step 220",
-        "  +    4.001 s   detected   ranks 0, 1 hung (section 'step': 4.0 s, limit 4 s)",
+        "  +    4.001 s   detected   ranks 0, 1 hung (section 'step': 4.0 s, timeout 4 s)",
         "  +    4.200 s   evidence   stacks of ranks 0, 1 written",
         "  +    4.400 s   restarted  all ranks of cycle 2 started",
         "  +    7.000 s   resumed    at step 200, 20 steps lost",

@@ -37,7 +37,7 @@ class Hang:
 
     def __str__(self) -> str:
         what = f"section {self.name!r}" if self.name is not None else self.clock
-        return f"{what}: {self.age_s:.1f} s, limit {self.limit_s:g} s"
+        return f"{what}: {self.age_s:.1f} s, timeout {self.limit_s:g} s"
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,15 @@ def what(overdue: Overdue, now: float) -> str:
         hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
         hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
         hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
-        hang.EXIT: f"Its process goes on for {age} since it left its monitor",
+        hang.EXIT: f"Its process has run on for {age} since it left its monitor",
     }[overdue.clock]
-    return f"{text}, limit {seconds(overdue.limit_s)}"
+    return f"{text}, timeout {seconds(overdue.limit_s)}"
 
 
 def advice(overdue: Overdue, *, learned: bool) -> str:
     """What to change if the rank was just slow."""
     if learned:
-        return "The limit was learned from this job; the next one will be at least twice as long"
+        return "The timeout was learned from this job; the next one will be at least twice as long"
     twice = f"{2.0 * overdue.limit_s:.6g}"
     value = twice if overdue.name is None else f"{overdue.name}:{twice}"
     return f"To allow longer: {_OPTION[overdue.clock]} {value}"

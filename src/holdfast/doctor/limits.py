@@ -55,7 +55,10 @@ def in_force(config: FaultToleranceConfig) -> dict[str, float]:
 def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
     unlimited = sorted(name for name, s in config.rank_section_timeouts.items() if s is None)
     if unlimited:
-        text = f"a hang in section {', '.join(unlimited)} is not noticed: no limit, none learned"
+        text = (
+            f"a hang in section {', '.join(unlimited)} is not noticed: it has no timeout, and "
+            "none was learned"
+        )
         yield Finding(PROBE, "sections", Verdict.SUSPECT, text)
     if config.rank_section_timeouts and config.rank_out_of_section_timeout is None:
         text = (
@@ -87,7 +90,7 @@ def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
         )
         yield Finding(PROBE, "exit", Verdict.SUSPECT, text)
     if not in_force(config):
-        text = "no limit is set: hangs are noticed only by torch, or once limits are learned"
+        text = "no timeout is set: hangs are noticed only by torch, or once timeouts are learned"
         yield Finding(PROBE, "limits", Verdict.SUSPECT, text)
 
 

@@ -161,7 +161,7 @@ VARIABLES: Mapping[str, Variable] = {
     "TORCH_FR_BUFFER_SIZE": Variable("rank, doctor", "above 0: torch's flight recorder is on"),
     "TORCH_NCCL_TRACE_BUFFER_SIZE": Variable("rank, doctor", "older name of the same"),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": Variable("doctor", "whether torch writes its flight recorder"),
-    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": Variable("doctor", "compared with the configured limits"),
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": Variable("doctor", "compared with the configured timeouts"),
     "TORCH_DISTRIBUTED_DEBUG": Variable(
         "rank", "passed on to ranks, not to test processes of holdfast"
     ),

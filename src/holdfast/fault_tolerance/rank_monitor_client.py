@@ -62,8 +62,8 @@ class RankMonitorClient(RankProgress):
 
     Attributes:
         is_initialized: Between ``init_workload_monitoring`` and ``shutdown_workload_monitoring``.
-        hb_timeouts: Heartbeat limits in force; ``None`` before init.
-        section_timeouts: Section limits in force; ``None`` before init.
+        hb_timeouts: Heartbeat timeouts that apply; ``None`` before init.
+        section_timeouts: Section timeouts that apply; ``None`` before init.
         cfg: The monitor's configuration; ``None`` before init.
         rank_info: Who this rank is; ``None`` before init.
     """
@@ -342,7 +342,8 @@ class RankMonitorClient(RankProgress):
     def _not_ready(self, lacking: list[str], *, skip: bool) -> bool:
         if lacking and not skip:
             self._refuse(
-                f"limits cannot be calculated yet, on no rank was seen: {', '.join(lacking)}. Call "
+                f"timeouts cannot be calculated yet; no rank has measured: {', '.join(lacking)}. "
+                "Call "
                 "this later, leave these out, or pass skip_if_not_ready=True"
             )
         return bool(lacking)
@@ -374,7 +375,7 @@ class RankMonitorClient(RankProgress):
             answer.raised if answer is not None else None, heartbeats, sections
         )
         limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
-        self.logger.info("limits in force: %s, %s", self.hb_timeouts, self.section_timeouts)
+        self.logger.info("timeouts are now: %s, %s", self.hb_timeouts, self.section_timeouts)
 
     # ------------------------------------------------------------------ persisted state
 
@@ -402,7 +403,7 @@ class RankMonitorClient(RankProgress):
             loaded = limits_state.from_state(saved)
         except (ValueError, AttributeError) as error:
             raise RankMonitorClientError(
-                f"{self._who()}cannot load limits from {saved!r}: {error}. Remove them from the "
+                f"{self._who()}cannot load timeouts from {saved!r}: {error}. Remove them from the "
                 "saved state to start from the configured ones"
             ) from error
         with self._control_lock:
@@ -427,7 +428,8 @@ class RankMonitorClient(RankProgress):
             strangers = sorted(set(loaded_sections.section) - set(sections.section))
             if strangers:
                 self.logger.warning(
-                    "loaded limits of sections %s are left out: they are not configured", strangers
+                    "loaded timeouts of sections %s are left out: they are not configured",
+                    strangers,
                 )
             sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, sections)
             before.sections -= set(loaded_sections.section)

@@ -33,7 +33,8 @@ def max_over_ranks(values: Sequence[float]) -> list[float]:
 
 
 _NO_GROUP = (
-    "limits are calculated from the intervals of all ranks, which needs the default process group; "
+    "timeouts are calculated from the durations on all ranks, which needs the default process "
+    "group; "
     "call torch.distributed.init_process_group() first"
 )
 
@@ -49,6 +50,6 @@ def _device(backend_config: str) -> str:
     if "nccl" in (backends.get("cuda"), backends.get("nccl")):
         return "cuda"
     raise RuntimeError(
-        f"limits can be calculated over gloo or nccl, the default process group has "
+        f"timeouts can be calculated over gloo or nccl, the default process group has "
         f"{backend_config!r}"
     )
