@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
@@ -86,10 +87,13 @@ def main(arguments: list[str]) -> int:
     stamped = stamp()
     print(" ".join(f"{key}={value}" for key, value in stamped.items()))
     reports: dict[str, Report] = {}
-    for name in parsed.names or NAMES:
-        measure: Callable[[], Report] = import_module(f"bench.{name}").measure
-        reports[name] = report = measure()
-        print(table(name, report), flush=True)
+    with tempfile.TemporaryDirectory(prefix="bench_", ignore_cleanup_errors=True) as folder:
+        # Launchers keep the folder of a run with faults, for people.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        for name in parsed.names or NAMES:
+            measure: Callable[[], Report] = import_module(f"bench.{name}").measure
+            reports[name] = report = measure()
+            print(table(name, report), flush=True)
 
     stamped["load_after"] = os.getloadavg()[0]
     results = {name: report.to_json() for name, report in reports.items()}

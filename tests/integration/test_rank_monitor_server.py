@@ -140,6 +140,29 @@ def test_nothing_is_left_of_a_killed_one(
     assert not list(tmp_path.glob("holdfast_*"))
 
 
+def test_nothing_is_left_of_one_whose_maker_was_killed(socket_path: str, tmp_path: Path) -> None:
+    """Its folder in /tmp stayed for ever."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    source = f"""
+import time
+from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer
+kept = RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), {socket_path!r})
+print("up", flush=True)
+time.sleep(1000)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+    ) as maker:
+        assert maker.stdout is not None
+        maker.stdout.readline()
+        assert list(folder.iterdir())
+        maker.kill()
+    wait_until(lambda: not list(folder.iterdir()) and not Path(socket_path).exists())
+
+
 def test_a_stale_socket_is_replaced(
     start: Callable[..., RankMonitorProcess], socket_path: str
 ) -> None:

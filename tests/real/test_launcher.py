@@ -29,15 +29,51 @@ def note(name, text):
 SLEEP_FOR_EVER = "import signal\nwhile True: signal.pause()\n"
 
 
-def test_a_job_that_ends_well_leaves_with_0_and_nothing_behind(ft: Launcher) -> None:
+def test_a_job_that_ends_well_leaves_with_0_and_nothing_behind(
+    ft: Launcher, tmp_path: Path
+) -> None:
     """No output of our own that a user would have to read, no folder that nobody asked for."""
     script = ft.script('print("hello from", __import__("os").environ["RANK"])')
+    folder = tmp_path / "tmp"
+    folder.mkdir()
 
-    job = ft.start("--nproc-per-node", "2", script, env={"OMP_NUM_THREADS": "1"})
+    job = ft.start(
+        *("--nproc-per-node", "2", script),
+        env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
+    )
 
     assert job.wait() == 0
+    assert list(folder.iterdir()) == []
+    assert not list(Path("/dev/shm").glob(f"holdfast_{job.process.pid}-*"))
     assert sorted(job.stdout.splitlines()) == ["hello from 0", "hello from 1"]
     assert not job.said("WARNING|ERROR")
+
+
+def test_a_job_with_incidents_keeps_one_folder_and_names_it_at_the_end(
+    ft: Launcher, tmp_path: Path
+) -> None:
+    """Which has no folders in which nothing is."""
+    script = ft.script(NOTE_PIDS + "sys.exit(cycle == '0')")
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+
+    job = ft.start("--max-restarts=1", "-r=0:1", script, env={"TMPDIR": str(folder)})
+
+    assert job.wait() == 0
+    [kept] = folder.iterdir()
+    assert kept.name.startswith("holdfast_run_2")
+    assert str(kept) in "".join(job.stderr.splitlines(keepends=True)[-3:])
+    assert sorted(str(path.relative_to(kept)) for path in kept.rglob("*")) == [
+        *("attempt_0", "attempt_0/0", "attempt_0/0/stdout.log"),
+        *("attempt_1", "attempt_1/0", "attempt_1/0/stdout.log"),
+        "events-launcher.jsonl",
+    ]
+
+    job = ft.start("--max-restarts=1", script, env={"TMPDIR": str(folder)})
+
+    assert job.wait() == 0
+    [kept] = set(folder.iterdir()) - {kept}
+    assert [path.name for path in kept.iterdir()] == ["events-launcher.jsonl"]
 
 
 def test_every_worker_variable_is_exported(ft: Launcher) -> None:

@@ -65,7 +65,9 @@ def agent(plan: LaunchPlan) -> Iterator[NodeAgent]:
 
 def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
     lives = agent._lives.start_cycle(cycle, plan.nproc_per_node)
-    return Ranks(plan, NodePlace("127.0.0.1", 29500), agent.run_dir, cycle, "job", None, lives)
+    staged = Path(agent._staging.folder(cycle))
+    place = NodePlace("127.0.0.1", 29500)
+    return Ranks(plan, place, agent.run_dir, staged, cycle, "job", None, lives)
 
 
 def overdue(cycle: int, rank: int = 0, name: str = "step") -> said_by_monitor.Overdue:

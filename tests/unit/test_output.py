@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.host.file_writer import LogFile
 from holdfast.host.line_log import LineLog
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 
@@ -67,11 +68,13 @@ def test_everything_written_before_settling_has_been_passed_on(
 ) -> None:
     """Although the pipe stays open (a grandchild holds it)."""
     log = tmp_path / "stderr.log"
-    pipe = Pipe(tmp_path, file=os.open(log, os.O_WRONLY | os.O_CREAT))
+    writer = pump.writer(str(tmp_path), pytest.fail)
+    pipe = Pipe(tmp_path, file=LogFile(str(log), writer, pytest.fail))
     pump.add(pipe.stream)
     pipe.write(b"x" * 60_000 + b"\nlast\n")
 
     assert pump.settle([pipe.stream], 5.0)
+    assert writer.close(5.0)
     assert log.read_bytes().endswith(b"x\nlast\n")
     assert pipe.stream.last_lines()[-1] == "last"
 
@@ -91,14 +94,16 @@ def test_the_last_lines_are_kept_for_the_report(pump: OutputPump, tmp_path: Path
 def test_matching_lines_are_duplicated(pump: OutputPump, tmp_path: Path) -> None:
     """--duplicate-stdout-filters: any of the texts."""
     kept = tmp_path / "filtered"
+    writer = pump.writer(str(tmp_path), pytest.fail)
     pipe = Pipe(
         tmp_path,
         matches=[b"loss", b"grad"],
-        matched_file=os.open(kept, os.O_WRONLY | os.O_CREAT),
+        matched_file=LogFile(str(kept), writer, pytest.fail),
     )
     pump.add(pipe.stream)
     pipe.write(b"loss 1\nhello\ngrad 2\n")
     pump.settle([pipe.stream], 5.0)
+    assert writer.close(5.0)
 
     assert kept.read_bytes() == b"loss 1\ngrad 2\n"
 

@@ -6,10 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+
+import pytest
 
 from holdfast.core.reclaim import Over, Reclaim, Wait
 from holdfast.health.memory_wait import wait
+from holdfast.host import system_calls
+from tests.unit.test_system_calls import not_implemented
 
 
 def test_free_memory_is_not_waited_for() -> None:
@@ -88,21 +93,30 @@ def test_what_others_used_before_the_first_rank_is_not_waited_for() -> None:
     assert isinstance(reclaim.look({"GPU 0": 4400.0, "GPU 1": 550.0}, 0.0), Wait)
 
 
-def test_the_end_of_a_process_that_holds_memory_is_not_slept_through() -> None:
+class LooksOnceAnHour(Reclaim):
+    def look(self, used_mib: Mapping[str, float], now: float) -> Wait | Over:
+        step = super().look(used_mib, now)
+        return step if isinstance(step, Over) else Wait(3600.0)
+
+
+@pytest.mark.parametrize("has_pidfds", [True, False])
+def test_the_end_of_a_process_that_holds_memory_is_not_slept_through(
+    has_pidfds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The wait looks again when it dies, however long it would have slept."""
-    holder = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    looks: list[bool] = []
+    if not has_pidfds:
+        monkeypatch.setattr(system_calls, "pidfd_open", not_implemented)
+    holder = subprocess.Popen(["sleep", "1000"])
+    timer = threading.Timer(0.02, holder.kill)
 
     def used() -> Mapping[str, float]:
-        looks.append(holder.poll() is None)
-        if len(looks) == 8:  # 10 ms doubled seven times; the next sleeps would be long
-            os.kill(holder.pid, signal.SIGKILL)
-        return {"GPU 0": 9000.0 if looks[-1] else 1.0}
+        if timer.ident is None:
+            timer.start()
+        return {"GPU 0": 1.0 if holder.poll() is not None else 9000.0}
 
-    over = wait(Reclaim(1e6, 512.0, 1e6), used, lambda: [holder.pid, 2**22 - 1], print)
+    over = wait(LooksOnceAnHour(1e6, 512.0, 1e6), used, lambda: [holder.pid, 2**22 - 1], print)
 
     assert over.is_free
-    assert len(looks) <= 10
     assert holder.wait() == -signal.SIGKILL
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from holdfast.host import child, job_name, proc, run_dirs
+from holdfast.host import child, clock, job_name, proc, run_dirs
 
 
 def dead_job() -> str:
@@ -114,3 +115,66 @@ def test_two_launchers_may_remove_the_same_folder(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(run_dirs.os, "scandir", scan_and_lose)
 
     run_dirs.remove_orphaned_runtime_dirs()
+
+
+@pytest.mark.parametrize(
+    ("log_dir", "run_id"), [(None, "job7"), ("logs", "job7"), ("logs", "0123456789abcdef" * 2)]
+)
+def test_folders_of_runs_sort_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_dir: str | None, run_id: str
+) -> None:
+    """Of one job, or of all to which nobody gave an id; random letters told nothing."""
+    base = None if log_dir is None else str(tmp_path / log_dir)
+    made = []
+    for wall in (999_999_999.0, 1_700_000_000.0, 1_700_000_000.002, 1_800_000_000.0):
+        monkeypatch.setattr(clock, "wall", lambda wall=wall: wall)
+        made.append(run_dirs.make_run_dir(base, run_id))
+    assert made == sorted(made)
+    assert "20231114T221320.002Z" in made[2]
+
+
+def test_a_folder_of_a_run_begins_with_the_id_that_the_user_gave(tmp_path: Path) -> None:
+    """As torchrun's does; scripts look for it by that."""
+    made = Path(run_dirs.make_run_dir(str(tmp_path), "job/7"))
+    assert made.name.startswith("job_7_")
+
+
+def test_a_node_leaves_the_folders_of_another_that_shares_its_temp_folder(
+    tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose launcher may have a pid and a start time that nobody has here."""
+    monkeypatch.setattr(proc, "boot_id", lambda: "f" * 32)
+    theirs = Path(run_dirs.make_runtime_dir(dead_job()))
+    monkeypatch.undo()
+    monkeypatch.setattr(run_dirs, "_TMPFS", str(tmpfs))
+    monkeypatch.setattr(run_dirs.tempfile, "gettempdir", lambda: str(tmpfs))
+
+    run_dirs.remove_orphaned_runtime_dirs()
+
+    assert list(tmpfs.iterdir()) == [theirs]
+
+
+def test_a_temp_folder_that_hangs_keeps_no_launcher_from_its_start(
+    tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orphans are looked for elsewhere; a run folder that cannot be made is an error."""
+    orphan = Path(run_dirs.make_runtime_dir(dead_job()))
+    goes_on, scan = threading.Event(), os.scandir
+
+    def hang(*_: object, **__: object) -> str:
+        goes_on.wait()
+        return ""
+
+    monkeypatch.setattr(run_dirs, "_parents", lambda: ["/hung", str(tmpfs)])
+    monkeypatch.setattr(run_dirs.os, "scandir", lambda p: hang() if p == "/hung" else scan(p))
+    monkeypatch.setattr(run_dirs, "_LOOK_S", 0.01)
+    run_dirs.remove_orphaned_runtime_dirs()
+    assert not orphan.exists()
+
+    monkeypatch.setattr(run_dirs, "_MAKE_S", 0.01)
+    monkeypatch.setattr(run_dirs.os, "makedirs", hang)
+    with pytest.raises(
+        TimeoutError, match=r"cannot make a folder for this run in /hung: no answer"
+    ):
+        run_dirs.make_run_dir("/hung", "job7")
+    goes_on.set()

@@ -40,6 +40,7 @@ class Configure(Value):
         lease: Page of a launcher that others may go on without; None: there are no others.
         standalone: It has no launcher: it writes its lines itself, and ends on a signal.
         restarter: It writes lines of layered restarts.
+        private_dir: Folder that it removes when it ends; None: there is none.
     """
 
     cfg: dict[str, object]
@@ -51,6 +52,7 @@ class Configure(Value):
     lease: Raw | None = None
     standalone: bool = False
     restarter: bool = False
+    private_dir: Raw | None = None
 
 
 class Cycle(Value):

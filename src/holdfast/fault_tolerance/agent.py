@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, wri
 from holdfast.fault_tolerance.restart_lines import RestartLines
 from holdfast.fault_tolerance.worker_env import unplaced
 from holdfast.host import child, clock, leftovers, memory_read, run_dirs
+from holdfast.host.bounded import call_within
 from holdfast.host.family import Family
 from holdfast.host.job_name import new_job
 from holdfast.host.job_record import JobRecord
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 _STDOUT, _STDERR = 1, 2
 _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
+_REMOVAL_S = 5.0
+"""How long the folder of a run in which nothing happened may take to be removed."""
 _LAST_DELIVERY_S = 5.0
 """How long the launcher's exit waits for a slow disk to take the last evidence."""
 _OUTPUT_DRAIN_S = 5.0
@@ -179,7 +183,7 @@ class NodeAgent:
     def outcome(self) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""
         ranks = [] if self._ranks is None else list(self._ranks.ranks.values())
-        ends = [(rank.end(), str(rank.error_file)) for rank in ranks]
+        ends = [(rank.end(), str(rank.folder / rank.error_file.name)) for rank in ranks]
         return {
             "exit_code": self._exit_code(),
             "end": self._finish.end.name if self._finish else None,
@@ -536,7 +540,8 @@ class NodeAgent:
             self._past = {self._ranks.cycle: self._ranks}
         node, port = self._others.place() if self._others else self._own_place()
         lives = self._lives.start_cycle(cycle, plan.nproc_per_node)
-        self._ranks = ranks = Ranks(plan, node, self.run_dir, cycle, self._job, port, lives)
+        staged = Path(self._staging.folder(cycle))
+        self._ranks = ranks = Ranks(plan, node, self.run_dir, staged, cycle, self._job, port, lives)
         self._event("cycle_started", master_port=node.master_port, group_rank=node.group_rank)
         self._restart_lines.cycle_begins(has_rank_0=node.rank_offset == 0)
         for local_rank in ranks.ranks:
@@ -617,12 +622,15 @@ class NodeAgent:
         staged = self._staging.folder(ranks.cycle)
         room = f"{self._runtime_dir}/r{local_rank}.room"
         try:
-            os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}")  # noqa: PTH103
+            os.makedirs(f"{staged}/attempt_{ranks.cycle}/{local_rank}", exist_ok=True)  # noqa: PTH103
             reserve(room)
         except OSError:
             staged = str(self.run_dir)
         if self._pages.is_spare(page_path):  # no space for evidence, either
             staged = str(self.run_dir)
+        if staged == str(self.run_dir):
+            with suppress(OSError):
+                ranks.ranks[local_rank].folder.mkdir(parents=True, exist_ok=True)
         self._monitors.begin_cycle(
             local_rank,
             said.Cycle(
@@ -713,13 +721,14 @@ class NodeAgent:
         self._event(kind, end=finish.end.value, exit_code=finish.exit_code)
         LOGGER.log(
             logging.INFO if finish.exit_code == 0 else logging.ERROR,
-            "%s %s after %s; exit code %d",
+            "%s %s after %s; exit code %d%s",
             self._plan.name,
             "was ended by a signal to its launcher"
             if finish.end is machine.End.SIGNALLED
             else finish.end.value,
             _count(max(0, self._machine.cycle), "restart"),
             finish.exit_code,
+            "" if self._is_uneventful() else f"; logs and evidence are in {self.run_dir}",
         )
         self._restart_lines.job_is_over(succeeded=finish.end is machine.End.SUCCEEDED)
         if self._others:
@@ -820,7 +829,8 @@ class NodeAgent:
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close(self._pump)
-        for cycle in self._lives.undelivered():  # their monitors are gone
+        last = {self._ranks.cycle} if self._ranks else set()
+        for cycle in {*self._lives.undelivered(), *last}:  # their monitors are gone
             self._staging.deliver(cycle, over=True)
         if not self._staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()
@@ -828,11 +838,16 @@ class NodeAgent:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
         self._events.close()
+        if self._is_uneventful():
+            with suppress(TimeoutError):
+                call_within(_REMOVAL_S, lambda: shutil.rmtree(self.run_dir, ignore_errors=True))
+
+    def _is_uneventful(self) -> bool:
+        """Nothing happened that anybody would look up, and nobody asked for files."""
         ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED
         to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())
-        nobody_asked = self._plan.log_dir is None and not to_files
-        if nobody_asked and ended_well and self._machine.cycle == 0:
-            shutil.rmtree(self.run_dir, ignore_errors=True)  # nothing happened, nobody asked
+        asked = self._plan.log_dir is not None or to_files
+        return ended_well and self._machine.cycle == 0 and not asked
 
 
 def _count(number: int, thing: str, plural: str = "s") -> str:

@@ -122,6 +122,10 @@ class Monitor:
             path = self._listener.getsockname()
             if os.path.exists(path):
                 os.unlink(path)
+        if folder := self._config.private_dir:
+            import shutil  # noqa: PLC0415 - not lean, and needed once
+
+            shutil.rmtree(folder, ignore_errors=True)  # its maker may have been killed
 
     def _next_deadline(self) -> float | None:
         deadlines = (

@@ -184,6 +184,7 @@ class RankMonitorServer:
                         grace_s=GRACE_S,
                         node=socket.gethostname(),
                         standalone=True,
+                        private_dir=private_dir,
                         restarter=is_restarter_logger,
                     ),
                     None if env is None else {**os.environ, **env},

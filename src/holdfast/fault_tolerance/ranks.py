@@ -2,7 +2,8 @@
 
 Folders are torchrun's: ``<run dir>/attempt_<cycle>/<local rank>/`` with ``stdout.log`` and
 ``stderr.log`` where output is redirected or teed, ``error.json``, and ``stacks.txt`` once a rank's
-stacks have been dumped.
+stacks have been dumped. Nothing here touches that folder: output goes through a thread that may
+hang alone, and the rest is written to memory and delivered (``host/staging.py``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from holdfast.core.rank_life import RankLife, State
 from holdfast.fault_tolerance.plan import LaunchPlan
 from holdfast.fault_tolerance.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
+from holdfast.host.file_writer import LogFile
 from holdfast.host.line_log import LineLog, cycle_path
-from holdfast.host.output import TAIL_LINES, OutputPump, Stream
+from holdfast.host.output import OutputPump, Stream
 from holdfast.host.port import ReservedPort
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ LOGGER = logging.getLogger("holdfast")
 STDOUT, STDERR = 1, 2
 """Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
-_TAIL_BYTES = 16 * 1024
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
 _LISTENS_WITHIN_S = 0.1
@@ -50,6 +51,8 @@ class Rank:
 
     place: Place
     folder: Path
+    error_file: Path
+    """Where torch's ``@record`` writes an exception."""
     life: RankLife
     pid: Pid = Pid(0)  # noqa: RUF009 - an int
     is_warm: bool = False
@@ -59,10 +62,7 @@ class Rank:
     ended_at: float = 0.0
     peak_rss_kib: int = 0
 
-    @property
-    def error_file(self) -> Path:
-        """Where torch's ``@record`` writes an exception."""
-        return self.folder / "error.json"
+    _error: tuple[str | None, str | None] | None = None
 
     def signal(self, signum: int, *, group: bool) -> bool:
         """Signal its process, with ``group`` its process group; False: it has ended."""
@@ -76,12 +76,13 @@ class Rank:
         self.exit_code = reaped.exit_code
         self.peak_rss_kib = reaped.peak_rss_kib
         self.ended_at = clock.monotonic()
+        self._error = read_error_file(self.error_file)  # delivered, and gone, when it is asked for
 
     def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
         now, life = clock.monotonic(), self.life
         exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
-        error, traceback = read_error_file(self.error_file)
+        error, traceback = self._error or read_error_file(self.error_file)
         return RankEnd(
             local_rank=self.place.local_rank,
             rank=self.place.rank,
@@ -101,12 +102,8 @@ class Rank:
         )
 
     def _last_lines(self) -> list[str]:
-        if stream := self.streams.get(STDERR):
-            return stream.last_lines()
-        with contextlib.suppress(OSError), (self.folder / _FILES[STDERR]).open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
-        return []
+        stream = self.streams.get(STDERR)
+        return [] if stream is None else stream.last_lines()
 
 
 @dataclass(frozen=True)
@@ -135,14 +132,15 @@ class Ranks:
     Args:
         plan: What a rank is.
         node: Where this node stands.
-        run_dir: Where folders go.
+        run_dir: Where people find what was written; touched by the pump alone.
+        staged: Folder in memory; what ranks write there is delivered to ``run_dir``.
         cycle: Which cycle.
         job: Marks every process.
         port: Kept free for rank 0, where that is on this node.
         lives: By local rank.
 
     Raises:
-        OSError: A folder cannot be made.
+        OSError: A folder can be made neither in memory nor in ``run_dir``.
     """
 
     def __init__(
@@ -150,6 +148,7 @@ class Ranks:
         plan: LaunchPlan,
         node: NodePlace,
         run_dir: Path,
+        staged: Path,
         cycle: int,
         job: str,
         port: ReservedPort | None,
@@ -157,19 +156,23 @@ class Ranks:
     ) -> None:
         self.cycle = Cycle(cycle)
         self.folder = run_dir / f"attempt_{cycle}"
+        self._run_dir = str(run_dir)
         self.node = node
         self._plan = plan
         self._job = job
         self._port = port
         self._log: LineLog | None = None
-        if plan.applog is not None:
-            self._log = LineLog(cycle_path(plan.applog, cycle), _tell_error)
-        self.ranks = {
-            local_rank: Rank(self._place(local_rank), self.folder / str(local_rank), life)
-            for local_rank, life in lives.items()
-        }
-        for rank in self.ranks.values():
-            rank.folder.mkdir(parents=True)
+        self.ranks = {}
+        for local_rank, life in lives.items():
+            folder = self.folder / str(local_rank)
+            in_memory = staged / f"attempt_{cycle}" / str(local_rank)
+            try:
+                in_memory.mkdir(parents=True)
+            except OSError:  # memory is full
+                in_memory = folder
+                folder.mkdir(parents=True)
+            error_file = in_memory / "error.json"
+            self.ranks[local_rank] = Rank(self._place(local_rank), folder, error_file, life)
 
     def marker(self, local_rank: int) -> str:
         """What every process of this rank carries in its environment."""
@@ -212,8 +215,14 @@ class Ranks:
             marker=self.marker(local_rank),
         )
         rank.oom_before = oom.oom_kills()
+        if plan.applog is not None and self._log is None:
+            path = cycle_path(plan.applog, self.cycle)
+            writer = pump.writer(os.path.dirname(path), _tell_error)  # noqa: PTH120
+            self._log = LineLog(path, _tell_error, writer)
         with contextlib.ExitStack() as stack:
-            outputs = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
+            outputs = {
+                number: self._output(rank, number, pump, stack) for number in (STDOUT, STDERR)
+            }
             parked = standbys and standbys.take(
                 local_rank, command, env, outputs[STDOUT], outputs[STDERR]
             )
@@ -274,12 +283,14 @@ class Ranks:
             gloo_interface=node.gloo_interface,
         )
 
-    def _output(self, rank: Rank, number: int, stack: contextlib.ExitStack) -> int:
+    def _output(
+        self, rank: Rank, number: int, pump: OutputPump, stack: contextlib.ExitStack
+    ) -> int:
         """Descriptor that the rank gets as its stdout or stderr.
 
-        Straight to where it belongs if possible; through the pump where something has to be done
-        with it: teed, prefixed, filtered, or its last lines kept for the failure report. A terminal
-        stays a terminal, for progress bars and colours.
+        The console itself if possible; through the pump where something has to be done with it:
+        written to files, which may hang, prefixed, filtered, or its last lines kept for the failure
+        report. A terminal stays a terminal, for progress bars and colours.
         """
         plan = self._plan
         local_rank = rank.place.local_rank
@@ -292,11 +303,9 @@ class Ranks:
         }[number]
         console = number if shown and (tee or not to_file) else None
 
-        if not filters and not tee and self._log is None:
-            if to_file:
-                return stack.enter_context(_appending(rank.folder / _FILES[number]))
+        if not filters and not to_file and self._log is None:
             if console is None and number == STDOUT:
-                return stack.enter_context(_appending(Path(os.devnull)))
+                return stack.enter_context(_null())
             if console is not None and (number == STDOUT or os.isatty(number)):
                 return number
 
@@ -307,13 +316,18 @@ class Ranks:
             source=read_end,
             console=console,
             prefix=self._prefix(rank.place) if tee else b"",
-            file=_open(rank.folder / _FILES[number]) if to_file else None,
+            file=self._file(rank.folder / _FILES[number], pump) if to_file else None,
             matches=[text.encode() for text in filters],
-            matched_file=_open(self.folder / f"filtered_{_FILES[number]}") if filters else None,
+            matched_file=(
+                self._file(self.folder / f"filtered_{_FILES[number]}", pump) if filters else None
+            ),
             log=self._log,
             log_prefix=self._log_prefix(rank.place),
         )
         return write_end
+
+    def _file(self, path: Path, pump: OutputPump) -> LogFile:
+        return LogFile(str(path), pump.writer(self._run_dir, _tell_error), _tell_error)
 
     def _log_prefix(self, place: Place) -> bytes:
         """Specification 11: the global rank, aligned to the right."""
@@ -382,13 +396,9 @@ def _tell_error(text: str) -> None:
     LOGGER.error("%s", text)
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
 @contextlib.contextmanager
-def _appending(path: Path) -> Iterator[int]:
-    descriptor = _open(path)
+def _null() -> Iterator[int]:
+    descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:

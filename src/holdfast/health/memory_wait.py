@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core.reclaim import Over, Reclaim
-from holdfast.host import clock, wait_for
-from holdfast.host.proc import Process
+from holdfast.host import clock
+from holdfast.host.proc import Process, await_any
 
 UsedMib = Callable[[], Mapping[str, float]]
 """Memory in use on each GPU of the job, MiB; nothing where there is no driver."""
@@ -29,11 +29,11 @@ def wait(
         if step.text:
             tell(step.text)
         with contextlib.ExitStack() as stack:
-            descriptors = []
+            living = []
             for pid in holders():
                 with contextlib.suppress(OSError):
                     process = Process(pid)
                     stack.callback(process.close)
-                    if process.fileno() >= 0 and not wait_for.readable(process.fileno(), 0.0):
-                        descriptors.append(process.fileno())  # the end of others is no news
-            wait_for.any_readable(descriptors, step.seconds)
+                    if not process.has_ended():  # the end of others is no news
+                        living.append(process)
+            await_any(living, step.seconds)

@@ -1,9 +1,9 @@
 """Carry the ranks' output: to the console, to files, and its last lines to the failure report.
 
-One thread for all ranks, so that a slow terminal or log disk delays output and nothing else: it
-never holds up the loop that watches and restarts. A rank that writes faster than its console can
-show waits, as it would without us. Everything a rank wrote before it died is shown before its end
-is reported (:meth:`OutputPump.settle`).
+One thread for all ranks, so that a slow terminal delays output and nothing else: it never holds up
+the loop that watches and restarts. Files are written by threads of their own (``file_writer.py``).
+A rank that writes faster than its console can show waits, as it would without us. Everything a rank
+wrote before it died is shown before its end is reported (:meth:`OutputPump.settle`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.host import wait_for
+from holdfast.host import clock, wait_for
+from holdfast.host.file_writer import FileWriter, LogFile, Tell
 from holdfast.host.line_log import LineLog
 
 _CHUNK_BYTES = 1 << 16
@@ -34,18 +35,18 @@ class Stream:
         source: Reading end of the pipe; closed by the pump.
         console: Descriptor of our own stdout or stderr, or None: not shown.
         prefix: Put before every line on the console; with a prefix whole lines are written.
-        file: Descriptor of the log file, or None; closed by the pump.
+        file: The log file, or None; closed by the pump.
         matches: Lines that contain one of these also go to ``matched_file``.
-        matched_file: Descriptor, or None; closed by the pump.
+        matched_file: As ``file``.
         log: Gets every line, with ``log_prefix`` before it; shared with other streams.
     """
 
     source: int
     console: int | None = None
     prefix: bytes = b""
-    file: int | None = None
+    file: LogFile | None = None
     matches: Sequence[bytes] = ()
-    matched_file: int | None = None
+    matched_file: LogFile | None = None
     log: LineLog | None = None
     log_prefix: bytes = b""
     tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -61,7 +62,7 @@ class Stream:
             self._lines(b"", final=True)
             return False
         if self.file is not None:
-            _write(self.file, data)
+            self.file.write(data)
         if self.console is not None and not self.prefix:
             _write(self.console, data)
         self._lines(data, final=False)
@@ -77,10 +78,11 @@ class Stream:
     def close(self) -> None:
         """Close what is ours; an unfinished line has come to its end."""
         self._lines(b"", final=True)
-        for descriptor in (self.source, self.file, self.matched_file):
-            if descriptor is not None:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(self.source)
+        for file in (self.file, self.matched_file):
+            if file is not None:
+                file.close()
 
     def last_lines(self) -> list[str]:
         """The last lines, an unfinished one included, as text."""
@@ -107,7 +109,7 @@ class Stream:
         if self.matched_file is not None:
             kept = [line for line in lines if any(match in line for match in self.matches)]
             if kept:
-                _write(self.matched_file, b"".join(kept))
+                self.matched_file.write(b"".join(kept))
 
 
 def _before_last_character(data: bytearray) -> int:
@@ -127,10 +129,22 @@ class OutputPump:
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
         self._errands: deque[Callable[[], None]] = deque()
+        self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
         self._closed = False  # nobody may ask for anything any more
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
         self._thread.start()
+
+    def writer(self, folder: str, tell: Tell) -> FileWriter:
+        """Writes the files below ``folder``; the same for each call, and closed by the pump.
+
+        Args:
+            folder: Absolute.
+            tell: See :class:`.FileWriter`.
+        """
+        if folder not in self._writers:
+            self._writers[folder] = FileWriter(folder, tell)
+        return self._writers[folder]
 
     def add(self, stream: Stream) -> None:
         """Carry ``stream`` from now on, to its end."""
@@ -182,7 +196,10 @@ class OutputPump:
 
         self._do(drain_all)
         self._closed = True
+        give_up_at = clock.monotonic() + timeout_s
         self._thread.join(timeout_s)
+        for writer in self._writers.values():
+            writer.close(max(0.0, give_up_at - clock.monotonic()))
         if not self._thread.is_alive():
             self._epoll.close()
             os.close(self._wake_read)

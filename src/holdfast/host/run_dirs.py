@@ -2,7 +2,10 @@
 
     runtime  <tmpfs>/holdfast_<job>/      mode 0700: sockets, pages. Removed at exit; what a killed
                                           launcher left is removed by the next one of the same user
-    run      <log dir>/<run id>_<random>/ attempt_N/<local rank>/..., events, incidents. Stays
+    run      <log dir>/<run id>_<time>_<random>/   attempt_N/<local rank>/..., events, incidents.
+                                          Stays, unless nothing happened and nobody asked for it
+
+The run id comes first where a user chose it, as in torchrun; folders of one job sort by time (UTC).
 
 The names of jobs: ``job_name.py``.
 """
@@ -10,15 +13,24 @@ The names of jobs: ``job_name.py``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 
-from holdfast.host import orphans
+from holdfast.host import clock, orphans
+from holdfast.host.bounded import call_within
 from holdfast.host.job_name import PREFIX, is_orphaned, living_launchers
 from holdfast.host.job_record import read_claim
 
+_MAKE_S = 30.0
+"""How long the file system of a log folder may take for a new folder."""
+_LOOK_S = 2.0
+"""How long a look into a temp folder may take."""
+_RANDOM_ID_CHARS = 32
+"""Hexadecimal digits of the run id that a job gets to which nobody gave one."""
 _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is made in it
 
 
@@ -79,18 +91,22 @@ def remove_orphaned_runtime_dirs() -> None:
 
 def _orphaned_dirs() -> Iterator[os.DirEntry[str]]:
     for parent in _parents():
-        try:
-            entries = list(os.scandir(parent))
-        except OSError:
+        # A temp folder on network storage may hang; orphans there can wait.
+        with contextlib.suppress(OSError):
+            yield from call_within(_LOOK_S, functools.partial(_orphaned_below, parent))
+
+
+def _orphaned_below(parent: str) -> list[os.DirEntry[str]]:
+    found = []
+    for entry in list(os.scandir(parent)):
+        if not entry.name.startswith(PREFIX):
             continue
-        for entry in entries:
-            if not entry.name.startswith(PREFIX):
-                continue
-            # Another launcher that starts now may be removing it, too.
-            with contextlib.suppress(FileNotFoundError):
-                is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-                if is_ours and is_orphaned(entry.name.removeprefix(PREFIX)):
-                    yield entry
+        # Another launcher that starts now may be removing it, too.
+        with contextlib.suppress(FileNotFoundError):
+            is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if is_ours and is_orphaned(entry.name.removeprefix(PREFIX)):
+                found.append(entry)
+    return found
 
 
 def _parents() -> set[str]:
@@ -112,14 +128,29 @@ def keep(folder: str, job: str) -> str:
 
 
 def make_run_dir(log_dir: str | None, run_id: str) -> str:
-    """Create and return ``<log_dir>/<run_id>_<random>``; without a log dir in the temp directory.
+    """Create and return ``<log_dir>/<run_id>_<time>_<random>``.
+
+    Time comes first where the run id is random, and, after ``holdfast_run_``, in the temp
+    directory, which is used without a log dir.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: It cannot be created, or the file system has not answered within 30 s.
     """
-    prefix = "".join(c if c.isalnum() or c in "-_." else "_" for c in run_id) + "_"
+    where = "the temp folder" if log_dir is None else log_dir
+    try:
+        return call_within(_MAKE_S, lambda: _make_run_dir(log_dir, run_id))
+    except TimeoutError as error:
+        raise TimeoutError(f"cannot make a folder for this run in {where}: {error}") from None
+
+
+def _make_run_dir(log_dir: str | None, run_id: str) -> str:
+    now = clock.wall()
+    began = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run_id)
     if log_dir is None:
-        return tempfile.mkdtemp(prefix=f"holdfast_run_{prefix}")
+        return tempfile.mkdtemp(prefix=f"holdfast_run_{began}_{name}_")
+    is_random = len(name) == _RANDOM_ID_CHARS and all(c in "0123456789abcdef" for c in name)
+    prefix = f"{began}_{name}_" if is_random else f"{name}_{began}_"
     base = os.path.abspath(log_dir)
     os.makedirs(base, exist_ok=True)
     return tempfile.mkdtemp(prefix=prefix, dir=base)

@@ -125,16 +125,12 @@ def _copy_once(folder: str, run_dir: str) -> tuple[str | None, bool]:
 
     for here, _, names in os.walk(folder, onerror=vanished):
         there = os.path.normpath(os.path.join(run_dir, os.path.relpath(here, folder)))
-        try:
-            os.makedirs(there, exist_ok=True)
-        except OSError as error:
-            note(error)
-            continue
         for name in names:
             source, target = os.path.join(here, name), os.path.join(there, name)
             try:
                 if not os.path.getsize(source):  # opened for stacks that nothing asked for
                     continue
+                os.makedirs(there, exist_ok=True)  # empty folders are of no use to people
                 shutil.copy2(source, target)
             except FileNotFoundError as error:  # a monitor has just given it its last name
                 has_changed = has_changed or error.filename == source

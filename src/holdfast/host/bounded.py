@@ -1,0 +1,34 @@
+"""Make a call that may never return (a file system hangs), and wait no longer than asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def call_within(bound_s: float, call: Callable[[], _T]) -> _T:
+    """What ``call`` returns or raises; it is made by a thread, which is left behind if it is late.
+
+    Raises:
+        TimeoutError: It has not come back within ``bound_s`` seconds.
+    """
+    returned: list[_T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            returned.append(call())
+        except BaseException as error:  # noqa: BLE001 - the caller's to handle
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="holdfast-bounded", daemon=True)
+    thread.start()
+    thread.join(bound_s)
+    if raised:
+        raise raised[0]
+    if not returned:
+        raise TimeoutError(f"no answer within {bound_s:g} s")
+    return returned[0]

@@ -1,0 +1,27 @@
+"""A temporary folder for all that the tests start: what they leave in it goes with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Launchers keep the folder of a run with incidents, for people; nobody reads a test's.
+
+    Pytest's own folders, with what a failed test has left, stay where they are.
+    """
+    tmp_path_factory.getbasetemp()
+    before = os.environ.get("TMPDIR")
+    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests_")
+    yield
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    tempfile.tempdir = None
+    os.environ.pop("TMPDIR")
+    if before is not None:
+        os.environ["TMPDIR"] = before
