@@ -85,9 +85,14 @@ client.shutdown_workload_monitoring()
 
 
 class Nodes:
-    """Launchers that meet at one address; the first hosts the store."""
+    """Launchers that meet at one address; the first hosts the store.
+
+    Attributes:
+        host: As the endpoint says it.
+    """
 
     def __init__(self, ft: Launcher, folder: Path) -> None:
+        self.host = "127.0.0.1"
         self._ft = ft
         self._folder = folder
         self._port = ReservedPort()
@@ -110,7 +115,7 @@ class Nodes:
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
             *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf),
-            f"--rdzv-endpoint=127.0.0.1:{self._port.number}",
+            f"--rdzv-endpoint={self.host}:{self._port.number}",
             *options,
             script,
             env={

@@ -15,7 +15,7 @@ from tests.real.harness import SCALE, Job, Launcher, until
 from tests.real.hosts import Network, ip, network
 from tests.real.nodes import TELLS_ITS_PLACE, in_cycle, life
 
-SILENCE_S = 3.0 * SCALE
+SILENCE_S = 2.5 * SCALE
 PORT = 29400
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
 

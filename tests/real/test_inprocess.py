@@ -365,6 +365,47 @@ def test_a_callwrapper_is_called_without_the_decorator_and_shows_what_it_has(
         assert "make another" in job.notes(rank, "text")[0]
 
 
+def test_a_call_whose_start_fails_again_and_again_ends_with_the_reason(ranks: RankStarter) -> None:
+    """Before the function, and in its init_process_group; a function that fails may go on so."""
+    source = """
+    class Refuses(inprocess.initialize.Initialize):
+        def __call__(self, state):
+            note(began=state.iteration)
+            raise OSError("the dataset is not mounted")
+
+    @wrapper(**QUICK, max_start_faults=2, initialize=Refuses())
+    def refused():
+        time.sleep(60)
+
+    @wrapper(**QUICK, max_start_faults=0)
+    def cut_off(call: CallWrapper):
+        if call.iteration < 3:
+            raise ValueError("of the function's own")
+        os.environ["GLOO_SOCKET_IFNAME"] = "nowhere0"
+        try:
+            dist.init_process_group("gloo")
+        except Exception as error:
+            raise ValueError("no group") from error
+
+    for call in refused, cut_off:
+        try:
+            call()
+        except inprocess.exception.RestartError as error:
+            note(raised=type(error).__name__, text=str(error), cause=str(error.__cause__))
+    """
+    job = ranks(1, source)
+    assert job.wait() == [0]
+    assert job.notes(0, "began") == [0, 1, 2]
+    refused, cut_off = (note for note in job.notes(0) if "raised" in note)
+    assert refused["raised"] == cut_off["raised"] == "RestartError"
+    assert "gave up after 3 iterations in a row" in refused["text"]
+    assert "EXCEPTION of rank 0: OSError: the dataset is not mounted" in refused["text"]
+    assert refused["cause"] == "the dataset is not mounted"
+    assert "gave up after 1 iteration in a row" in cut_off["text"]
+    assert cut_off["cause"] == "no group"
+    assert job.said(0, "2 iterations in a row failed at the start, waited 0.1 s")
+
+
 def test_two_faults_at_once_are_one_restart(ranks: RankStarter) -> None:
     source = """
     @wrapper(**QUICK)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.inprocess.start_faults import MOST
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
 from holdfast.inprocess.finalize import Finalize
@@ -83,6 +84,7 @@ class WrapperArguments:
     completion_timeout: dt.timedelta = dt.timedelta(seconds=120)
     last_call_wait: dt.timedelta = dt.timedelta(seconds=1)
     termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
+    max_start_faults: int | None = MOST
     monitor_process_logfile: str | None = None
     monitor_process_pidfile: str | None = None
     enabled: bool = True
@@ -104,6 +106,10 @@ class WrapperArguments:
         for name in _TIMES:
             if getattr(self, name) < dt.timedelta(0):
                 raise ValueError(f"{name} >= 0 does not hold: {name} is {_seconds(self, name)}")
+        if self.max_start_faults is not None and self.max_start_faults < 0:
+            raise ValueError(
+                f"max_start_faults >= 0 does not hold: max_start_faults is {self.max_start_faults}"
+            )
         for less, more in _ORDERS:
             if not getattr(self, less) < getattr(self, more):
                 raise ValueError(
@@ -133,6 +139,9 @@ class WrapperArguments:
         for name in ("monitor_process_logfile", "monitor_process_pidfile"):
             if not isinstance(path := getattr(self, name), (str, type(None))):
                 raise _wrong(name, "a str or None", path)
+        most: object = self.max_start_faults
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool)):
+            raise _wrong("max_start_faults", "an int or None", most)
         if not isinstance(self.enabled, bool):
             raise _wrong("enabled", "a bool", self.enabled)
 

@@ -33,7 +33,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast.core.codec import MAX_TEXT
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.messages import Attach, Cause, Commit, Kind, Numbering, Standing
+from holdfast.core.inprocess.start_faults import wait_s
 from holdfast.core.never import assert_never
+from holdfast.core.wording import count
 from holdfast.host import system_calls
 from holdfast.host.address import interface_of
 from holdfast.host.atomic import Atomic
@@ -53,6 +55,7 @@ from holdfast.inprocess.exception import (
     HealthCheckError,
     InternalError,
     RankShouldRestart,
+    RestartError,
 )
 from holdfast.inprocess.finalize import Finalize
 from holdfast.inprocess.health_check import HealthCheck, restart_health_check
@@ -123,6 +126,9 @@ class Wrapper:
         completion_timeout: From the first rank that completed to the last. Default 120 s.
         last_call_wait: Least time between a fault and the next call. Default 1 s, which is not
             waited where it was not asked for: the restart itself gathers concurrent faults.
+        max_start_faults: Restarts in a row after iterations that failed before the function was
+            entered, or in its ``init_process_group``. Each waits longer (0, 0.1, 0.2 ... 30 s); the
+            next such fault ends the call on all ranks. Default 12; ``None``: no end, and no waits.
         termination_grace_time: Between SIGTERM and SIGKILL. Default 5 s.
         monitor_process_logfile: Absolute path of the guard's log; may hold ``{rank}``.
         monitor_process_pidfile: Absolute path of a file with the guard's pid; may hold ``{rank}``.
@@ -410,6 +416,7 @@ class CallWrapper:
             silence_s=in_seconds(a.heartbeat_timeout),
             barrier_s=in_seconds(a.barrier_timeout),
             completion_s=in_seconds(a.completion_timeout),
+            max_start_faults=a.max_start_faults,
             last_call_wait_s=in_seconds(last_call),
         )
 
@@ -433,6 +440,8 @@ class CallWrapper:
                 case machine.Finish():
                     return self._finish()
                 case machine.Fail():
+                    if directive.gave_up:
+                        raise RestartError(directive.text) from self._state.fn_exception
                     if self._assigned.epoch < 0:
                         raise BarrierTimeout(directive.text)
                     raise InternalError(f"rank {self._state.initial_rank}: {directive.text}")
@@ -478,7 +487,10 @@ class CallWrapper:
 
     def _call(self, function: Callable[[], Any]) -> None:
         """The user's code, which may be interrupted; nothing else of this class may."""
+        from holdfast.torch_edge import process_groups  # noqa: PLC0415
+
         outcome: BaseException | None = None
+        is_at_start = True
         is_active = self._state.mode is Mode.ACTIVE
         interrupt = self._interrupt
         # One that was asked for when the last call had just come back by itself is of no use now.
@@ -490,6 +502,7 @@ class CallWrapper:
             self._plugins.initialize(self._state)
             self._check_health()
             if is_active:
+                is_at_start = False
                 self._result = function()
         except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
             outcome = error
@@ -504,7 +517,8 @@ class CallWrapper:
         if isinstance(outcome, RankShouldRestart) and delivered.is_requested:
             event = machine.Caught()
         elif isinstance(outcome, (Exception, RankShouldRestart)):
-            event = machine.Raised(_in_words(outcome))
+            is_at_start = is_at_start or process_groups.comes_from_init(outcome)
+            event = machine.Raised(_in_words(outcome), is_at_start)
             if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome
                 self._traceback = "".join(traceback.format_exception(outcome))
@@ -747,6 +761,9 @@ def _explain(commit: Commit, rank: int, own_traceback: str) -> None:
     """For people: the first cause, with its traceback on the rank that raised it; no echoes."""
     first, *rest = commit.causes
     more = f"; {len(rest)} more" if rest else ""
+    if commit.start_faults > 1:
+        failed, waited_s = count(commit.start_faults, "iteration"), wait_s(commit.start_faults)
+        more += f"; {failed} in a row failed at the start, waited {waited_s:g} s"
     is_ours = first.rank == rank and first.kind is Kind.EXCEPTION and own_traceback
     log.warning(
         "iteration %d: restarted after %s of rank %d: %s%s%s",

@@ -53,6 +53,25 @@ def abort_native_groups(timeout_s: float = 60.0) -> list[str]:
     return problems
 
 
+def comes_from_init(error: BaseException) -> bool:
+    """Whether ``init_process_group`` has raised it, or an error that led to it."""
+    seen: set[int] = set()
+    looked_at: BaseException | None = error
+    while looked_at is not None and id(looked_at) not in seen:
+        seen.add(id(looked_at))
+        trace = looked_at.__traceback__
+        while trace is not None:
+            frame = trace.tb_frame
+            if (
+                frame.f_code.co_name == "init_process_group"
+                and frame.f_globals.get("__name__") == c10d.__name__
+            ):
+                return True
+            trace = trace.tb_next
+        looked_at = looked_at.__cause__ or looked_at.__context__
+    return False
+
+
 def _backends(group: Any) -> str:
     """Such as ``cpu:gloo,cuda:nccl``; the configuration knows more than the name of the group."""
     configured = c10d._world.pg_backend_config.get(group)  # noqa: SLF001

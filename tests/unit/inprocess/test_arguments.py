@@ -118,6 +118,8 @@ def test_everything_at_once_is_fine() -> None:
         ("completion_timeout", 120),
         ("last_call_wait", 1),
         ("termination_grace_time", 5),
+        ("max_start_faults", 1.0),
+        ("max_start_faults", True),
         ("monitor_process_logfile", b"/tmp/log"),
         ("monitor_process_pidfile", 3),
         ("enabled", 1),

@@ -596,6 +596,84 @@ def test_a_last_call_wait_longer_than_the_barrier_kills_nobody() -> None:
     assert len(job.at(25.0)) == 1
 
 
+# ------------------------------------------------------------------ faults at the start
+def fail_at_start(job: Job, rank: int = 1, text: str = "no route") -> list[Effect]:
+    return job.say(Fault(job.machine.epoch, rank, EXCEPTION, text, at_start=True))
+
+
+def restart(job: Job) -> float:
+    """All are ready after a fault; how long the next epoch waits then, in seconds."""
+    ready_at, epoch = job.now, job.machine.epoch
+    for rank in job.machine.members:
+        job.ready(rank, epoch=epoch)
+    for _ in range(9):  # a node may be silent: that deadline comes, and moves
+        deadline = job.machine.next_deadline()
+        if job.machine.epoch > epoch or deadline is None:
+            break
+        job.at(deadline)
+    assert job.machine.epoch == epoch + 1
+    return job.now - ready_at
+
+
+def test_faults_at_the_start_wait_longer_each_time_and_then_end_the_call() -> None:
+    """12 restarts by default, which take two minutes; 2,392 in 20 s have been seen."""
+    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)).begin()
+    waits = []
+    for _ in range(12):
+        fail_at_start(job)
+        waits.append(restart(job))
+    assert waits == pytest.approx([0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30])
+
+    why = failed(fail_at_start(job))
+
+    assert "13 iterations in a row" in why
+    assert "max_start_faults=12" in why
+    assert "EXCEPTION of rank 1: no route" in why
+    assert job.machine.phase is Phase.OVER
+
+
+@pytest.mark.parametrize("fails", ["in the function", "by a death"])
+def test_a_fault_of_another_kind_ends_the_row(fails: str) -> None:
+    """The function ran: what it does is the user's business, as often as it likes."""
+    job = Job(4, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=2)).begin()
+    for _ in range(2):
+        fail_at_start(job, rank=0)
+        restart(job)
+    if fails == "in the function":
+        job.fault(0)
+    else:
+        job.say(Dead(3, Kind.TERMINATED, "killed"))
+    assert restart(job) == 0
+    fail_at_start(job, rank=0)
+    assert restart(job) == 0
+
+
+def test_a_fault_at_the_start_beside_another_does_not_count() -> None:
+    """The first fault explains; the others may be its echoes."""
+    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=0)).begin()
+    job.fault(0)
+    fail_at_start(job)
+    assert restart(job) == 0
+
+
+def test_without_a_limit_on_faults_at_the_start_there_is_no_wait_either() -> None:
+    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=None)).begin()
+    for _ in range(50):
+        fail_at_start(job)
+        assert restart(job) == 0
+
+
+def test_all_are_told_how_often_the_start_has_failed() -> None:
+    job = Job(2).begin()
+    fail_at_start(job)
+    restart(job)
+    fail_at_start(job)
+    job.ready(0, 1)
+    (told,) = job.at(job.now + 0.1)
+    assert isinstance(told.message, Commit)
+    assert told.message.start_faults == 2
+
+
 def test_before_anybody_came_there_is_no_deadline() -> None:
     machine = Coordinator(PATIENCE)
     assert machine.next_deadline() is None

@@ -146,6 +146,16 @@ def test_a_rank_that_raised_tells_it_and_is_held_until_all_abort() -> None:
     assert (rank.phase, rank.epoch) == (Phase.RUNNING, 1)
 
 
+def test_a_rank_says_that_it_failed_at_the_start() -> None:
+    """Before the function was entered; it is told when that has happened too often."""
+    rank = rank_that_is("running")
+    fault = Fault(0, ME, Kind.EXCEPTION, "boom", at_start=True)
+    assert rank.handle(Raised("boom", at_start=True)) == [Say(fault)]
+    end = Exit(finished=False, text="gave up", gave_up=True)
+    assert rank.handle(Heard(end)) == [RunAbort(())]
+    assert rank.handle(AbortDone()) == [Wake(Fail("gave up", gave_up=True))]
+
+
 def test_a_rank_in_the_users_code_is_interrupted_when_the_abort_is_done() -> None:
     rank = rank_that_is("running")
     assert rank.handle(abort()) == [RunAbort(CAUSES)]

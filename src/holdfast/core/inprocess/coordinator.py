@@ -8,6 +8,7 @@ the business of others; here there are only names of nodes and numbers of ranks.
     RUNNING(e) --- Fault, Leave, Dead, a silent node, completion too late ---> ABORTING(e)
     ABORTING(e) --- every member is Ready, or gone ---> RUNNING(e+1)
     RUNNING(e) --- every member is Done ---> OVER (finished)
+    RUNNING(e) --- Fault at the start, as in too many epochs before ---> OVER (failed)
     FORMING --- a rank or the time is lost --->  OVER (failed)
     any --- no member is left ---> OVER (failed)
 
@@ -57,6 +58,7 @@ from holdfast.core.inprocess.messages import (
     Stuck,
     Up,
 )
+from holdfast.core.inprocess.start_faults import MOST, StartFaults
 from holdfast.core.never import assert_never
 from holdfast.core.wording import count
 
@@ -127,12 +129,14 @@ class Patience:
         completion_s: From the first rank that completed to the last.
         last_call_wait_s: Least time between a fault and the next epoch.
         silence_s: A node whose guard is not heard of for this long is gone.
+        max_start_faults: Restarts in a row after faults at the start; None: without end.
     """
 
     barrier_s: float = 120.0
     completion_s: float = 120.0
     last_call_wait_s: float = 0.0
     silence_s: float = 30.0
+    max_start_faults: int | None = MOST
 
 
 class Phase(enum.Enum):
@@ -183,6 +187,7 @@ class Coordinator:
         """FORMING: given up then. ABORTING: those not back are killed then."""
         self._complete_at: float | None = None
         self._not_before = 0.0
+        self._start_faults = StartFaults(patience.max_start_faults)
 
     @property
     def members(self) -> frozenset[int]:
@@ -231,7 +236,7 @@ class Coordinator:
             case Fault():
                 if message.epoch != self.epoch or self._member(node, message.rank) is None:
                     return []
-                return self._fault(message.cause, now)
+                return self._fault(message.cause, now, at_start=message.at_start)
             case Leave():
                 cause = Cause(message.rank, Kind.BASE_EXCEPTION, message.text)
                 return self._lose_rank(node, message.rank, [cause] if message.fault else [], now)
@@ -319,7 +324,7 @@ class Coordinator:
 
     # ------------------------------------------------------------ faults
 
-    def _fault(self, cause: Cause, now: float) -> list[Effect]:
+    def _fault(self, cause: Cause, now: float, *, at_start: bool = False) -> list[Effect]:
         """An epoch that runs ends; to one that is ending, this adds a cause."""
         if len(self._causes) < MAX_CAUSES:
             if len(json.dumps(cause.text)) > _TEXT_BYTES_MAX:  # up to 12 bytes for a character
@@ -327,10 +332,20 @@ class Coordinator:
             self._causes.append(cause)
         if self.phase is not Phase.RUNNING:
             return []
+        wait_s = self._start_faults.wait_s(at_start=at_start)
+        if wait_s is None:
+            times, most = self._start_faults.in_a_row, self._patience.max_start_faults
+            return self._over(
+                f"gave up after {count(times, 'iteration')} in a row that failed at the start, "
+                "before the function was entered or in its init_process_group "
+                f"(max_start_faults={most}); the last one by {cause.kind.value} of rank "
+                f"{cause.rank}: {cause.text}",
+                gave_up=True,
+            )
         self.phase = Phase.ABORTING
         self._complete_at = None
         self._barrier_at = now + self._patience.barrier_s
-        self._not_before = now + self._patience.last_call_wait_s
+        self._not_before = now + max(self._patience.last_call_wait_s, wait_s)
         for member in self._members.values():
             member.standing = None
         self._waiting = len(self._members)
@@ -423,13 +438,14 @@ class Coordinator:
         for member in self._members.values():
             member.done = False
         self._waiting = len(self._members)
-        return [TellAll(Commit(self.epoch, base, tuple(terminated), causes))]
+        start_faults = self._start_faults.in_a_row
+        return [TellAll(Commit(self.epoch, base, tuple(terminated), causes, start_faults))]
 
-    def _over(self, why: str) -> list[Effect]:
+    def _over(self, why: str, *, gave_up: bool = False) -> list[Effect]:
         self.phase = Phase.OVER
         self._ended = why
         self._barrier_at = None
-        return [TellAll(Exit(finished=False, text=why))]
+        return [TellAll(Exit(finished=False, text=why, gave_up=gave_up))]
 
     # ------------------------------------------------------------ time
 

@@ -95,12 +95,16 @@ class Hello:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something is wrong with a rank that stays a member."""
+    """Something is wrong with a rank that stays a member.
+
+    ``at_start``: it failed before the function was entered, or in its ``init_process_group``.
+    """
 
     epoch: Epoch
     rank: Rank
     kind: Kind
     text: Text = ""
+    at_start: bool = False
 
     @property
     def cause(self) -> Cause:
@@ -181,13 +185,15 @@ class Commit:
     """Everybody who is left enters ``epoch``.
 
     ``terminated``: the places, as numbered in epoch ``base``, that nobody holds any more: what the
-    rank assignment starts from. ``causes``: of the epoch before.
+    rank assignment starts from. ``causes``: of the epoch before. ``start_faults``: how many epochs
+    before this one have failed at their start, one after the other.
     """
 
     epoch: Epoch
     base: Epoch
     terminated: tuple[Rank, ...]
     causes: tuple[Cause, ...]
+    start_faults: Count = 0
 
 
 @dataclass(frozen=True)
@@ -201,10 +207,14 @@ class Kill:
 
 @dataclass(frozen=True)
 class Exit:
-    """The call is over for all. ``finished`` False: it failed, for the reason in ``text``."""
+    """The call is over for all. ``finished`` False: it failed, for the reason in ``text``.
+
+    ``gave_up``: too many iterations have failed at their start.
+    """
 
     finished: bool
     text: Text = ""
+    gave_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,7 +254,8 @@ class Attach:
         log: A file for the guard's own lines; None: none is wanted.
         pidfile: The guard writes its pid there; None: it does not.
         soft_s: This and the next four: see ``core/inprocess/guard.py``.
-        barrier_s: This and the next two: see ``core/inprocess/coordinator.py``.
+        barrier_s: This, the next two and ``max_start_faults``: see
+            ``core/inprocess/coordinator.py``.
         hosts: The coordinator of the job belongs into this guard.
         host: Where the coordinator is, otherwise.
         port: Likewise.
@@ -262,6 +273,7 @@ class Attach:
     barrier_s: float
     completion_s: float
     last_call_wait_s: float
+    max_start_faults: Count | None = None
     dump_path: Raw | None = None
     log: Raw | None = None
     pidfile: Raw | None = None

@@ -82,9 +82,10 @@ class Returned:
 
 @dataclass(frozen=True)
 class Raised:
-    """Main: the user's code has raised an ``Exception``."""
+    """Main: the user's code has raised an ``Exception``; ``at_start``: see :class:`Fault`."""
 
     text: str
+    at_start: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,10 @@ class Finish:
 
 @dataclass(frozen=True)
 class Fail:
-    """Main: the call is over for this rank; raise."""
+    """Main: the call is over for this rank; raise. ``gave_up``: see :class:`Exit`."""
 
     text: str
+    gave_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,7 @@ class Rank:
         self._is_interrupting = False
         self._is_leaving = False
         self._failure: str | None = None
+        self._gave_up = False
         self._causes: tuple[Cause, ...] = ()
 
     @property
@@ -296,7 +299,7 @@ class Rank:
             case Returned():
                 return self._come_back(Done(self.epoch, self._rank, event.active), Phase.DONE)
             case Raised():
-                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text)
+                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text, event.at_start)
                 return self._come_back(fault, Phase.FAULTED)
             case Caught():
                 fault = Fault(
@@ -350,7 +353,7 @@ class Rank:
 
     def _be_ready(self, standing: Standing) -> list[Effect]:
         if self._failure is not None:
-            return [Wake(Fail(self._failure))]
+            return [Wake(Fail(self._failure, self._gave_up))]
         self.phase = Phase.READY
         return [Say(Ready(self.epoch, (standing,)))]
 
@@ -376,6 +379,7 @@ class Rank:
                 if message.finished and self.phase is Phase.DONE and not self._is_leaving:
                     self.phase = Phase.OVER
                     return [Wake(Finish())]
+                self._gave_up = message.gave_up
                 return self._fail(message.text or "the others have completed without this rank")
             case Refused() | Lost():
                 return self._fail(message.text)
@@ -443,5 +447,5 @@ class Rank:
         if self._is_leaving:
             return [Wake(Go())]
         if self._failure is not None:
-            return [Wake(Fail(self._failure))]
+            return [Wake(Fail(self._failure, self._gave_up))]
         return [Wake(Unwind(self._causes))]
