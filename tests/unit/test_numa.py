@@ -11,7 +11,12 @@ import pytest
 
 from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.fault_tolerance.numa import by_count
-from holdfast.host.numa import NoBindingError, nodes, torchs_prefixes, why_not_bound
+from holdfast.host.facts import (
+    NoBindingError,
+    numa_nodes,
+    torchs_numa_prefixes,
+    why_not_bound,
+)
 from holdfast.torch_edge import numa_commands
 from tests.unit.test_plan import plan
 
@@ -131,8 +136,8 @@ def test_numa_nodes_are_read_from_the_kernel(
 ) -> None:
     path = tmp_path / "online"
     path.write_text(text)
-    assert nodes(str(path)) == expected
-    assert nodes(str(tmp_path / "none")) is None
+    assert numa_nodes(str(path)) == expected
+    assert numa_nodes(str(tmp_path / "none")) is None
 
 
 def test_torch_is_asked_for_each_rank(
@@ -153,4 +158,4 @@ def test_torch_is_asked_for_each_rank(
 def test_torchs_own_error_is_passed_on() -> None:
     """The last line of it; here there is no such mode."""
     with pytest.raises(NoBindingError, match="ValueError: 'nearby' is not a valid AffinityMode"):
-        torchs_prefixes("nearby", 1)
+        torchs_numa_prefixes("nearby", 1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.fault_tolerance.command_line.arguments import UsageError
-from holdfast.host.numa import NoBindingError
+from holdfast.host.facts import NoBindingError
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.plan import Machine

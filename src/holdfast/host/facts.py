@@ -1,4 +1,4 @@
-"""What the launcher asks its node before it starts anything: CPUs, GPUs, files and programs."""
+"""What the launcher asks its node before it starts anything: CPUs, GPUs, NUMA, files, programs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ from collections.abc import Mapping, Sequence
 
 _GPU_NODE = re.compile(r"nvidia\d+")
 _AMD_NODE = "/dev/kfd"
+_ONLINE = "/sys/devices/system/node/online"
+_BOOT = (
+    "import sys; sys.path = [folder for folder in sys.path if folder]; "  # not the job's folder
+    "from holdfast.torch_edge.numa_commands import main; main()"
+)
+_TORCH_S = 120.0
+"""Importing torch from a slow file system and starting CUDA may take that long."""
+_TRIAL_S = 30.0
+_NOTHING = (sys.executable, "-I", "-S", "-c", "")
+"""A program that is there, and does nothing."""
+
+
+class NoBindingError(LookupError):
+    """Torch cannot say how to bind ranks; the text says why."""
 
 
 def cpu_count() -> int:
@@ -83,25 +97,70 @@ def plug_in_names(group: str) -> set[str]:
     return {found.name for found in entry_points(group=group)}
 
 
-def numa_nodes() -> frozenset[int] | None:
-    """NUMA nodes that are online; ``None``: not known."""
-    from holdfast.host.numa import nodes  # noqa: PLC0415 - seldom needed
-
-    return nodes()
+def numa_nodes(path: str = _ONLINE) -> frozenset[int] | None:
+    """NUMA nodes that are online; None: this kernel does not say."""
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read().strip()
+        found: set[int] = set()
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        return None
+    return frozenset(found)
 
 
 def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
-    """See :func:`holdfast.host.numa.torchs_prefixes`."""
-    from holdfast.host.numa import torchs_prefixes  # noqa: PLC0415 - seldom needed
+    """What torch puts before the command of each local rank for ``--numa-binding MODE``.
 
-    return torchs_prefixes(mode, nproc)
+    Raises:
+        NoBindingError: This torch, CUDA or host does not tell.
+    """
+    import json  # noqa: PLC0415 - seldom needed
+    import subprocess  # noqa: PLC0415
+
+    command = [sys.executable, "-c", _BOOT, mode, str(nproc)]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TORCH_S,
+            check=False,
+        )
+        if done.returncode == 0:
+            prefixes: list[list[str]] = json.loads(done.stdout)
+            return prefixes
+    except subprocess.TimeoutExpired:
+        raise NoBindingError(f"no answer within {_TORCH_S:g} s") from None
+    except (OSError, ValueError) as error:
+        raise NoBindingError(f"{type(error).__name__}: {error}") from None
+    raise NoBindingError(_last_line(done.stderr, done.returncode))
 
 
 def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """See :func:`holdfast.host.numa.why_not_bound`."""
-    from holdfast.host import numa  # noqa: PLC0415 - seldom needed
+    """What a program says that cannot be started with ``prefix`` before it; None: it can.
 
-    return numa.why_not_bound(prefix, environ)
+    A container may be kept from the nodes that it sees, or from binding memory at all. 10 ms.
+    """
+    import subprocess  # noqa: PLC0415 - seldom used
+
+    try:
+        done = subprocess.run(
+            [*prefix, *_NOTHING],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_TRIAL_S,
+            check=False,
+        )
+    except OSError as error:
+        return str(error.strerror)
+    except subprocess.TimeoutExpired:
+        return f"it does not end within {_TRIAL_S:g} s"
+    return None if done.returncode == 0 else _last_line(done.stderr, done.returncode)
 
 
 def absolute(path: str) -> str:
@@ -112,3 +171,8 @@ def absolute(path: str) -> str:
 def random_id() -> str:
     """32 hexadecimal digits that nobody else has."""
     return os.urandom(16).hex()
+
+
+def _last_line(stderr: bytes, exit_code: int) -> str:
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {exit_code}"

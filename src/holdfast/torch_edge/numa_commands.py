@@ -1,7 +1,7 @@
 """Torch's own answer to ``--numa-binding``: what is put before each rank's command.
 
-Run in a process of its own (:func:`holdfast.host.numa.torchs_prefixes`): torch asks CUDA where each
-GPU is, and the launcher must neither import torch nor touch a GPU.
+Run in a process of its own (:func:`holdfast.host.facts.torchs_numa_prefixes`): torch asks CUDA
+where each GPU is, and the launcher must neither import torch nor touch a GPU.
 """
 
 from __future__ import annotations
