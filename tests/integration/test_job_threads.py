@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ SECRET = "correct horse battery staple"
 class Launcher:
     """What a launcher's threads tell it."""
 
-    def __init__(self, address: StoreAddress, look: Callable[[Message], None]) -> None:
+    def __init__(self, address: StoreAddress) -> None:
         self.met: list[bool] = []
         self.heard: queue.SimpleQueue[Decision] = queue.SimpleQueue()
         self.arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -59,7 +59,6 @@ class Launcher:
                 heard=self.heard.put,
                 arrived=self.arrived.put,
                 lost=self.lost.append,
-                look=look,
             ),
         )
         self.threads.begin()
@@ -78,11 +77,10 @@ class Store:
         self,
         secret: str | None = SECRET,
         *,
-        look: Callable[[Message], None] = lambda _: None,
         leads: bool = False,
     ) -> Launcher:
         """One more; the one that leads has to be first."""
-        one = Launcher(StoreAddress(HERE, self.port, leads, 30, "j1", secret=secret), look)
+        one = Launcher(StoreAddress(HERE, self.port, leads, 30, "j1", secret=secret))
         self._launchers.append(one)
         until(lambda: one.met or one.lost, "it has met the others, or cannot")
         return one
@@ -275,14 +273,17 @@ def test_signed_words_that_make_no_sense_are_passed_over(
     assert all("cannot be used" in line and "'dance'" in line for line in lines)
 
 
-def test_a_thread_that_fails_is_not_waited_for(store: Store) -> None:
+def test_a_thread_that_fails_is_not_waited_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it was: the launcher hears of it, and leaves."""
 
-    def fail(_: Message) -> None:
+    def fail(*_: object) -> None:
         raise RecursionError("a defect of ours")
 
-    leader = store.launcher(look=fail, leads=True)
+    leader = store.launcher(leads=True)
     member = store.launcher()
+    monkeypatch.setattr(leader.threads, "_open_message", fail)
     member.threads.post(Beat("n1"))
     until(lambda: leader.lost, "the launcher is told")
     assert "cannot go on: RecursionError: a defect of ours" in leader.lost[0]

@@ -301,7 +301,7 @@ def test_only_the_ranks_asked_for_are_shown(ft: Launcher) -> None:
 
 
 def test_a_signal_reaches_the_ranks_and_they_get_their_time(ft: Launcher) -> None:
-    """The ranks save their work and exit with 0: so does the launcher."""
+    """They save their work and exit with 0. The job is not done, and a scheduler is told so: 1."""
     script = ft.script(
         NOTE_PIDS
         + """
@@ -319,8 +319,9 @@ note("ready", rank)
 
     job.signal(signal.SIGTERM)
 
-    assert job.wait() == 0
+    assert job.wait() == 1
     assert sorted(job.written("saved")) == ["0", "1"]
+    assert job.said("was stopped by SIGTERM")
 
 
 def test_an_impatient_user_is_told_what_happens_and_sees_no_traceback(ft: Launcher) -> None:
@@ -502,7 +503,7 @@ sys.exit(1)
     assert job.wait() == 1
     assert job.written("lives") == ["0"]
     assert job.said("rank 0 asks for ShutdownWorkload .*loss is NaN")
-    assert job.said("No restart: a rank has asked for ShutdownWorkload")
+    assert job.said("is not started again: a rank has asked for ShutdownWorkload")
     assert not job.said("will restart")
 
 

@@ -90,7 +90,7 @@ def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes
     a.signal(signal.SIGINT)
 
     assert a.wait() == 1
-    assert a.said(r"leaving the job \(signalled\): SIGINT")
+    assert a.said(r"was stopped by SIGINT")
     assert a.stderr.count("1 of 2 nodes is here") == 1
     assert not a.said("Traceback")
 

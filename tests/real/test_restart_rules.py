@@ -70,5 +70,5 @@ def test_a_rank_of_one_node_may_ask_that_the_whole_job_is_not_started_again(
     assert [job.wait() for job in jobs] == [77, 77]
     for job in jobs:
         assert job.said("after 0 restarts; exit code 77"), job.stderr
-        assert job.said("exit code 77 on .*a rank asked for no restart")
+        assert job.said("exit code 77 asks for no restart")
     port.release()

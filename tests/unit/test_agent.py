@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import launcher as machine
 from holdfast.core import monitor_messages as said_by_monitor
-from holdfast.core import node as machine
+from holdfast.core import node
+from holdfast.core.common_events import Begin
 from holdfast.core.health import Finding, Verdict
 from holdfast.fault_tolerance.agent import NodeAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
@@ -64,7 +66,10 @@ def agent(plan: LaunchPlan) -> Iterator[NodeAgent]:
 
 
 def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
-    lives = agent._lives.start_cycle(cycle, plan.nproc_per_node)
+    launcher = agent._launcher
+    if launcher.lives.cycle != cycle:
+        launcher.rank_lives = launcher.lives.start_cycle(cycle, plan.nproc_per_node)
+    lives = launcher.rank_lives
     staged = Path(agent._staging.folder(cycle))
     place = NodePlace("127.0.0.1", 29500)
     return Ranks(plan, place, agent.run_dir, staged, cycle, "job", None, lives)
@@ -100,6 +105,24 @@ def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
     assert hang.name == "save"
 
 
+def told_to_the_node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> list[node.Event]:
+    """What its machine is told, from now on; it does nothing about it."""
+    told: list[node.Event] = []
+
+    def handle(event: node.Event, _now: float) -> list[node.Effect]:
+        told.append(event)
+        return []
+
+    monkeypatch.setattr(agent._launcher.node, "handle", handle)
+    return told
+
+
+def begin(agent: NodeAgent) -> None:
+    """As far as it knows, its ranks run."""
+    agent._feed(Begin())
+    agent._log.begin(agent._loop, agent._work)
+
+
 @pytest.mark.parametrize("last_word", ["before the sweep", "after it", "never: it died"])
 def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     agent: NodeAgent, plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch, last_word: str
@@ -109,10 +132,10 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     monkeypatch.setattr(
         agent._staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
     )
-    monkeypatch.setattr(agent, "_feed", lambda _: None)
+    told_to_the_node(agent, monkeypatch)
     agent._family = FakeFamily()  # type: ignore[assignment]
     agent._ranks = ranks_of_cycle(agent, plan, 2)
-    agent._machine.cycle = 2
+    agent._launcher.node.cycle = 2
     agent._on_monitor_message(0, overdue(2))
 
     if last_word == "before the sweep":
@@ -136,15 +159,14 @@ def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
     agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cycle after has other ranks."""
-    fed: list[machine.Event] = []
-    monkeypatch.setattr(agent, "_feed", fed.append)
+    fed = told_to_the_node(agent, monkeypatch)
     for cycle in (2, 3):
-        agent._lives.start_cycle(cycle, 2)
+        agent._launcher.lives.start_cycle(cycle, 2)
 
     agent._on_monitor_message(1, said_by_monitor.Stuck(2, 1, 4711, 15.0, "state D"))
     assert fed == []
     agent._on_monitor_message(1, said_by_monitor.Stuck(3, 1, 4711, 15.0, "state D"))
-    assert fed == [machine.RankStuck(1, 15.0)]
+    assert fed == [node.RankStuck(1, 15.0)]
 
 
 def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
@@ -157,16 +179,16 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
     monkeypatch.setattr(agent._pump, "write", lambda _, text: said.append(text.decode()))
     monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
     monkeypatch.setattr(agent._loop, "stop", lambda: said.append("stopped"))
+    begin(agent)
     agent._ranks = ranks_of_cycle(agent, plan, 0)
     agent._ranks.ranks[0].pid = 4711
-    agent._feed(machine.Begin())
 
     agent._on_monitor_message(0, overdue(0))
     agent._on_monitor_message(0, said_by_monitor.Stuck(0, 0, 4711, 15.0, "state D"))
     now[0] = agent._next_deadline() or 0.0
     agent._on_time()
 
-    assert agent._finish == machine.Finish(machine.End.STUCK, 1)
+    assert agent._launcher.finished == machine.Finish(machine.Ended.STUCK, 1)
     assert said[-1] == "stopped"
     summary = "".join(said)
     assert "hung (section 'step': 6.0 s, timeout 5 s); still alive after SIGKILL" in summary
@@ -192,10 +214,10 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     monkeypatch.setattr(child, "send_signal", send)
     monkeypatch.setattr(LOGGER, "error", lambda text, *words: said.append(text % words))
     monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
+    begin(agent)
     agent._ranks = ranks_of_cycle(agent, plan, 0)
     for local_rank, rank in agent._ranks.ranks.items():
         rank.pid = 4711 + local_rank
-    agent._feed(machine.Begin())
 
     for local_rank in (0, 1):
         agent._on_monitor_message(local_rank, overdue(0, local_rank))
@@ -226,10 +248,10 @@ def two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeA
     plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
     agent = NodeAgent(plan, {})
     monkeypatch.setattr(agent, "_start_cycle", lambda _: None)
+    begin(agent)
     agent._ranks = ranks_of_cycle(agent, plan, 0)
     for local_rank, rank in agent._ranks.ranks.items():
         rank.pid = 4711 + local_rank
-    agent._feed(machine.Begin())
     yield agent
     agent._clean_up()
     agent._pump.close(30.0)
@@ -261,11 +283,11 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
     problem = "gpu GPU 1: GPU is lost"
     assert f"ended by the launcher, as its host is not healthy: {problem}" in said[-2]
 
-    agent._feed(machine.WorkerExited(0, -signal.SIGTERM))
+    agent._feed(node.WorkerExited(0, -signal.SIGTERM))
     for _ in range(2):  # its grace, then the time that SIGKILL may take
         now[0] = agent._next_deadline() or 0.0
         agent._on_time()
-    assert agent._finish == machine.Finish(machine.End.STUCK, 1)
+    assert agent._launcher.finished == machine.Finish(machine.Ended.STUCK, 1)
     assert f"its host is not healthy ({problem}); still alive after SIGKILL" in "".join(said)
 
 
@@ -275,7 +297,7 @@ def test_a_rank_that_is_done_has_no_use_for_its_device(
     """Another is not ended in its place."""
     sent: list[int] = []
     monkeypatch.setattr(child, "send_signal", lambda pid, *_, **__: sent.append(pid))
-    two_ranks._feed(machine.WorkerExited(1, 0))
+    two_ranks._feed(node.WorkerExited(1, 0))
     two_ranks._on_host_sick(LOST)
     assert sent == []
 
@@ -285,7 +307,7 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
     two_ranks: NodeAgent, monkeypatch: pytest.MonkeyPatch, recovers: bool
 ) -> None:
     """Whatever exit code it ends with; the monitor's word may be read after its end."""
-    agent, fed = two_ranks, list[machine.Event]()
+    agent, fed = two_ranks, told_to_the_node(two_ranks, monkeypatch)
     unread: list[said_by_monitor.ToLauncher] = [
         overdue(0, 1),
         evidence(1),
@@ -299,13 +321,12 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
         for message in unread:
             agent._on_monitor_message(local_rank, message)
 
-    monkeypatch.setattr(agent, "_feed", fed.append)
     monkeypatch.setattr(agent._monitors, "hear_out", hear_out)
     agent._family = family = FakeFamily()  # type: ignore[assignment]
     family.ended = [child.Reaped(4712, 0, 1024)]
     agent._reap()
-    failed = [] if recovers else [machine.RankKilled(1)]
-    assert fed == [*failed, machine.WorkerExited(1, 0)]
+    failed = [] if recovers else [node.RankKilled(1)]
+    assert fed == [*failed, node.WorkerExited(1, 0)]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -344,14 +365,16 @@ def test_a_sweep_ends_with_its_cycle(
     monkeypatch.setattr(leftovers, "kill", lambda identity: killed.append(identity[0]))
     monkeypatch.setattr(child, "spawn_rank", lambda *_: 5822)
     agent._plan = plan
-    agent._do(machine.Sweep(0))
+    agent._do(node.Sweep(0))
     assert killed == [4711]
     agent._reap()
     assert killed == [4711, 4711]
 
+    place = NodePlace("127.0.0.1", 29500), None
+    agent._own_place = lambda: place  # type: ignore[method-assign]
     agent._prepare_monitor = lambda *_: None  # type: ignore[method-assign]
     agent._monitors.start_missing = lambda: None  # type: ignore[method-assign]
-    agent._do(machine.StartCycle(1))
+    agent._do(node.StartCycle(1))
     family.pids.append(5822)
     agent._reap()
 

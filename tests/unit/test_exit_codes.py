@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from holdfast.core import leader as leading
-from holdfast.core import member as belonging
-from holdfast.core import node as machine
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.assign import Policy
+from holdfast.core.common_events import Begin, ControlRequested, IterationRead
 from holdfast.core.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
+from holdfast.core.launcher import Event, Finish, Launcher, Met
+from holdfast.core.leader import Arrived, Publish, ReadIteration, Rules
+from holdfast.core.member import Heard, Member, RanksFailed, Send
 from holdfast.core.membership import Descriptor, Pace
-from holdfast.core.restarts import Restarts
+from holdfast.core.node import (
+    FailureSeen,
+    Node,
+    SignalRanks,
+    StartCycle,
+    Sweep,
+    Swept,
+    WorkerExited,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "exit-codes.md"
 
@@ -54,94 +64,104 @@ def test_a_cycle_that_failed_for_no_special_reason_is_followed_by_another() -> N
 
 
 # ---------------------------------------------------------------- one node and several
-def alone(asked: list[str], code: int, restarts: int, *, idle: bool) -> int | None:
-    """Exit code of a node alone whose rank asks, then exits; None: its job goes on."""
-    node = machine.Node(1, Restarts(restarts, max_no_progress_cycles=1), reads_iterations=idle)
-    node.handle(machine.Begin(), 0.0)
-    node.handle(machine.IterationRead(5), 0.1)
-    for action in asked:
-        node.handle(machine.ControlRequested(0, action, ""), 0.5)
-    effects = node.handle(machine.WorkerExited(0, code), 1.0)
-    if machine.ReadIteration(first=False) in effects:
-        node.handle(machine.IterationRead(5), 1.0)
-    return next(
-        (
-            effect.exit_code
-            for effect in node.handle(machine.Swept(), 1.1)
-            if isinstance(effect, machine.Finish)
-        ),
-        None,
-    )
+@dataclass
+class Job:
+    """Launchers with one rank each, and the log between them; what happens, happens at once."""
 
+    nodes: int
+    restarts: int
+    codes: dict[str, int] = field(default_factory=dict)
+    cycles: int = 0
 
-def among_others(asked: list[str], code: int, restarts: int, *, idle: bool) -> int | None:
-    """The same on the second of two nodes, with the machines of both and of the leader."""
-    rules = leading.Rules(Policy(2, 2), max_restarts=restarts, max_no_progress_cycles=1)
-    leader = leading.Leader(rules, Pace())
-    members = [
-        belonging.Member(name, Descriptor("10.0.0.1", name, 1, 7)) for name in ("first", "second")
-    ]
-    asks = members[1]
-    codes: dict[str, int] = {}
-    starts: list[str] = []
-    events: list[tuple[belonging.Member | None, leading.Event | belonging.Event]] = []
-
-    def play() -> None:
-        while events:
-            one, event = events.pop(0)
-            if one is None:
-                assert isinstance(event, (leading.Begin, leading.Arrived, leading.IterationRead))
-                for result in leader.handle(event, 0.0):
-                    if isinstance(result, leading.Publish):
-                        events.extend((m, belonging.Heard(result.decision)) for m in members)
-                continue
-            for effect in one.handle(event, 0.0):  # type: ignore[arg-type]
-                match effect:
-                    case belonging.Send(message):
-                        events.append((None, leading.Arrived(message)))
-                    case belonging.StartRanks():
-                        starts.append(one.node)
-                    case belonging.StopRanks(cycle):
-                        events.append((one, belonging.RanksStopped(cycle)))
-                    case belonging.Finish(exit_code):
-                        codes[one.node] = exit_code
-
-    events.append((None, leading.Begin()))
-    events.extend((one, belonging.Begin()) for one in members)
-    play()
-    if idle:
-        events.append((None, leading.IterationRead(0)))
-        play()
-    events.extend((asks, belonging.ControlRequested(1, action, "")) for action in asked)
-    no_use = code == NO_RESTART
-    failed = belonging.RanksFailed(0, "it exited", every=True, may_restart=not no_use)
-    events.append((asks, failed))
-    play()
-    return None if len(starts) == 4 else codes[asks.node]
-
-
-@pytest.mark.parametrize(
-    ("asked", "code", "restarts", "idle"),
-    list(
-        product(
-            ([], [SHUTDOWN], [EXCLUDE], [SHUTDOWN, EXCLUDE]),
-            (1, NO_RESTART),
-            (0, 3),
-            (False, True),
+    def __post_init__(self) -> None:
+        of_one = self.nodes == 1
+        rules = Rules(
+            Policy(self.nodes, self.nodes),
+            max_restarts=self.restarts,
+            max_no_progress_cycles=1,
+            launchers=self.nodes,
+            is_of_one=of_one,
+            reads_iterations=True,
         )
-    ),
+        pace = Pace.of_one() if of_one else Pace()
+        self.launchers = [
+            Launcher(Node(1), Member(f"n{number}", Descriptor("10.0.0.1", "h", 1, 7), pace), rules)
+            for number in range(self.nodes)
+        ]
+        for number, one in enumerate(self.launchers):
+            self.tell(one, Begin())
+            self.tell(one, Met(leads=number == 0))
+
+    def tell(self, one: Launcher, event: Event) -> None:
+        leader = self.launchers[0]
+        todo = [(one, event)]
+        while todo:
+            one, event = todo.pop(0)
+            for effect in one.handle(event, 0.0):
+                match effect:
+                    case Send(message):
+                        todo.append((leader, Arrived(message)))
+                    case Publish(decision):
+                        todo.extend((each, Heard(decision)) for each in self.launchers)
+                    case FailureSeen(cycle, _, every, may_restart):
+                        todo.append((one, RanksFailed(cycle, "it exited", every, may_restart)))
+                    case StartCycle(cycle):
+                        self.cycles = max(self.cycles, cycle + 1)
+                    case SignalRanks():
+                        todo.append((one, WorkerExited(0, -15)))
+                    case Sweep():
+                        todo.append((one, Swept()))
+                    case ReadIteration(first):
+                        todo.append((one, IterationRead(0 if first else self.reached)))
+                    case Finish(_, code):
+                        self.codes[one.member.node] = code
+
+    reached: int | None = None
+
+
+def end_of(
+    nodes: int, asked: list[str], code: int, restarts: int, *, idle: bool
+) -> list[int] | None:
+    """Exit codes where a rank of the last node asks, then exits; None: the job goes on."""
+    job = Job(nodes, restarts)
+    job.reached = 0 if idle else 1
+    last = job.launchers[-1]
+    for action in asked:
+        job.tell(last, ControlRequested(nodes - 1, action, ""))
+    job.tell(last, WorkerExited(0, code))
+    return None if job.cycles == 2 else [job.codes[f"n{number}"] for number in range(nodes)]
+
+
+CASES = list(
+    product(
+        ([], [SHUTDOWN], [EXCLUDE], [SHUTDOWN, EXCLUDE]),
+        (1, NO_RESTART),
+        (0, 3),
+        (False, True),
+    )
 )
+
+
+@pytest.mark.parametrize(("asked", "code", "restarts", "idle"), CASES)
 def test_one_node_and_several_end_with_the_same_code(
     asked: list[str], code: int, restarts: int, idle: bool
 ) -> None:
     """Whatever a rank asks for, exits with, and whether restarts are left and of any use."""
-    expected = why_over(
-        no_use=code == NO_RESTART,
-        no_progress=idle,
-        shut_down=SHUTDOWN in asked,
-        spent=restarts == 0,
-        excluded=EXCLUDE in asked,
-    )
+    reasons = {
+        "no_use": code == NO_RESTART,
+        "no_progress": idle,
+        "shut_down": SHUTDOWN in asked,
+        "spent": restarts == 0,
+    }
+    over = why_over(**reasons)
+    with_exclusion = why_over(**reasons, excluded=EXCLUDE in asked)
+    own = end_of(1, asked, code, restarts, idle=idle)
+    assert own == (None if with_exclusion is None else [with_exclusion.code()])
 
-    assert alone(asked, code, restarts, idle=idle) == (expected and expected.code())
-    assert among_others(asked, code, restarts, idle=idle) == (expected and expected.code())
+    others = end_of(2, asked, code, restarts, idle=idle)
+    leaves = EXCLUDE in asked and why_over(**{**reasons, "no_progress": False}) is None
+    if leaves:  # at once: it does not wait to hear whether the others can go on without it
+        job = Ending.NO_NODE_LEFT if over is None else over
+        assert others == [job.code(), Ending.EXCLUDED.code()]
+    else:
+        assert others == (None if over is None else [over.code()] * 2)

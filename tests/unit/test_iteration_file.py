@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.iteration_file import BoundedIterationFile, IterationFile, IterationReader
+from holdfast.host.iteration_file import IterationFile, IterationReader
 from holdfast.host.loop import Loop
 
 
@@ -40,13 +40,15 @@ def test_a_file_that_cannot_be_read_is_told_once(
 
 
 def test_storage_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
-    """A pipe that nobody writes to is as slow as storage can be."""
+    """A pipe that is not written to is as slow as storage can be; one thread waits there."""
     path = tmp_path / "latest"
     os.mkfifo(path)
-    file = BoundedIterationFile(str(path), limit_s=0.01)
-
-    assert file.read() is None
-    assert file.read() is None  # the first is still at it
+    before = threading.active_count()
+    with Loop() as loop:
+        reader = IterationReader(str(path), loop, lambda _: None)
+        reader.ask()
+        reader.ask()
+        assert threading.active_count() == before + 1
 
     path.write_text("5")  # lets it go
 

@@ -8,21 +8,20 @@ import pytest
 
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.core.leader import (
+    READ_LIMIT_S,
     Abdicate,
     Arrived,
-    Begin,
     Close,
     Effect,
     Event,
-    IterationRead,
     Leader,
-    Note,
     Phase,
     Publish,
+    ReadIteration,
     RestartPolicy,
     Rules,
-    TimePassed,
 )
 from holdfast.core.membership import (
     Beat,
@@ -67,6 +66,7 @@ class Job:
     mute: set[str] = field(default_factory=set)
     nodes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    reads: list[ReadIteration] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rules = Rules(
@@ -79,6 +79,7 @@ class Job:
     def decided(self, effects: list[Effect]) -> list[Decision | Close]:
         """Decisions without beats; notes are kept aside."""
         self.notes += [effect.text for effect in effects if isinstance(effect, Note)]
+        self.reads += reads(effects)
         found: list[Decision | Close] = []
         for effect in effects:
             if isinstance(effect, Publish) and not isinstance(effect.decision, LeaderBeat):
@@ -218,7 +219,8 @@ def test_exclusion_waits_for_ranks_that_may_know_more() -> None:
     job = running("n0", "n1", max_restarts=5)
     job.state("n1", F)
     assert job.hear(Leave("n1", LeaveWhy.EXCLUDED)) == []
-    (end,) = job.state("n0", F, may_restart=False)
+    assert job.state("n0", F, may_restart=False) == []
+    (end,) = job.join("n0", have=0)
     assert isinstance(end, End)
     assert end.exit_code == 93
 
@@ -418,8 +420,10 @@ def test_the_last_failure_is_the_job_s() -> None:
     job.state("n0", F)
     job.join("n0", "n1", have=0)
 
-    end = End(Outcome.FAILED, 1, "a rank of n0 failed; no restart is left (--max-restarts 1)")
-    assert job.state("n0", F) == [end]
+    why = "no restart is left (--max-restarts 1)"
+    assert job.state("n0", F) == [Stop(1, "a rank of n0 failed", "n0", 0, why)]
+    assert job.join("n0", have=1) == []
+    assert job.join("n1", have=1) == [End(Outcome.FAILED, 1, "a rank of n0 failed", why)]
     assert job.hear(Leave("n0", LeaveWhy.FINISHED)) == []
     assert job.hear(Leave("n1", LeaveWhy.FINISHED)) == [Close()]
     assert job.leader.phase is Phase.CLOSED
@@ -437,7 +441,8 @@ def test_a_budget_may_be_for_a_period() -> None:
         job.wait(50)
     job.state("n0", F)
     job.join("n0", have=3)
-    (end,) = job.state("n0", F)
+    job.state("n0", F)
+    (end,) = job.join("n0", have=4)
     assert isinstance(end, End)
 
 
@@ -545,8 +550,9 @@ def test_back_off_doubles_and_forgets() -> None:
 def test_a_rank_may_ask_for_no_restart() -> None:
     """Whatever is left of the budget; with an exit code of its own."""
     job = running("n0", max_restarts=5)
-    (end,) = job.state("n0", F, may_restart=False)
-    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
+    why = "exit code 93 asks for no restart (--ft-no-restart-exit-code)"
+    assert job.state("n0", F, may_restart=False) == [Stop(0, "a rank of n0 failed", "n0", 5, why)]
+    assert job.join("n0", have=0) == [End(Outcome.FAILED, 93, "a rank of n0 failed", why)]
 
 
 def test_a_leader_that_was_asleep_ends_the_job() -> None:
@@ -566,8 +572,31 @@ def test_a_rank_that_is_heard_of_last_may_still_ask_for_no_restart() -> None:
     job = running("n0", "n1", max_restarts=5)
     (stop,) = job.state("n1", U)
     assert isinstance(stop, Stop)
+    assert stop.no_restart == ""
+    assert job.state("n0", U, may_restart=False) == []
+    (end,) = job.join("n0", "n1", have=0)
+    why = "exit code 93 asks for no restart (--ft-no-restart-exit-code)"
+    assert end == End(Outcome.FAILED, 93, "a rank of n1 failed", why)
+
+
+def test_the_last_restart_is_spent_and_a_rank_that_is_heard_of_last_asks_for_none() -> None:
+    """Code 1 would have a scheduler try again what is no use."""
+    job = running("n0", "n1", max_restarts=0)
+    job.state("n1", U)
+    job.state("n0", U, may_restart=False)
+    (end,) = job.join("n0", "n1", have=0)
+    assert isinstance(end, End)
+    assert end.exit_code == 93
+
+
+def test_a_message_that_overtakes_all_others_may_still_ask_for_no_restart() -> None:
+    """Its node has joined again, and others are waited for."""
+    job = running("n0", "n1", max_restarts=5)
+    job.hear(Leave("n1", LeaveWhy.SIGNALLED))
+    assert job.join("n0", have=0) == []
     (end,) = job.state("n0", U, may_restart=False)
-    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; a rank asked for no restart")
+    assert isinstance(end, End)
+    assert end.exit_code == 93
 
 
 def test_a_rank_that_asks_for_no_restart_asks_for_nothing_in_later_cycles() -> None:
@@ -583,33 +612,129 @@ def test_no_restart_is_not_forgotten_while_enough_nodes_go_on() -> None:
     """Under min-healthy nothing is restarted yet; when it would be, the job ends."""
     job = running("n0", "n1", "n2", least=2, max_restarts=5, restart=RestartPolicy.MIN_HEALTHY)
     assert job.state("n0", F, may_restart=False) == []
-    (end,) = job.state("n1", F)
+    (stop,) = job.state("n1", F)
+    assert isinstance(stop, Stop)
+    (end,) = job.join("n0", "n1", "n2", have=0)
     assert isinstance(end, End)
     assert end.exit_code == 93
 
 
+def reads(effects: list[Effect]) -> list[ReadIteration]:
+    return [effect for effect in effects if isinstance(effect, ReadIteration)]
+
+
+def measured(**options: object) -> Job:
+    """A job of one node that began at iteration 100, and whose checkpoints can be read."""
+    job = Job(1, 1, options={"max_restarts": 9, "reads_iterations": True, **options})
+    effects = job.leader.handle(Arrived(Join("n0", desc("n0"))), job.now)
+    assert reads(effects) == [ReadIteration(first=True)]
+    job.nodes.append("n0")
+    job.tell(IterationRead(100))
+    return job
+
+
+def fail(job: Job, iteration: int | None, *, answers: bool = True) -> list[Decision | Close]:
+    """The cycle fails, with checkpoints up to ``iteration``; what follows when all are back."""
+    cycle = job.leader.cycle
+    effects = job.leader.handle(Arrived(State("n0", cycle, F, "a rank of n0 failed")), job.now)
+    assert reads(effects) == [ReadIteration(first=False)]
+    assert isinstance(job.decided(effects)[0], Stop)
+    if answers:
+        assert job.tell(IterationRead(iteration)) == []
+    return job.join("n0", have=cycle)
+
+
 def test_a_job_that_does_not_advance_is_given_up() -> None:
     """Two failed cycles in a row without a newer checkpoint; one that advances starts anew."""
-    job = running("n0", max_restarts=9, max_no_progress_cycles=2)
-    for cycle, iteration in enumerate([100, 100, 200, 200]):
-        job.tell(IterationRead(iteration))
-        assert isinstance(job.state("n0", F)[0], Stop), cycle
-        job.join("n0", have=cycle)
-    job.tell(IterationRead(200))
-    (end,) = job.state("n0", F)
-    assert end == End(Outcome.FAILED, 93, "a rank of n0 failed; no progress in 2 cycles in a row")
+    job = measured(max_no_progress_cycles=2)
+    for iteration in (100, 150, 150):
+        assert isinstance(fail(job, iteration)[0], Round)
+
+    assert fail(job, 150) == [
+        End(Outcome.FAILED, 93, "a rank of n0 failed", "no progress in 2 cycles in a row")
+    ]
 
 
-def test_a_cycle_of_which_nobody_knows_what_it_reached_does_not_count() -> None:
-    """Its node was lost in silence: what an earlier failure left behind tells nothing of it."""
-    job = running("n0", max_restarts=9, max_no_progress_cycles=2)
-    for cycle, iteration in enumerate([100, 100, None, None]):
-        if iteration is not None:
-            job.tell(IterationRead(iteration))
-        assert isinstance(job.state("n0", F)[0], Stop), cycle
-        job.join("n0", have=cycle)
-    job.tell(IterationRead(100))
-    assert isinstance(job.state("n0", F)[0], End)
+def test_a_restart_waits_for_the_iteration_but_not_for_ever() -> None:
+    """A cycle of which nothing is known does not count."""
+    job = measured(max_no_progress_cycles=1)
+    assert fail(job, None, answers=False) == []
+    (formed,) = job.tell(IterationRead(101))
+    assert isinstance(formed, Round)
+
+    assert fail(job, None, answers=False) == []
+    assert job.wait(READ_LIMIT_S - 0.1) == []
+    (formed,) = job.wait(0.1)
+    assert isinstance(formed, Round)
+    assert job.tell(IterationRead(101)) == [], "it comes too late"
+
+    assert isinstance(fail(job, None)[0], Round)
+    assert isinstance(fail(job, 101)[0], End)
+
+
+def test_a_cycle_that_ended_with_a_silent_node_does_not_count() -> None:
+    """Nobody has failed of whom it could be said."""
+    job = running("n0", "n1", least=1, max_restarts=9, reads_iterations=True)
+    job.reads.clear()
+    job.mute.add("n1")
+    (stop,) = job.wait(15)
+    assert isinstance(stop, Stop)
+    assert job.reads == []
+
+
+def test_no_use_is_known_without_reading() -> None:
+    job = measured(max_no_progress_cycles=1)
+    job.state("n0", F, may_restart=False)
+    (end,) = job.join("n0", have=0)
+    assert isinstance(end, End)
+
+
+# ---------------------------------------------------------------- a job of one
+def of_one(**options: object) -> Job:
+    return running("n0", is_of_one=True, launchers=1, first_last_call_s=30.0, **options)
+
+
+@pytest.mark.parametrize(
+    ("why", "code"),
+    [
+        (LeaveWhy.EXCLUDED, 0),
+        (LeaveWhy.UNHEALTHY, 1),
+        (LeaveWhy.SIGNALLED, 1),
+        (LeaveWhy.STUCK, 1),
+    ],
+)
+def test_a_job_that_can_have_no_other_node_ends_when_its_node_leaves(
+    why: LeaveWhy, code: int
+) -> None:
+    """Also before it has ever joined."""
+    for job in (of_one(), Job(1, 1, options={"is_of_one": True, "launchers": 1})):
+        end, close = job.hear(Leave("n0", why, "as it says"))
+        assert end == End(Outcome.FAILED, code, "as it says")
+        assert isinstance(close, Close)
+
+
+def test_a_shutdown_that_is_asked_for_with_the_failure_costs_no_restart() -> None:
+    """It comes in the place of one, and counts before a budget that is spent."""
+    for restarts in (5, 0):
+        job = of_one(max_restarts=restarts)
+        asks = Control("n0", SHUTDOWN, 3, "bad data")
+        (stop,) = job.state("n0", F, asks=asks)
+        assert stop == Stop(
+            0, "a rank of n0 failed", "n0", restarts, "a rank has asked for ShutdownWorkload"
+        )
+        (end,) = job.join("n0", have=0)
+        assert isinstance(end, End)
+        assert end.outcome is Outcome.SHUT_DOWN
+        assert job.leader.restarts_used == 0
+
+
+def test_what_says_more_than_an_exclusion_comes_first() -> None:
+    """A rank of the node that leaves knows that another attempt is no use."""
+    job = of_one(max_restarts=1)
+    job.state("n0", F, may_restart=False)
+    end, _ = job.hear(Leave("n0", LeaveWhy.EXCLUDED))
+    assert isinstance(end, End)
+    assert end.exit_code == 93
 
 
 # ---------------------------------------------------------------- min-healthy
@@ -648,11 +773,11 @@ def test_min_healthy_restarts_all_below_the_minimum(states: list[NodeState]) -> 
             for decision in job.state(node, state)
         ]
         assert len(found) == 1
-        if restarts:
-            assert isinstance(found[0], Stop)
-        else:
-            assert isinstance(found[0], End)
-            assert (found[0].outcome, found[0].exit_code) == (Outcome.FAILED, None)
+        assert isinstance(found[0], Stop)
+        if not restarts:
+            (end,) = job.join("n0", "n1", "n2", have=0)
+            assert isinstance(end, End)
+            assert (end.outcome, end.exit_code) == (Outcome.FAILED, None)
 
 
 def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
@@ -696,7 +821,8 @@ def test_a_shutdown_waits_for_ranks_that_may_know_more() -> None:
     job.state("n0", F)
     assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
 
-    (end,) = job.state("n1", F, may_restart=False)
+    assert job.state("n1", F, may_restart=False) == []
+    (end,) = job.join("n1", have=0)
 
     assert isinstance(end, End)
     assert end.exit_code == 93
@@ -713,6 +839,7 @@ def test_the_end_does_not_wait_for_the_silent_for_ever() -> None:
     """Nor for those who speak and do not leave."""
     job = running("n0", "n1", linger_s=60.0)
     job.state("n0", F)
+    job.join("n0", "n1", have=0)
     job.mute.add("n1")
     assert job.wait(59) == []
     assert job.wait(1) == [Close(("n0",))]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
 from holdfast.core.member import (
     MAX_CAUSE,
-    Begin,
-    ControlRequested,
+    CycleStopping,
     Effect,
     Event,
     Finish,
@@ -20,19 +20,13 @@ from holdfast.core.member import (
     How,
     LeaderLost,
     Member,
-    Note,
     Phase,
     RanksFailed,
-    RanksStopped,
-    RanksStuck,
-    RanksSucceeded,
     Send,
-    SignalArrived,
     Standby,
     StartRanks,
     StopRanks,
-    TimePassed,
-    Unhealthy,
+    ToldToEnd,
 )
 from holdfast.core.membership import (
     Beat,
@@ -52,6 +46,7 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
+from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
 PLACE = Place("n1", 1, 2, 2, "10.0.0.1")
@@ -84,15 +79,16 @@ def heard(one: Member, decision: Decision, now: float = 0.0) -> list[Effect]:
 
 
 def tell(one: Member, event: Event, now: float = 0.0) -> list[Effect]:
-    """Effects without notes."""
-    return [effect for effect in one.handle(event, now) if not isinstance(effect, Note)]
+    """Effects without what is only said."""
+    said = (Note, CycleStopping)
+    return [effect for effect in one.handle(event, now) if not isinstance(effect, said)]
 
 
 def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
     """R-1, R-2: not a moment before, and with the port that is free now."""
     one = active()
     stop = Stop(0, "rank 0 died", "n0", 1)
-    assert heard(one, stop) == [StopRanks(0, How.POLITE, "rank 0 died")]
+    assert heard(one, stop) == [StopRanks(0, How.POLITE)]
     assert heard(one, stop) == []
     assert heard(one, formed(1, us=False)) == []
     one.desc = replace(DESC, port=29500)
@@ -129,7 +125,7 @@ def test_monitors_end_the_ranks_of_a_launcher_that_cannot() -> None:
 
 def test_after_a_signal_nobody_ends_ranks_that_save_their_work() -> None:
     one = active()
-    one.handle(SignalArrived("SIGTERM"), 7.0)
+    one.handle(ToldToEnd("SIGTERM"), 7.0)
     assert one.ranks_may_live_until is None
 
 
@@ -231,7 +227,7 @@ def test_the_end_stops_what_runs_and_says_the_exit_code(
     one = active()
     if own is not None:
         tell(one, own)
-    assert heard(one, end) == [StopRanks(0, How.POLITE, end.cause, for_good=True)]
+    assert heard(one, end) == [StopRanks(0, How.POLITE, for_good=True)]
     assert heard(one, end) == []
     assert tell(one, RanksStopped(0)) == [
         Send(Leave("n1", LeaveWhy.FINISHED)),
@@ -243,7 +239,7 @@ def test_the_end_during_a_stop_says_that_it_is_for_good() -> None:
     """So that nobody checks whether this node is fit for more."""
     one = active()
     heard(one, Stop(0, "x"))
-    assert heard(one, FAILED) == [StopRanks(0, How.POLITE, FAILED.cause, for_good=True)]
+    assert heard(one, FAILED) == [StopRanks(0, How.POLITE, for_good=True)]
     assert heard(one, FAILED) == []
     assert isinstance(tell(one, RanksStopped(0))[-1], Finish)
 
@@ -266,7 +262,7 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
     why = "nothing heard of the leader of the job for 10.0 s"
-    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, why, for_good=True)]
+    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, for_good=True)]
     assert heard(one, Stop(0, "too late"), 10.1) == []
     assert heard(one, formed(1), 10.1) == []
 
@@ -296,8 +292,7 @@ def test_fencing_hurries_a_polite_stop() -> None:
     one = active()
     heard(one, Stop(0, "x"))
     (stop,) = tell(one, LeaderLost("connection reset"))
-    why = "the leader of the job is lost: connection reset"
-    assert stop == StopRanks(0, How.AT_ONCE, why, for_good=True)
+    assert stop == StopRanks(0, How.AT_ONCE, for_good=True)
 
 
 def test_who_never_found_a_leader_has_lost_none() -> None:
@@ -311,7 +306,7 @@ def test_who_never_found_a_leader_has_lost_none() -> None:
 def test_a_refused_node_leaves() -> None:
     one = active()
     assert heard(one, Refused("n1", "silent for 15.0 s"))[0] == StopRanks(
-        0, How.AT_ONCE, "refused by the leader: silent for 15.0 s", for_good=True
+        0, How.AT_ONCE, for_good=True
     )
     waiting = member()
     assert heard(waiting, Refused("n1", "infra rank 1 twice"))[-1] == Finish(
@@ -359,13 +354,93 @@ def test_a_request_is_written_down() -> None:
     )
 
 
+def test_a_request_that_comes_in_the_place_of_a_promised_restart_says_so() -> None:
+    one = active()
+    heard(one, Stop(0, "x", "n0", 1))
+    (note,) = one.handle(ControlRequested(3, SHUTDOWN, "NaN"), 0.0)
+    assert isinstance(note, Note)
+    assert note.text.endswith("takes effect when cycle 0 is over, in the place of the restart")
+
+
+def test_a_failure_is_told_with_what_the_ranks_have_asked_for() -> None:
+    """Or the leader would spend a restart that nobody wants."""
+    one = active()
+    tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
+    tell(one, ControlRequested(3, SHUTDOWN, "NaN"))
+    asks = Control("n1", SHUTDOWN, 3, "NaN")
+    assert tell(one, RanksFailed(0, "rank 3 died")) == [
+        Send(State("n1", 0, NodeState.UNHEALTHY, "rank 3 died", asks=asks))
+    ]
+
+
+def test_a_node_that_leaves_on_its_own_wish_is_promised_no_restart() -> None:
+    """The others are."""
+    one = active()
+    tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
+    (stopping, stop) = one.handle(Heard(Stop(0, "rank 2 died", "n1", 1)), 0.0)
+    assert isinstance(stopping, CycleStopping)
+    assert stopping.no_restart == "a rank has asked for ExcludeThisNode"
+    assert stop == StopRanks(0, How.POLITE, for_good=True)
+
+
+def test_a_node_is_not_excluded_from_a_job_that_is_over() -> None:
+    """That has failed: it waits for the end, which says so."""
+    one = active()
+    tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
+    heard(one, Stop(0, "x", "n1", 0, "no restart is left"))
+    assert tell(one, RanksStopped(0)) == [Send(Join("n1", DESC, 0))]
+
+
+# ---------------------------------------------------------------- what is said
+def said(effects: list[Effect]) -> list[CycleStopping]:
+    return [effect for effect in effects if isinstance(effect, CycleStopping)]
+
+
+@pytest.mark.parametrize(("node", "here"), [("n1", True), ("n0", False)])
+def test_a_stop_is_said_before_it_is_carried_out(node: str, here: bool) -> None:
+    """With what follows, and whether the cause is news here."""
+    one = active()
+    stop = Stop(0, "rank 0 died", node, 1)
+    effects = one.handle(Heard(stop), 0.0)
+    assert effects[0] == CycleStopping(0, "rank 0 died", here, 1)
+    assert isinstance(effects[1], StopRanks)
+
+
+@pytest.mark.parametrize(
+    ("told", "why", "text"),
+    [
+        ("no restart is left", "no restart is left", ""),
+        ("", "no progress in 2 cycles in a row", "no progress in 2 cycles in a row"),
+    ],
+)
+def test_a_cause_is_said_once(told: str, why: str, text: str) -> None:
+    """The end says only what the stop has not."""
+    one = active()
+    heard(one, Stop(0, "rank 0 died", "n0", 0, told))
+    tell(one, RanksStopped(0))
+    end = End(Outcome.FAILED, 1, "rank 0 died", why)
+    assert heard(one, end)[-1] == Finish(1, LeaveWhy.FINISHED, text, Outcome.FAILED)
+
+    spare = member()
+    whole = f"rank 0 died; {why}"
+    assert heard(spare, end)[-1] == Finish(1, LeaveWhy.FINISHED, whole, Outcome.FAILED)
+
+
+def test_a_stop_after_which_no_cycle_follows_is_for_good() -> None:
+    """So that nobody checks whether this node is fit for more."""
+    one = active()
+    assert heard(one, Stop(0, "x", "n0", 0, "no restart is left")) == [
+        StopRanks(0, How.POLITE, for_good=True)
+    ]
+
+
 def test_a_sick_node_leaves_with_0() -> None:
     """Found before the first join, or between two cycles."""
     new = Member("n1", DESC)
     assert tell(new, Unhealthy("no NIC"))[-1] == Finish(0, LeaveWhy.UNHEALTHY, "no NIC")
     one = active()
     heard(one, Stop(0, "x"))
-    assert tell(one, Unhealthy("no NIC")) == [StopRanks(0, How.POLITE, "no NIC", for_good=True)]
+    assert tell(one, Unhealthy("no NIC")) == [StopRanks(0, How.POLITE, for_good=True)]
     assert tell(one, RanksStopped(0)) == [
         Send(Leave("n1", LeaveWhy.UNHEALTHY, "no NIC")),
         Finish(0, LeaveWhy.UNHEALTHY, "no NIC"),
@@ -381,45 +456,44 @@ def test_a_node_whose_ranks_cannot_be_killed_leaves_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(("failed", "exit_code"), [(False, 0), (True, 1)])
-def test_a_signal_gives_the_ranks_their_time(failed: bool, exit_code: int) -> None:
-    """Specification 7.5: 0 if all ranks exit with 0. Neither silence nor the end hurries them."""
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_signal_gives_the_ranks_their_time(failed: bool) -> None:
+    """Neither silence nor the end hurries them. A job that was told to end is not done: 1."""
     one = active()
-    assert tell(one, SignalArrived("SIGTERM")) == [
-        Send(State("n1", 0, NodeState.LEAVING, "SIGTERM"))
-    ]
-    assert tell(one, SignalArrived("SIGTERM")) == []
+    assert tell(one, ToldToEnd("SIGTERM")) == [Send(State("n1", 0, NodeState.LEAVING, "SIGTERM"))]
+    assert tell(one, ToldToEnd("SIGTERM")) == []
     assert heard(one, FAILED) == []
     assert tell(one, LeaderLost("gone")) == []
     assert tell(one, TimePassed(), 100.0) == [Send(Beat("n1"))]
     assert tell(one, RanksStopped(0, failed), 101.0) == [
         Send(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM")),
-        Finish(exit_code, LeaveWhy.SIGNALLED, "SIGTERM"),
+        Finish(1, LeaveWhy.SIGNALLED, "SIGTERM"),
     ]
 
 
 def test_others_that_go_on_need_not_wait_for_our_grace() -> None:
     """After a signal to this node alone: its ranks have nobody left to talk to."""
     one = active()
-    tell(one, SignalArrived("SIGTERM"))
-    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, "x", for_good=True)]
+    tell(one, ToldToEnd("SIGTERM"))
+    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, for_good=True)]
     assert heard(one, Stop(0, "x")) == []
 
 
-def test_ranks_that_succeed_on_a_signal_are_a_success_of_the_launcher() -> None:
+def test_ranks_that_end_well_on_a_signal_have_not_finished_their_job() -> None:
+    """They saved their work to be continued: a scheduler must not call it completed."""
     one = active()
-    tell(one, SignalArrived("SIGTERM"))
-    assert tell(one, RanksSucceeded(0))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGTERM")
+    tell(one, ToldToEnd("SIGTERM"))
+    assert tell(one, RanksSucceeded(0))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGTERM")
 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_signal_without_ranks_is_obeyed_at_once(begun: bool) -> None:
     """While waiting for a round, or before: exit code 1. After success: 0."""
     one = member() if begun else Member("n1", DESC)
-    assert tell(one, SignalArrived("SIGINT"))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGINT")
+    assert tell(one, ToldToEnd("SIGINT"))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGINT")
     done = active()
     tell(done, RanksSucceeded(0))
-    assert tell(done, SignalArrived("SIGINT"))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGINT")
+    assert tell(done, ToldToEnd("SIGINT"))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGINT")
 
 
 # ---------------------------------------------------------------- any order of events
@@ -470,7 +544,7 @@ class AnyLife(RuleBasedStateMachine):
             cycle, self.ranks = self.ranks, None
             self.tell(RanksSucceeded(cycle) if succeed else RanksStopped(cycle, failed))
 
-    @rule(event=st.sampled_from([SignalArrived("TERM"), Unhealthy("x"), LeaderLost("x")]))
+    @rule(event=st.sampled_from([ToldToEnd("TERM"), Unhealthy("x"), LeaderLost("x")]))
     def leave(self, event: Event) -> None:
         self.tell(event)
 

@@ -1,407 +1,53 @@
-"""What the launcher of one node decides, on a virtual clock."""
+"""What becomes of one node's ranks, on a virtual clock."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
+from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.core.node import (
-    MONITOR_DEATHS,
-    READ_LIMIT_S,
-    SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
-    Begin,
     CheckHost,
-    ControlRequested,
-    CycleOver,
     Dismissed,
     Effect,
-    End,
-    EndRank,
     Explain,
     FailureSeen,
-    Finish,
     HostBroke,
     HostChecked,
-    IterationRead,
     KillRanks,
     MayJoin,
-    MonitorExited,
     Node,
-    Note,
     Phase,
-    RankKilled,
-    RankReportedIn,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
     RankStuck,
-    ReadIteration,
-    SignalArrived,
     SignalRanks,
     StartAsked,
     StartCycle,
-    StartMonitor,
     StopAsked,
     Sweep,
     Swept,
-    TimePassed,
-    Unfit,
+    Unhealthy,
     WorkerExited,
 )
-from holdfast.core.restarts import Restarts
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
-
-
-def running(max_restarts: int = 0, **options: object) -> Node:
-    """A node of two ranks that has just started cycle 0 at t=0."""
-    options.setdefault("restarts", Restarts(max_restarts))
-    node = Node(nproc=2, **options)  # type: ignore[arg-type]
-    assert node.handle(Begin(), now=0.0) == [StartCycle(0)]
-    return node
+LOST = "GPU 0 is lost"
 
 
 def without_notes(effects: list[Effect]) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, Note)]
 
 
-def test_a_job_whose_ranks_all_end_well_succeeds() -> None:
-    """Exit code 0 once the last rank is gone and nothing it started is left."""
-    node = running()
-
-    assert node.handle(WorkerExited(0, 0), now=1.0) == []
-    assert node.handle(WorkerExited(1, 0), now=2.0) == [Sweep(0)]
-    assert node.handle(Swept(), now=2.0) == [Finish(End.SUCCEEDED, 0)]
-
-
-def test_a_failure_stops_the_others_and_restarts_all() -> None:
-    """The siblings of a failed rank get SIGTERM; the next cycle starts when all are gone."""
-    node = running(max_restarts=1)
-
-    assert node.handle(WorkerExited(1, -SIGKILL), now=1.0) == [
-        SignalRanks((0,), SIGTERM),
-        FailureSeen(1, will_restart=True),
-    ]
-    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == [Sweep(0)]
-    assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
-
-
-def test_the_budget_is_for_the_whole_job() -> None:
-    """B-1: with N restarts there are N+1 cycles, and the last failure is the job's."""
-    node = running(max_restarts=2)
-    for cycle in (0, 1):
-        node.handle(WorkerExited(0, 1), now=cycle)
-        node.handle(WorkerExited(1, -SIGTERM), now=cycle)
-        assert node.handle(Swept(), now=cycle) == [
-            StartCycle(cycle + 1),
-            Explain(cycle, will_restart=True),
-        ]
-
-    assert node.handle(WorkerExited(0, 1), now=9.0)[-1] == FailureSeen(0, will_restart=False)
-    node.handle(WorkerExited(1, -SIGTERM), now=9.0)
-    assert node.handle(Swept(), now=9.0) == [
-        Explain(2, will_restart=False),
-        Finish(End.FAILED, 1),
-    ]
-
-
-def test_a_rank_may_ask_for_no_restart_by_its_exit_code() -> None:
-    """It knows that another attempt is no use; no restart of the budget is spent."""
-    node = running(max_restarts=5, no_restart_exit_code=77)
-
-    assert node.handle(WorkerExited(0, 77), now=1.0) == [
-        SignalRanks((1,), SIGTERM),
-        FailureSeen(0, will_restart=False, may_restart=False),
-    ]
-    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
-    effects = node.handle(Swept(), now=1.1)
-
-    # No note: the line of the failure has said already that no restart follows, and why.
-    assert effects == [Explain(0, will_restart=False), Finish(End.FAILED, 77)]
-    assert node.restarts.spent == 0
-
-
-def test_a_rank_that_is_reaped_last_may_still_ask_for_no_restart() -> None:
-    """Its peers failed because of it; nothing is waited for before the end."""
-    node = running(max_restarts=5, no_restart_exit_code=77, reads_iterations=False)
-    node.handle(WorkerExited(1, 1), now=1.0)
-    assert node.handle(WorkerExited(0, 77), now=1.1) == [Sweep(0)]
-
-    effects = node.handle(Swept(), now=1.1)
-    assert effects[-1] == Finish(End.FAILED, 77)
-    said = "not started again: a rank exited with 77, which asks for no restart"
-    assert Note("error", said) in effects, "the line of the first failure could not say so"
-
-
-def test_what_every_exception_exits_with_asks_for_nothing() -> None:
-    """Also where the launcher is to exit with 1 when another attempt is no use."""
-    node = running(max_restarts=1, no_restart_exit_code=1)
-    node.handle(WorkerExited(0, 1), now=1.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
-
-    assert StartCycle(1) in node.handle(Swept(), now=1.1)
-
-
-def test_stopping_is_polite_then_forced() -> None:
-    """A rank that ignores SIGTERM is killed when its grace is over, once."""
-    node = running(max_restarts=1, stop_grace_s=15.0)
-    node.handle(WorkerExited(0, 1), now=100.0)
-
-    assert node.next_deadline() == 115.0
-    assert node.handle(TimePassed(), now=114.9) == []
-    assert node.handle(TimePassed(), now=115.0) == [KillRanks((1,))]
-    assert node.handle(TimePassed(), now=115.1) == []
-
-
-def test_a_rank_that_is_being_killed_has_failed_already() -> None:
-    """The kernel may take seconds to free its memory; the others are stopped meanwhile."""
-    node = running(max_restarts=1)
-    assert node.handle(RankKilled(1), now=1.0) == [
-        SignalRanks((0, 1), SIGTERM),
-        FailureSeen(1, will_restart=True),
-    ]
-    assert node.handle(RankKilled(1), now=1.0) == []
-    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == []
-    assert node.handle(WorkerExited(1, -SIGKILL), now=9.0) == [Sweep(0)]
-    assert node.handle(RankKilled(1), now=9.0) == [], "it is dead"
-    assert node.handle(Swept(), now=9.0) == [StartCycle(1), Explain(0, will_restart=True)]
-
-
-def test_a_rank_that_hung_has_failed_even_if_all_end_well() -> None:
-    """A handler of the signal that ended it may exit with 0."""
-    node = running(max_restarts=1)
-    node.handle(RankKilled(1), now=1.0)
-    node.handle(WorkerExited(1, 0), now=1.0)
-    node.handle(WorkerExited(0, 0), now=1.1)
-    assert StartCycle(1) in node.handle(Swept(), now=1.1)
-
-
-def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
-    """A rank in uninterruptible sleep is given up after a bound; its node cannot go on."""
-    node = running(max_restarts=5, stop_grace_s=15.0)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    node.handle(TimePassed(), now=15.0)
-
-    assert node.next_deadline() == 15.0 + UNKILLABLE_AFTER_S
-    effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
-
-    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.STUCK, 1)]
-
-
-def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
-    """The others are stopped, politely; then the time since the SIGKILL counts, and no grace."""
-    node = running(max_restarts=5, stop_grace_s=15.0)
-
-    assert without_notes(node.handle(RankStuck(0, 15.0), now=100.0)) == [
-        SignalRanks((0, 1), SIGTERM),
-        FailureSeen(0, will_restart=True),
-    ]
-    assert node.handle(RankStuck(0, 15.0), now=100.1) == []
-    assert node.handle(WorkerExited(1, -SIGTERM), now=101.0) == [KillRanks((0,))]
-    assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
-    effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
-
-    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(End.STUCK, 1)]
-
-
-def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
-    """They may be saving their work."""
-    node = running(stop_grace_s=60.0)
-    node.handle(RankStuck(0, 15.0), now=100.0)
-
-    assert node.next_deadline() == 160.0
-    assert node.handle(TimePassed(), now=160.0) == [KillRanks((0, 1))]
-    assert node.handle(WorkerExited(1, -SIGKILL), now=160.1) == []
-    effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
-    assert effects[-1] == Finish(End.STUCK, 1)
-
-
-def test_a_rank_that_took_long_to_die_is_restarted() -> None:
-    """The kernel was freeing its memory."""
-    node = running(max_restarts=1)
-    node.handle(RankStuck(0, 15.0), now=100.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=100.1)
-
-    assert node.handle(WorkerExited(0, -SIGKILL), now=110.0) == [Sweep(0)]
-    assert node.handle(Swept(), now=110.0) == [StartCycle(1), Explain(0, will_restart=True)]
-    node.handle(WorkerExited(0, 0), now=111.0)
-    assert node.next_deadline() is None, "what was stuck in another cycle is forgotten"
-
-
-def test_who_alone_is_stuck_after_a_signal_is_not_waited_for() -> None:
-    """A grace of half an hour is for ranks that save their work."""
-    node = running(signal_grace_s=1800.0)
-    node.handle(SignalArrived(SIGTERM), now=100.0)
-    node.handle(WorkerExited(1, 0), now=100.1)
-
-    assert without_notes(node.handle(RankStuck(0, 15.0), now=200.0)) == [KillRanks((0,))]
-    assert node.next_deadline() == 185.0 + UNKILLABLE_AFTER_S
-
-
-def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> None:
-    """Sweeping is bounded."""
-    node = running(max_restarts=1)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
-
-    assert node.next_deadline() == SWEEP_LIMIT_S
-    assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
-
-
-def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
-    """The same signal goes to the ranks; no restart follows; exit code 1 unless all end well."""
-    node = running(max_restarts=3, signal_grace_s=60.0)
-
-    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [
-        SignalRanks((0, 1), SIGTERM),
-        Note(
-            "warning",
-            "SIGTERM: passed on to 2 ranks, no restart any more; SIGKILL after 60 s "
-            "(--term-timeout)",
-        ),
-    ]
-    assert node.next_deadline() == 61.0
-    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [SignalRanks((0, 1), SIGTERM)]
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-    node.handle(WorkerExited(1, 0), now=3.0)
-    assert node.handle(Swept(), now=3.0) == [Finish(End.SIGNALLED, 1)]
-
-
-def test_a_job_that_is_signalled_and_ends_well_succeeds() -> None:
-    """All ranks exit with 0 after the signal (they saved their work): exit code 0."""
-    node = running()
-    node.handle(SignalArrived(SIGTERM), now=1.0)
-    node.handle(WorkerExited(0, 0), now=2.0)
-    node.handle(WorkerExited(1, 0), now=2.0)
-
-    assert node.handle(Swept(), now=2.0) == [Finish(End.SUCCEEDED, 0)]
-
-
-def test_a_second_ctrl_c_does_not_wait() -> None:
-    """Who interrupts twice means it."""
-    node = running(signal_grace_s=1800.0)
-    (_, note) = node.handle(SignalArrived(SIGINT), now=1.0)
-    assert isinstance(note, Note)
-    assert note.text.endswith("(--term-timeout). Press Ctrl-C again to kill them now")
-
-    assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
-
-
-def test_more_ctrl_c_do_not_put_off_the_end() -> None:
-    """A rank that cannot be killed is given up in its time, however impatient the user is."""
-    node = running()
-    for now in (1.0, 2.0, 3.0, 4.0):
-        node.handle(SignalArrived(SIGINT), now=now)
-
-    assert node.next_deadline() == 2.0 + UNKILLABLE_AFTER_S
-
-
-def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
-    """The job ends, although the budget has room."""
-    node = running(max_restarts=5)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    assert node.handle(SignalArrived(SIGTERM), now=0.1) == [
-        SignalRanks((1,), SIGTERM),
-        Note(
-            "warning",
-            "SIGTERM: passed on to 1 rank, no restart any more; SIGKILL after 15 s "
-            "(--workers-stop-timeout)",
-        ),
-    ]
-    node.handle(WorkerExited(1, -SIGTERM), now=0.2)
-
-    assert node.handle(Swept(), now=0.2)[-1] == Finish(End.SIGNALLED, 1)
-
-
-def test_a_shutdown_request_takes_effect_at_the_next_rendezvous() -> None:
-    """Asking alone ends nothing; the failure that follows is final."""
-    node = running(max_restarts=5)
-    request = ControlRequested(1, "ShutdownWorkload", "loss is NaN")
-
-    assert without_notes(node.handle(request, now=1.0)) == []
-    assert node.handle(WorkerExited(1, 1), now=2.0)[-1] == FailureSeen(
-        1, will_restart=False, instead="ShutdownWorkload"
-    )
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.SHUT_DOWN, 1)
-    assert node.restarts.used == 0
-
-
-def test_a_request_after_the_failure_comes_in_the_place_of_the_restart() -> None:
-    """The restart has been announced, so its absence is."""
-    node = running(max_restarts=5)
-    assert FailureSeen(1, will_restart=True) in node.handle(WorkerExited(1, 1), now=2.0)
-    (note,) = node.handle(ControlRequested(0, "ShutdownWorkload", "loss is NaN"), now=2.0)
-    assert isinstance(note, Note)
-    assert note.text.endswith("when cycle 0 is over, in the place of the restart")
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.SHUT_DOWN, 1)
-
-
-def test_a_continue_request_changes_nothing() -> None:
-    """Continue is consumed without effect."""
-    node = running(max_restarts=1)
-    node.handle(ControlRequested(0, "Continue", ""), now=1.0)
-    node.handle(WorkerExited(1, 1), now=2.0)
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-
-    assert node.handle(Swept(), now=2.0)[0] == StartCycle(1)
-
-
-def test_a_node_that_is_excluded_leaves_without_an_error() -> None:
-    """ExcludeThisNode: exit code 0, others may go on."""
-    node = running(max_restarts=1)
-    node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
-    assert node.handle(WorkerExited(1, 1), now=2.0)[-1] == FailureSeen(
-        1, will_restart=False, instead="ExcludeThisNode"
-    )
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.EXCLUDED, 0)
-
-
-def test_a_node_that_asks_to_be_excluded_from_a_job_that_is_over_has_failed() -> None:
-    """No restart is left, the work is not done: exit code 1."""
-    node = running()
-    node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
-    node.handle(WorkerExited(1, 1), now=2.0)
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(End.FAILED, 1)
-
-
-def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
-    """Training goes on either way; a monitor that keeps dying is left alone, said once."""
-    node = running()
-    for death in range(MONITOR_DEATHS):
-        assert StartMonitor(0) in node.handle(MonitorExited(0), now=float(death))
-
-    [note] = node.handle(MonitorExited(0), now=6.0)
-    assert isinstance(note, Note)
-    assert note.level == "error"
-    assert StartMonitor(1) in node.handle(MonitorExited(1), now=6.0), "the other is unaffected"
-    assert node.handle(MonitorExited(0), now=6.1) == []
-
-
-def test_silence_of_all_ranks_is_mentioned_once() -> None:
-    """A job that never reports in is not watched, and its user should know."""
-    node = running(report_in_s=3600.0)
-    assert node.next_deadline() == 3600.0
-
-    [note] = node.handle(TimePassed(), now=3600.0)
-    assert "not being watched" in note.text  # type: ignore[union-attr]
-    assert node.next_deadline() is None
-
-    reported = running(report_in_s=3600.0)
-    reported.handle(RankReportedIn(1), now=5.0)
-    assert reported.next_deadline() is None
-
-
-def one_of_many(**options: object) -> Node:
-    """A node of two ranks in a job of several nodes, that has started cycle 3 at t=0."""
-    node = Node(nproc=2, alone=False, **options)  # type: ignore[arg-type]
+def fail(node: Node, now: float) -> list[Effect]:
+    """A rank fails, the other is gone at once; what follows when nothing is left of them."""
+    node.handle(WorkerExited(0, 1), now)
+    node.handle(WorkerExited(1, -SIGTERM), now)
+    return node.handle(Swept(), now)
+
+
+def node_at_work(**options: object) -> Node:
+    """A node of two ranks that has started cycle 3 at t=0."""
+    node = Node(nproc=2, **options)  # type: ignore[arg-type]
     first = CheckHost(after_ranks=False) if node.checks_host else MayJoin()
     assert node.handle(Begin(), now=0.0) == [first]
     if node.checks_host:
@@ -410,72 +56,73 @@ def one_of_many(**options: object) -> Node:
     return node
 
 
-def test_one_of_many_reports_a_failure_and_waits_for_the_decision() -> None:
+def test_a_node_reports_a_failure_and_waits_for_the_decision() -> None:
     """Its other ranks run on: the job may want them to (min-healthy)."""
-    node = one_of_many()
+    node = node_at_work()
 
-    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(1, will_restart=False)]
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(3, 1)]
     assert node.handle(StopAsked(), now=1.1) == [SignalRanks((0,), SIGTERM)]
     assert node.handle(WorkerExited(0, -SIGTERM), now=1.2) == [Sweep(3)]
-    assert node.handle(Swept(), now=1.2) == [CycleOver(3, succeeded=False)]
-    assert node.handle(StartAsked(4), now=1.3) == [StartCycle(4)]
+    assert node.handle(Swept(), now=1.2) == [RanksStopped(3)]
+    assert node.handle(StartAsked(4), now=1.3) == [StartCycle(4), Explain(3, will_restart=True)]
 
 
-def test_one_of_many_whose_ranks_succeed_says_so_and_waits() -> None:
+def test_a_node_whose_ranks_succeed_says_so_and_waits() -> None:
     """The job ends for all of them, or goes on for all."""
-    node = one_of_many()
+    node = node_at_work()
     node.handle(WorkerExited(0, 0), now=1.0)
     node.handle(WorkerExited(1, 0), now=1.0)
 
-    assert node.handle(Swept(), now=1.0) == [CycleOver(3, succeeded=True)]
-    assert node.handle(Dismissed(End.SUCCEEDED, 0), now=2.0) == [Finish(End.SUCCEEDED, 0)]
+    assert node.handle(Swept(), now=1.0) == [RanksSucceeded(3)]
+    assert node.handle(Dismissed(failed=False), now=2.0) == []
+    assert node.phase is Phase.DONE
 
 
-def test_one_of_many_passes_on_that_a_rank_asks_for_no_restart() -> None:
+def test_a_node_passes_on_that_a_rank_asks_for_no_restart() -> None:
     """Once, whether it failed first or not."""
-    node = one_of_many(no_restart_exit_code=77)
+    node = node_at_work(no_restart_exit_code=77)
 
-    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(1, will_restart=False)]
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(3, 1)]
     assert node.handle(StopAsked(), now=1.1) == [SignalRanks((0,), SIGTERM)]
     assert node.handle(WorkerExited(0, 77), now=1.2) == [
-        FailureSeen(0, will_restart=False, may_restart=False),
+        FailureSeen(3, 0, every=True, may_restart=False),
         Sweep(3),
     ]
-    other = one_of_many(no_restart_exit_code=77)
-    asked = FailureSeen(0, will_restart=False, may_restart=False)
+    other = node_at_work(no_restart_exit_code=77)
+    asked = FailureSeen(3, 0, may_restart=False)
     assert other.handle(WorkerExited(0, 77), now=1.0) == [asked]
     assert other.handle(WorkerExited(1, 77), now=1.1) == [Sweep(3)]
 
 
-def test_one_of_many_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
+def test_a_node_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
     """A failure as any other for the job; this node does not come back."""
-    node = one_of_many(stop_grace_s=15.0)
+    node = node_at_work(stop_grace_s=15.0)
 
     effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
-    assert effects == [FailureSeen(1, will_restart=False)]
+    assert effects == [FailureSeen(3, 1)]
     assert node.handle(StopAsked(), now=100.1) == [SignalRanks((0, 1), SIGTERM)]
     assert node.handle(WorkerExited(0, -SIGTERM), now=100.2) == [KillRanks((1,))]
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
-    assert without_notes(effects) == [Explain(3, will_restart=False), Finish(End.STUCK, 1)]
+    assert without_notes(effects) == [RanksStuck(3, "a rank cannot be killed")]
 
 
-def test_one_of_many_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> None:
+def test_a_node_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> None:
     """Others may never ask for it (min-healthy)."""
-    node = one_of_many()
+    node = node_at_work()
     node.handle(WorkerExited(0, 0), now=50.0)
 
     effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
 
-    assert effects == [FailureSeen(1, will_restart=False), KillRanks((1,))]
+    assert effects == [FailureSeen(3, 1), KillRanks((1,))]
     assert node.handle(StopAsked(), now=100.1) == []
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
-    assert effects[-1] == Finish(End.STUCK, 1)
+    assert effects[-1] == RanksStuck(3, "a rank cannot be killed")
 
 
 def test_a_fenced_node_does_not_wait_for_its_ranks() -> None:
     """Cut off from the others it must be gone before they go on: SIGKILL, whatever the grace."""
-    node = one_of_many(stop_grace_s=60.0)
+    node = node_at_work(stop_grace_s=60.0)
 
     assert node.handle(StopAsked(at_once=True), now=1.0) == [
         SignalRanks((0, 1), SIGTERM),
@@ -485,375 +132,65 @@ def test_a_fenced_node_does_not_wait_for_its_ranks() -> None:
 
 def test_a_polite_stop_can_become_a_kill() -> None:
     """Decided again while the grace runs."""
-    node = one_of_many(stop_grace_s=60.0)
+    node = node_at_work(stop_grace_s=60.0)
     node.handle(StopAsked(), now=1.0)
 
     assert node.handle(StopAsked(at_once=True), now=2.0) == [KillRanks((0, 1))]
 
 
-def test_one_of_many_that_is_told_why_it_leaves_explains_its_own_failure() -> None:
+def test_a_node_that_is_told_why_it_leaves_explains_its_own_failure() -> None:
     """The box with the first cause stands on the node where it is."""
-    node = one_of_many()
+    node = node_at_work()
     node.handle(WorkerExited(1, 1), now=1.0)
     node.handle(StopAsked(), now=1.1)
     node.handle(WorkerExited(0, -SIGTERM), now=1.2)
     node.handle(Swept(), now=1.2)
 
-    assert node.handle(Dismissed(End.FAILED, 1), now=2.0) == [
-        Explain(3, will_restart=False),
-        Finish(End.FAILED, 1),
-    ]
+    assert node.handle(Dismissed(failed=True), now=2.0) == [Explain(3, will_restart=False)]
 
 
-# ---------------------------------------------------------------- rules of restarting
-def fail(node: Node, now: float) -> list[Effect]:
-    """A rank fails, the other is gone at once; what follows when nothing is left of them."""
-    node.handle(WorkerExited(0, 1), now)
-    node.handle(WorkerExited(1, -SIGTERM), now)
-    return node.handle(Swept(), now)
-
-
-def measured(**rules: int) -> Node:
-    """A node that started from iteration 100, and can be told how far it is."""
-    node = Node(nproc=2, restarts=Restarts(9, **rules), reads_iterations=True)
-    assert node.handle(Begin(), now=0.0) == [StartCycle(0), ReadIteration(first=True)]
-    assert node.handle(IterationRead(100), now=0.0) == []
-    return node
-
-
-def test_a_budget_within_a_period_is_renewed() -> None:
-    """Two failures within it are too many; the same two, a period apart, are not."""
-    node = running(restarts=Restarts(1, period_s=100.0))
-    assert fail(node, 10.0)[0] == StartCycle(1)
-    assert fail(node, 110.0)[0] == StartCycle(2)
-    assert fail(node, 209.0)[-1] == Finish(End.FAILED, 1)
-
-
-def test_failures_in_a_row_are_restarted_later_and_later() -> None:
-    """The first at once. The wait is from the failure on, and can be cut short by a signal."""
-    node = running(restarts=Restarts(9, backoff_s=4.0))
-    assert fail(node, 1.0)[0] == StartCycle(1)
-    assert without_notes(fail(node, 2.0)) == [Explain(1, will_restart=True)]
-    assert node.next_deadline() == 6.0
-    assert node.handle(TimePassed(), now=5.9) == []
-    assert node.handle(TimePassed(), now=6.0) == [StartCycle(2)]
-    assert without_notes(fail(node, 7.0)) == [Explain(2, will_restart=True)]
-    assert node.next_deadline() == 15.0
-    assert node.handle(SignalArrived(SIGTERM), now=8.0) == [Finish(End.SIGNALLED, 1)]
-
-
-def test_a_node_that_does_not_advance_is_given_up() -> None:
-    """With the code that says so, after as many cycles in a row as the rules allow."""
-    node = measured(max_no_progress_cycles=2)
-    for cycle, iteration in enumerate([100, 150, 150]):
-        assert ReadIteration(first=False) in node.handle(WorkerExited(0, 1), now=1.0)
-        node.handle(WorkerExited(1, -SIGTERM), now=1.0)
-        node.handle(IterationRead(iteration), now=1.0)
-        assert node.handle(Swept(), now=1.0)[0] == StartCycle(cycle + 1)
-    node.handle(WorkerExited(0, 1), now=2.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=2.0)
-    node.handle(IterationRead(150), now=2.0)
-
-    effects = node.handle(Swept(), now=2.0)
-
-    assert without_notes(effects) == [Explain(3, will_restart=False), Finish(End.FAILED, 93)]
-    assert effects[0] == Note("error", "not started again: no progress in 2 cycles in a row")
-
-
-def test_a_restart_waits_for_the_iteration_but_not_for_ever() -> None:
-    """A cycle of which nothing is known does not count."""
-    node = measured(max_no_progress_cycles=1)
-    assert fail(node, 1.0) == []
-    assert node.handle(IterationRead(101), now=1.5)[0] == StartCycle(1)
-
-    assert fail(node, 2.0) == []
-    assert node.next_deadline() == 2.0 + READ_LIMIT_S
-    assert node.handle(TimePassed(), now=2.0 + READ_LIMIT_S)[0] == StartCycle(2)
-
-    assert fail(node, 10.0) == []
-    assert node.handle(IterationRead(None), now=10.5)[0] == StartCycle(3)
-
-    assert fail(node, 20.0) == []
-    assert node.handle(IterationRead(101), now=20.5)[-1] == Finish(End.FAILED, 93)
-
-
-def test_a_signal_ends_a_node_that_waits_for_the_iteration() -> None:
-    """It explains the failure before it goes."""
-    node = measured(max_no_progress_cycles=1)
-    fail(node, 1.0)
-
-    assert node.handle(SignalArrived(SIGTERM), now=1.1) == [
-        Explain(0, will_restart=False),
-        Finish(End.SIGNALLED, 1),
-    ]
-
-
-def checked(max_restarts: int = 1, **rules: float) -> Node:
-    """A node alone whose host was checked and found fit, and that started cycle 0 at t=0."""
-    restarts = Restarts(max_restarts, **rules)  # type: ignore[arg-type]
-    node = Node(nproc=2, restarts=restarts, checks_host=True)
-    assert node.handle(Begin(), now=0.0) == [CheckHost(after_ranks=False)]
-    assert node.next_deadline() is None
-    assert node.handle(HostChecked(), now=0.0) == [StartCycle(0)]
-    return node
-
-
-def test_an_unfit_host_has_no_ranks() -> None:
-    """The only node of its job: with 1, or a scheduler would call the job completed."""
-    node = Node(nproc=2, checks_host=True)
-    node.handle(Begin(), now=0.0)
-
-    assert node.handle(HostChecked("GPU 0 is lost"), now=1.0) == [Finish(End.UNHEALTHY, 1)]
-
-
-def test_a_restart_waits_for_the_host_to_be_checked() -> None:
-    """Its failure is explained once it is known whether there is a restart."""
-    node = checked()
-    assert fail(node, 1.0) == [CheckHost(after_ranks=True)]
-    assert node.handle(HostChecked(), now=1.5) == [StartCycle(1), Explain(0, will_restart=True)]
-    assert node.handle(HostChecked("late"), now=1.6) == [], "nobody asked"
-
-    broken = checked()
-    fail(broken, 1.0)
-    assert broken.handle(HostChecked("GPU 0 is lost"), now=1.5) == [
-        Explain(0, will_restart=False),
-        Finish(End.UNHEALTHY, 1),
-    ]
-
-
-def test_a_host_is_checked_while_a_restart_is_put_off() -> None:
-    """The later of the two starts it."""
-    node = checked(max_restarts=9, backoff_s=4.0)
-    fail(node, 1.0)
-    node.handle(HostChecked(), now=1.0)
-    assert without_notes(fail(node, 2.0)) == [CheckHost(after_ranks=True)]
-    assert node.handle(HostChecked(), now=3.0) == [Explain(1, will_restart=True)]
-    assert node.handle(TimePassed(), now=6.0) == [StartCycle(2)]
-
-    assert without_notes(fail(node, 7.0)) == [CheckHost(after_ranks=True)]
-    assert node.next_deadline() is None
-    assert node.handle(HostChecked(), now=99.0)[0] == StartCycle(3)
-
-
-LOST = "GPU 0 is lost"
-
-
-def test_a_host_that_breaks_while_a_restart_is_put_off_is_checked_again() -> None:
-    node = checked(max_restarts=9, backoff_s=4.0)
-    fail(node, 1.0)
-    node.handle(HostChecked(), now=1.0)
-    fail(node, 2.0)
-    node.handle(HostChecked(), now=2.0)
-    assert node.handle(HostBroke(LOST), now=3.0) == [CheckHost(after_ranks=True)]
-    assert node.handle(HostBroke(LOST), now=3.1) == []
-    assert node.handle(HostChecked(LOST), now=3.2) == [Finish(End.UNHEALTHY, 1)]
-
-
-@pytest.mark.parametrize(("device", "ended"), [(1, 1), (None, 0)])
-def test_what_breaks_under_ranks_ends_the_one_whose_it_is_and_the_cycle(
-    device: int | None, ended: int
-) -> None:
-    """It has failed at once: it may sit in a driver for ever. What is nobody's is the first's."""
-    node = checked()
-    assert node.handle(HostBroke(LOST, device), now=0.5) == [
-        EndRank(ended, LOST),
-        SignalRanks((0, 1), SIGTERM),
-        FailureSeen(ended, will_restart=True),
-    ]
-    assert node.handle(HostBroke(LOST, device), now=0.6) == [], "the cycle is ending already"
-
-
-def test_a_device_whose_rank_has_ended_well_ends_nobody() -> None:
-    node = checked()
-    node.handle(WorkerExited(1, 0), now=0.5)
-    assert node.handle(HostBroke(LOST, 1), now=0.6) == []
-
-
-def test_one_of_many_whose_host_breaks_while_it_waits_is_checked_and_leaves() -> None:
+def test_a_node_whose_host_breaks_while_it_waits_is_checked_and_leaves() -> None:
     """A spare, say; if it gets a place meanwhile, what is found comes too late for that."""
-    spare = Node(nproc=2, alone=False, checks_host=True)
+    spare = Node(nproc=2, checks_host=True)
     spare.handle(Begin(), now=0.0)
     assert spare.handle(HostBroke(LOST), now=0.1) == [], "it is being checked"
     spare.handle(HostChecked(), now=0.2)
     assert spare.handle(HostBroke(LOST), now=1.0) == [CheckHost(after_ranks=False)]
     assert spare.handle(HostChecked(), now=1.1) == [], "it has recovered"
     spare.handle(HostBroke(LOST), now=2.0)
-    assert spare.handle(HostChecked(LOST), now=2.1) == [Unfit(LOST)]
+    assert spare.handle(HostChecked(LOST), now=2.1) == [Unhealthy(LOST)]
 
-    chosen = one_of_many(checks_host=True)
+    chosen = node_at_work(checks_host=True)
     fail(chosen, 1.0)
     chosen.handle(HostChecked(), now=1.1)
     assert chosen.handle(HostBroke(LOST), now=2.0) == [CheckHost(after_ranks=True)]
-    assert chosen.handle(StartAsked(4), now=2.1) == [StartCycle(4)]
+    assert chosen.handle(StartAsked(4), now=2.1)[0] == StartCycle(4)
     assert chosen.handle(HostChecked(LOST), now=2.2) == []
 
 
-def test_a_job_that_is_over_checks_no_host() -> None:
-    """Neither after success nor without a restart left, nor after a signal."""
-    node = checked(max_restarts=0)
-    assert fail(node, 1.0) == [Explain(0, will_restart=False), Finish(End.FAILED, 1)]
-
-    signalled = checked()
-    fail(signalled, 1.0)
-    assert signalled.handle(SignalArrived(SIGTERM), now=1.1) == [
-        Explain(0, will_restart=False),
-        Finish(End.SIGNALLED, 1),
-    ]
-
-
-def test_one_of_many_checks_its_host_before_it_joins_and_before_it_joins_again() -> None:
+def test_a_node_checks_its_host_before_it_joins_and_before_it_joins_again() -> None:
     """What was found is told along: the others are told that this node leaves."""
-    node = one_of_many(checks_host=True)
+    node = node_at_work(checks_host=True)
     node.handle(StopAsked(), now=1.0)
     assert fail(node, 1.1) == [CheckHost(after_ranks=True)]
     assert node.handle(HostChecked("GPU 0 is lost"), now=1.5) == [
-        CycleOver(3, succeeded=False, problem="GPU 0 is lost")
+        Unhealthy("GPU 0 is lost"),
+        RanksStopped(3),
     ]
 
-    sick = Node(nproc=2, alone=False, checks_host=True)
+    sick = Node(nproc=2, checks_host=True)
     sick.handle(Begin(), now=0.0)
     assert sick.handle(HostChecked("no"), now=0.1) == [MayJoin("no")]
 
 
-def test_one_of_many_that_will_not_have_ranks_again_checks_nothing() -> None:
+def test_a_node_that_will_not_have_ranks_again_checks_nothing() -> None:
     """Its exit, and the end of the job, wait for no health service."""
-    leaving = one_of_many(checks_host=True)
+    leaving = node_at_work(checks_host=True)
     leaving.handle(StopAsked(for_good=True), now=1.0)
-    assert fail(leaving, 1.1) == [CycleOver(3, succeeded=False)]
+    assert fail(leaving, 1.1) == [RanksStopped(3)]
 
     for word in (StopAsked(for_good=True), SignalArrived(SIGTERM)):
-        checking = one_of_many(checks_host=True)
+        checking = node_at_work(checks_host=True)
         checking.handle(StopAsked(), now=1.0)
         fail(checking, 1.1)
-        assert checking.handle(word, now=1.2) == [CycleOver(3, succeeded=False)]
-
-
-class NodeLife(RuleBasedStateMachine):
-    """Any order of events, with the invariants checked after each."""
-
-    @initialize(
-        nproc=st.integers(1, 4),
-        max_restarts=st.integers(0, 3),
-        backoff_s=st.sampled_from([0.0, 0.5, 60.0]),
-        reads=st.booleans(),
-        checks=st.booleans(),
-    )
-    def begin(
-        self, nproc: int, max_restarts: int, backoff_s: float, reads: bool, checks: bool
-    ) -> None:
-        self.now = 0.0
-        rules = Restarts(max_restarts, backoff_s=backoff_s, max_no_progress_cycles=2)
-        self.node = Node(nproc=nproc, restarts=rules, reads_iterations=reads, checks_host=checks)
-        self.reading = self.checking = 0
-        self.alive: set[int] = set()
-        self.cycles: list[int] = []
-        self.finished: list[Finish] = []
-        self.owed_sweep = False
-        self.sweep_until = 0.0
-        self.feed(Begin())
-
-    def feed(self, event: object) -> None:
-        self.now += 0.25
-        for effect in self.node.handle(event, self.now):  # type: ignore[arg-type]
-            match effect:
-                case StartCycle(cycle):
-                    assert not self.alive, "R-1: a cycle starts only when no rank is alive"
-                    assert not self.owed_sweep or self.now >= self.sweep_until
-                    assert not self.finished
-                    self.cycles.append(cycle)
-                    self.alive = set(range(self.node.nproc))
-                case EndRank(local_rank):
-                    assert local_rank in self.alive
-                case SignalRanks(local_ranks, _) | KillRanks(local_ranks):
-                    assert set(local_ranks) <= self.alive
-                    assert local_ranks
-                case Sweep():
-                    assert not self.alive
-                    self.owed_sweep = True
-                    self.sweep_until = self.now + SWEEP_LIMIT_S
-                case ReadIteration():
-                    self.reading += 1
-                case CheckHost(after_ranks):
-                    assert not self.alive
-                    assert after_ranks == bool(self.cycles)
-                    self.checking += 1
-                case Finish():
-                    self.finished.append(effect)
-
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data(), exit_code=st.sampled_from([0, 0, 0, 1, 93, -9, -15]))
-    def exit(self, data: st.DataObject, exit_code: int) -> None:
-        rank = data.draw(st.sampled_from(sorted(self.alive)))
-        self.alive.discard(rank)
-        self.feed(WorkerExited(rank, exit_code))
-
-    @precondition(lambda self: self.owed_sweep)
-    @rule()
-    def swept(self) -> None:
-        self.owed_sweep = False
-        self.feed(Swept())
-
-    @precondition(lambda self: self.reading)
-    @rule(iteration=st.sampled_from([None, 1, 2, 3]))
-    def iteration_is_read(self, iteration: int | None) -> None:
-        self.reading -= 1
-        self.feed(IterationRead(iteration))
-
-    @precondition(lambda self: self.checking)
-    @rule(problem=st.sampled_from([None, None, None, "GPU 0 is lost"]))
-    def host_is_checked(self, problem: str | None) -> None:
-        self.checking -= 1
-        self.feed(HostChecked(problem))
-
-    @precondition(lambda self: self.node.checks_host)
-    @rule(device=st.sampled_from([None, 0, 3]))
-    def host_breaks(self, device: int | None) -> None:
-        self.feed(HostBroke("GPU 0 is lost", device))
-
-    @rule(signum=st.sampled_from([SIGTERM, SIGINT]))
-    def signal(self, signum: int) -> None:
-        self.feed(SignalArrived(signum))
-
-    @rule(action=st.sampled_from(["Continue", "ExcludeThisNode", "ShutdownWorkload"]))
-    def control(self, action: str) -> None:
-        self.feed(ControlRequested(0, action, "why not"))
-
-    @rule(rank=st.integers(0, 3), since_s=st.sampled_from([0.0, 15.0, 99.0]))
-    def rank_is_stuck(self, rank: int, since_s: float) -> None:
-        self.feed(RankStuck(rank, since_s))
-
-    @rule(rank=st.integers(0, 3))
-    def rank_is_killed(self, rank: int) -> None:
-        self.feed(RankKilled(rank))
-
-    @rule(rank=st.integers(0, 3))
-    def monitor_dies(self, rank: int) -> None:
-        self.feed(MonitorExited(rank))
-
-    @rule()
-    def the_deadline_comes(self) -> None:
-        if (deadline := self.node.next_deadline()) is not None:
-            self.now = max(self.now, deadline)
-            self.feed(TimePassed())
-            assert self.node.next_deadline() != deadline, "a deadline that passed is gone"
-
-    @invariant()
-    def cycles_count_up_and_stay_within_the_budget(self) -> None:
-        """B-1, and the cycle number never repeats."""
-        assert self.cycles == list(range(len(self.cycles)))
-        assert len(self.cycles) <= 1 + self.node.restarts.most
-
-    @invariant()
-    def the_end_comes_once_and_nothing_after_it(self) -> None:
-        assert len(self.finished) <= 1
-        assert bool(self.finished) == (self.node.phase is Phase.DONE)
-
-    @invariant()
-    def somebody_will_wake_a_node_that_waits(self) -> None:
-        """Stopping, sweeping and what a node alone rests for are bounded: there is a deadline."""
-        if self.node.phase in (Phase.STOPPING, Phase.SWEEPING, Phase.IDLE):
-            assert self.node.next_deadline() is not None or self.checking
-
-
-TestNodeLife = NodeLife.TestCase
-TestNodeLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+        assert checking.handle(word, now=1.2) == [RanksStopped(3)]

@@ -307,7 +307,7 @@ def test_rules_of_restarting_reach_the_leader():
 
     assert (rules.max_restarts, rules.restarts_period_s, rules.backoff_s) == (5, 3600.0, 2.5)
     assert (rules.max_no_progress_cycles, rules.min_progress_iterations) == (4, 10)
-    assert (meeting.iteration_file, rules.no_restart_exit_code) == ("it.txt", 77)
+    assert (rules.reads_iterations, rules.no_restart_exit_code) == (True, 77)
 
 
 # ------------------------------------------------------------------ the job's name and address

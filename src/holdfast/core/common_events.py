@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.value import Value
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Begin:
+class Begin(Value):
     """The process that feeds this machine is ready for its first work."""
 
 
-@dataclass(frozen=True)
-class TimePassed:
+class TimePassed(Value):
     """The instant that the machine named as its next deadline has come, or may have."""
 
 
-@dataclass(frozen=True)
-class ControlRequested:
+class ControlRequested(Value):
     """A rank of this node asks something of its launcher; takes effect when its cycle is over.
 
     Attributes:
@@ -31,23 +28,20 @@ class ControlRequested:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class SignalArrived:
+class SignalArrived(Value):
     """The launcher itself was sent a signal that it handles."""
 
     signum: int
 
 
-@dataclass(frozen=True)
-class IterationRead:
+class IterationRead(Value):
     """The job's last checkpoint is of this iteration; fed before a failure is. None: unknown."""
 
     iteration: int | None
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Note:
+class Note(Value):
     """A line of the log. ``level``: ``info``, ``warning`` or ``error``."""
 
     level: str

@@ -39,13 +39,20 @@ class Ending(enum.Enum):
     SIGNALLED_WELL = (
         0,
         (
-            "signalled (SIGTERM ...), and all ranks of this node ended with 0: a rank that "
-            "stops early to be continued later should end with another code"
+            "stopped by a signal (SIGTERM ...) while this node waited for the others: all its "
+            "ranks had ended well before"
         ),
         "no",
     )
     FAILED = (1, "ranks failed and --max-restarts are used up", "yes")
-    SIGNALLED = (1, "signalled, and a rank did not end with 0", "yes")
+    SIGNALLED = (
+        1,
+        (
+            "stopped by a signal (SIGTERM ...), however the ranks ended: they may have saved "
+            "their work, and the job is not complete"
+        ),
+        "yes",
+    )
     SHUT_DOWN = (
         1,
         "shut down on a rank's request (WorkloadAction.ShutdownWorkload)",

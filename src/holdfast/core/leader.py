@@ -5,15 +5,18 @@ Pure: reads no clock, touches no store. Times are seconds on the caller's monoto
              enough nodes have joined, nobody is waited for
     FORMING ------------------------------------------------> RUNNING
        ^  |                                                      |  |
-       |  | too few in time,         Stop: a node failed, was    |  | all succeeded,
-       |  | shutdown asked           lost, or one more can grow  |  | no restart left
-       |  +-------------+            the job                     |  |
+       |  | no restart is left,      Stop: a node failed, was    |  | all succeeded,
+       |  | too few in time,         lost, or one more can grow  |  | or the only node left
+       |  | shutdown asked           the job                     |  |
        +----------------|----------------------------------------+  |
                         v                                           |
                      ENDING <---------------------------------------+
                         |  every living node has acknowledged, or linger_s is over
                         v
                      CLOSED
+
+After a failure comes a Stop, always, and one decision when all survivors are back: whether there is
+another cycle. By then it is known who asked for none, and how far the job's checkpoints are.
 
 A round is formed at the moment nothing is missing: the most nodes that the job can use, or after a
 failure all survivors. Whoever comes early, late or in surplus waits in one queue, in the order of
@@ -35,6 +38,7 @@ a Stop comes exactly one Round or End, in bounded time.
 from __future__ import annotations
 
 import enum
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +46,7 @@ from dataclasses import dataclass, field
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
 from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.core.exit_codes import NO_RESTART, Ending, why_over
 from holdfast.core.membership import (
     Beat,
@@ -64,7 +69,10 @@ from holdfast.core.membership import (
 )
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
+from holdfast.core.value import Value
 
+READ_LIMIT_S = 5.0
+"""How long reading the iteration of a checkpoint may hold up a restart."""
 NEWS_S = 1.0
 """A wait as long as this is told to those who wait; so is, as long after, that it has changed.
 
@@ -106,6 +114,8 @@ class Rules:
         linger_s: At the end, how long to wait for acknowledgements: long enough to stop ranks.
         launchers: How many the scheduler has started; None: MAX, as far as anybody knows. A node
             that was excluded or is not healthy is one less that can come.
+        is_of_one: The job has this launcher, and can have no other.
+        reads_iterations: :class:`ReadIteration` will be answered.
     """
 
     nodes: NodePolicy
@@ -123,70 +133,47 @@ class Rules:
     no_restart_exit_code: int = NO_RESTART
     linger_s: float = 60.0
     launchers: int | None = None
+    is_of_one: bool = False
+    reads_iterations: bool = False
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Begin:
-    """The leader is in charge; the time for the first round starts."""
-
-
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(Value):
     """A message has come up."""
 
     message: Message
 
 
-@dataclass(frozen=True)
-class IterationRead:
-    """The job's last checkpoint is of this iteration; told before a failure is handed over.
-
-    A cycle whose failure nobody reports (its node fell silent) does not count.
-    """
-
-    iteration: int
-
-
-@dataclass(frozen=True)
-class Abdicate:
+class Abdicate(Value):
     """The launcher that the leader lives in must go: the job ends, as nobody can take over."""
 
     why: str
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """Nothing happened but time."""
 
 
 Event = Begin | Arrived | IterationRead | Abdicate | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Publish:
+class Publish(Value):
     """Append to the log that every launcher reads."""
 
     decision: Decision
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something a person should read."""
+class ReadIteration(Value):
+    """Find out how far the job's checkpoints are, then report :class:`IterationRead`."""
 
-    level: str
-    text: str
+    first: bool
+    """Nothing has been trained yet: there may be none."""
 
 
-@dataclass(frozen=True)
-class Close:
+class Close(Value):
     """The job is over and nobody needs the store any more; ``missing``: did not acknowledge."""
 
     missing: tuple[str, ...] = ()
 
 
-Effect = Publish | Note | Close
+Effect = Publish | ReadIteration | Note | Close
 
 
 class Phase(enum.Enum):
@@ -214,6 +201,7 @@ class Leader:
     phase: Phase = field(default=Phase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
     end: End | None = field(default=None, init=False)
+    term: int = field(default=0, init=False)
 
     # who is there
     _alive: dict[str, NodeDesc] = field(default_factory=dict, init=False)
@@ -239,6 +227,14 @@ class Leader:
     """A rank asked for that: why; survivors of the cycle may still say more."""
     _unheard: dict[str, float] = field(default_factory=dict, init=False)
     _said: set[str] = field(default_factory=set, init=False)
+    # whether there is another one, after a failure
+    _cause: str | None = field(default=None, init=False)
+    """Of the failure that is still to be decided about."""
+    _is_spent: bool = field(default=False, init=False)
+    """No restart was left for it."""
+    _read_by: float | None = field(default=None, init=False)
+    _futile: str | None = field(default=None, init=False)
+    """Why another cycle would be no use, as far as is known of the last one."""
     # what those who wait are told
     _waits: str = field(default="", init=False)
     _told: tuple[object, ...] | None = field(default=None, init=False)
@@ -289,7 +285,7 @@ class Leader:
             at = min(at, self._grow_at)
         elif self.phase is Phase.ENDING:
             at = min(at, self._close_by)
-        return at
+        return None if math.isinf(at) else at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
@@ -303,7 +299,7 @@ class Leader:
             case Arrived(message):
                 self._on_message(message, now)
             case IterationRead(iteration):
-                self._restarts.reached(iteration)
+                self._on_iteration(iteration)
             case Abdicate(why):
                 cause = f"the launcher that led the job left: {why}"
                 self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
@@ -338,6 +334,8 @@ class Leader:
             self._gone[node] = message.why.value
             self._told_gone.add(node)
             self._note_unfit(message)
+            if self.rules.is_of_one:
+                self._end_without_its_node(message, now)
             return
         elif not isinstance(message, Join):
             return  # overtook its sender's join, or its sender is nobody
@@ -348,11 +346,12 @@ class Leader:
                 self._on_state(message, now)
             case Leave(why=why, text=text):
                 self._note_unfit(message)
+                if self.rules.is_of_one:
+                    self._end_without_its_node(message, now)
                 self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
-            case Control(action=action, rank=rank, text=text):
+            case Control(action=action):
                 if action == SHUTDOWN:
-                    who = f"rank {rank} on {self._shown(node)}" if rank >= 0 else self._shown(node)
-                    self._shut_down = f"{who} asked to shut the workload down: {text}"
+                    self._note_shut_down(message)
                     self._awaited.discard(node)  # it does not join again
                     if self.phase is not Phase.FORMING:
                         self._end_shut_down(now)
@@ -360,6 +359,21 @@ class Leader:
                 pass
             case _:
                 assert_never(message)
+
+    def _note_shut_down(self, control: Control) -> None:
+        rank, who = control.rank, self._shown(control.node)
+        who = f"rank {rank} on {who}" if rank >= 0 else who
+        self._shut_down = f"{who} asked to shut the workload down: {control.text}"
+
+    def _end_without_its_node(self, leave: Leave, now: float) -> None:
+        """A job that can have no other node is over when its node leaves."""
+        ending = _ENDS_WITH[leave.why]
+        if ending is None:
+            return
+        if self._cause is not None and leave.why is LeaveWhy.EXCLUDED:
+            ending = self._why_over(excluded=True) or ending
+        code = ending.code(self.rules.no_restart_exit_code)
+        self._end(Outcome.FAILED, code, leave.text or leave.why.value, now)
 
     def _shown(self, node: str) -> str:
         """Host and pid of a launcher, for people; its id where it never joined."""
@@ -374,7 +388,7 @@ class Leader:
         """It lives after all, but its place may be another's by now: tell it, once."""
         if message.node not in self._told_gone and not isinstance(message, Leave):
             self._told_gone.add(message.node)
-            self._publish(Refused(message.node, self._gone[message.node]))
+            self._publish(Refused(message.node, self._gone[message.node], self.term))
 
     def _on_join(self, join: Join, now: float) -> None:
         node = join.node
@@ -410,7 +424,7 @@ class Leader:
         self._gone[node] = why
         if told:
             self._told_gone.add(node)
-        if not (told and why == LeaveWhy.FINISHED.value):
+        if not (told and why == LeaveWhy.FINISHED.value) and not self.rules.is_of_one:
             self._note("warning", lost)
         if self.phase is Phase.RUNNING and node in self._states:
             if self._states[node] is NodeState.SUCCEEDED:
@@ -440,10 +454,10 @@ class Leader:
             for node in sorted(self._awaited):
                 limit = f"{self.pace.join_timeout_s:g} s"
                 self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
-        if self._awaited:
+        if self._awaited or self._must_wait_to_decide(now):
             return
-        if self._shut_down is not None:
-            self._end_shut_down(now)
+        self._decide(now)
+        if self.phase is not Phase.FORMING:
             return
         if self._is_too_small_for_good() and not late:
             self._form_at = self._nobody_else_at
@@ -474,6 +488,54 @@ class Leader:
                 cause = f"{cause}; not fit: {self._who_is_unfit()}"
             cause = f"{cause}: {self._why_not}" if self._why_not else cause
             self._end(Outcome.FAILED, Ending.TOO_FEW.code(), cause, now)
+
+    def _must_wait_to_decide(self, now: float) -> bool:
+        """Whether it matters how far the checkpoints are, and that is still being read."""
+        if self._cause is None or not self._may_restart or self._read_by is None:
+            return False
+        self._form_at = self._read_by
+        return now < self._read_by
+
+    def _decide(self, now: float) -> None:
+        """All survivors are back: is there another cycle?"""
+        if self._cause is None:
+            if self._shut_down is not None:
+                self._end_shut_down(now)
+            return
+        cause = self._cause
+        over = self._why_over()
+        self._cause = self._read_by = None
+        if over is Ending.SHUT_DOWN:
+            self._end_shut_down(now)
+        elif over is not None:
+            self._end_failed(over, cause, self._why_no_restart(over), now)
+
+    def _why_over(self, *, excluded: bool = False) -> Ending | None:
+        """What becomes of the job after the cycle that failed; once for each."""
+        self._futile = self._restarts.why_futile()
+        return why_over(
+            no_use=not self._may_restart,
+            no_progress=self._futile is not None,
+            shut_down=self._shut_down is not None,
+            spent=self._is_spent,
+            excluded=excluded,
+        )
+
+    def _why_no_restart(self, over: Ending) -> str:
+        rules = self.rules
+        if over is Ending.NO_USE:
+            code = rules.no_restart_exit_code
+            return f"exit code {code} asks for no restart (--ft-no-restart-exit-code)"
+        if over is Ending.NO_PROGRESS and self._futile is not None:
+            return self._futile
+        if over is Ending.SHUT_DOWN:
+            return f"a rank has asked for {SHUTDOWN}"
+        return f"no restart is left (--max-restarts {rules.max_restarts})"
+
+    def _end_failed(self, over: Ending, cause: str, why: str, now: float) -> None:
+        own = over is Ending.FAILED and self.rules.restart is RestartPolicy.MIN_HEALTHY
+        code = None if own else over.code(self.rules.no_restart_exit_code)
+        self._end(Outcome.FAILED, code, cause, now, why)
 
     def _is_too_small_for_good(self) -> bool:
         """Whether MIN can't be reached any more, as nodes of the job's were found not to be fit.
@@ -537,8 +599,11 @@ class Leader:
                 master_addr=places[0].addr,
                 master_port=self._ports[places[0].node],
                 restarts_used=self.restarts_used,
+                term=self.term,
             )
         )
+        if self.cycle == 0 and self.rules.reads_iterations:
+            self._effects.append(ReadIteration(first=True))
         for note in assignment.notes:
             if note not in self._said:
                 self._said.add(note)
@@ -586,7 +651,7 @@ class Leader:
         return any(self._heard.get(node, at + 1) <= at for node, at in self._unheard.items())
 
     def _refuse(self, node: str, why: str, now: float) -> None:
-        self._publish(Refused(node, why))
+        self._publish(Refused(node, why, self.term))
         self._lose(node, why, now, told=True)
 
     # ------------------------------------------------------------ what those who wait are told
@@ -599,6 +664,8 @@ class Leader:
 
     def _news(self) -> tuple[object, ...] | None:
         """What those who wait should be told of when it changes; None: nobody has to be told."""
+        if self.rules.is_of_one:
+            return (self._form_at,) if self._is_pausing() else None
         if self.phase is Phase.FORMING:
             return len(self._ready), len(self._awaited), self._why_not, self._last_call_until
         return (len(self._ready),) if self.phase is Phase.RUNNING and self._newcomers else None
@@ -612,10 +679,22 @@ class Leader:
         elif now >= self._tell_at:
             self._told, self._tell_at = news, None
             self._waits = self._what_is_waited_for(now)
-            self._publish(LeaderBeat(self._waits))
+            self._publish(LeaderBeat(self._waits, self.term))
+
+    def _is_pausing(self) -> bool:
+        """The next cycle could begin, but for the pause after a failure."""
+        return (
+            self.phase is Phase.FORMING
+            and self._cause is None
+            and self._form_at is not None
+            and self._form_at <= self._earliest_at
+        )
 
     def _what_is_waited_for(self, now: float) -> str:
         nodes, here = self.rules.nodes, len(self._ready)
+        backoff = f"(--ft-restart-backoff {self.rules.backoff_s:g})"
+        if self.rules.is_of_one and self._form_at is not None:
+            return f"the next cycle starts in {self._form_at - now:.0f} s {backoff}"
         who = self._who_is_here()
         there = f"{here} of {nodes.nnodes} nodes {'is' if here == 1 else 'are'} here ({who})"
         if self.phase is Phase.RUNNING:
@@ -641,8 +720,8 @@ class Leader:
         if self._form_at is None:
             return f"{there}, and no cycle can be formed of them: {self._why_not}; waiting {limit}"
         start = f"{there}; starting in {self._form_at - now:.0f} s"
-        if self._form_at <= self._earliest_at:
-            return f"{start}, after a pause (--ft-restart-backoff {self.rules.backoff_s:g})"
+        if self._is_pausing():
+            return f"{start}, after a pause {backoff}"
         last_call_s = (
             self.rules.first_last_call_s if self.cycle < 0 else self.rules.later_last_call_s
         )
@@ -658,8 +737,12 @@ class Leader:
         if message.cycle != self.cycle or known is None:
             return  # of another cycle, or not in this one
         self._may_restart = self._may_restart and message.may_restart
-        if self.phase is Phase.FORMING and not message.may_restart:
-            self._end_for_good(message.cause, now)  # who failed first may be heard of last
+        if message.asks is not None and message.asks.action == SHUTDOWN:
+            self._note_shut_down(message.asks)
+        if self.phase is Phase.FORMING and self._cause is None and not message.may_restart:
+            # Who failed first may be heard of last.
+            why = self._why_no_restart(Ending.NO_USE)
+            self._end_failed(Ending.NO_USE, message.cause, why, now)
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
@@ -681,7 +764,7 @@ class Leader:
             if succeeded == len(self._states):
                 self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
-                self._restart(cause, node, now)
+                self._fail(cause, node, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
             self._end(
                 Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), f"{succeeded} nodes succeeded", now
@@ -691,39 +774,38 @@ class Leader:
                 f"{running + succeeded} nodes healthy or succeeded, at least "
                 f"{self.rules.nodes.min_nodes} needed; last: {cause}"
             )
-            self._restart(cause, node, now)
+            self._fail(cause, node, now)
 
-    def _restart(self, cause: str, node: str, now: float) -> None:
-        rules = self.rules
-        futile = self._restarts.why_futile()
-        wait_s = self._restarts.take(now) if self._may_restart and not futile else None
+    def _fail(self, cause: str, node: str, now: float) -> None:
+        """The cycle has failed. Spend a restart, if one is left and may be wanted."""
+        self._cause = cause
+        wants_one = self._may_restart and self._shut_down is None
+        wait_s = self._restarts.take(now) if wants_one else None
+        self._is_spent = wait_s is None
         over = why_over(
-            no_use=not self._may_restart, no_progress=futile is not None, spent=wait_s is None
+            no_use=not self._may_restart,
+            shut_down=self._shut_down is not None,
+            spent=self._is_spent,
         )
-        if over is Ending.NO_USE:
-            self._end_for_good(cause, now)
-        elif over is Ending.NO_PROGRESS:
-            code = over.code(rules.no_restart_exit_code)
-            self._end(Outcome.FAILED, code, f"{cause}; {futile}", now)
-        elif wait_s is None:
-            own = rules.restart is RestartPolicy.MIN_HEALTHY
-            why = (
-                f"{cause}; no restart is left (--max-restarts {rules.max_restarts})"
-                if rules.max_restarts
-                else cause
-            )
-            self._end(Outcome.FAILED, None if own else Ending.FAILED.code(), why, now)
-        else:
-            self._stop(cause, node, earliest_at=now + wait_s)
+        no_restart = "" if over is None else self._why_no_restart(over)
+        self._stop(cause, node, now + (wait_s or 0.0), no_restart)
+        if self.rules.reads_iterations and node in self._alive:
+            self._read_by = now + READ_LIMIT_S
+            self._effects.append(ReadIteration(first=False))
 
-    def _end_for_good(self, cause: str, now: float) -> None:
-        why = f"{cause}; a rank asked for no restart"
-        code = Ending.NO_USE.code(self.rules.no_restart_exit_code)
-        self._end(Outcome.FAILED, code, why, now)
+    def _on_iteration(self, iteration: int | None) -> None:
+        if self._cause is None:
+            if iteration is not None and self.cycle == 0:
+                self._restarts.begins_at(iteration)
+            return
+        self._read_by = None
+        if iteration is not None:
+            self._restarts.reached(iteration)
 
-    def _stop(self, cause: str, node: str, earliest_at: float) -> None:
+    def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
         self.phase = Phase.FORMING
-        self._publish(Stop(self.cycle, cause, node, self._restarts.left))
+        left = self._restarts.left
+        self._publish(Stop(self.cycle, cause, node, left, no_restart, self.term))
         self._awaited = {node for node in self._states if node in self._alive}
         self._open(earliest_at)
 
@@ -749,12 +831,14 @@ class Leader:
             self._stop(cause, self._newcomer, earliest_at=now)
 
     # ------------------------------------------------------------ the end, and time
-    def _end(self, outcome: Outcome, exit_code: int | None, cause: str, now: float) -> None:
+    def _end(
+        self, outcome: Outcome, exit_code: int | None, cause: str, now: float, why: str = ""
+    ) -> None:
         if self.phase is Phase.ENDING:
             return
         self.phase = Phase.ENDING
         self._close_by = now + self.rules.linger_s
-        self.end = End(outcome, exit_code, cause)
+        self.end = End(outcome, exit_code, cause, why, self.term)
         self._publish(self.end)
 
     def _on_time(self, now: float) -> None:
@@ -775,7 +859,7 @@ class Leader:
         if any(isinstance(effect, Publish) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif self.phase is not Phase.NEW and now >= self._beat_at:
-            self._publish(LeaderBeat(self._waits))
+            self._publish(LeaderBeat(self._waits, self.term))
             self._beat_at = now + self.pace.beat_s
 
     def _publish(self, decision: Decision) -> None:
@@ -785,6 +869,15 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
+_ENDS_WITH = {
+    LeaveWhy.EXCLUDED: Ending.EXCLUDED,
+    LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
+    LeaveWhy.SIGNALLED: Ending.SIGNALLED,
+    LeaveWhy.STUCK: Ending.STUCK,
+    LeaveWhy.FENCED: Ending.LEADER_LOST,
+    LeaveWhy.FINISHED: None,
+}
+"""How a job of one node ends when that leaves; None: it is over already."""
 _SEVERITY = {
     NodeState.HEALTHY: 0,
     NodeState.LEAVING: 1,

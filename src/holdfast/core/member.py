@@ -37,9 +37,11 @@ unless they can't be killed.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 from holdfast.core.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
 from holdfast.core.exit_codes import Ending
 from holdfast.core.membership import (
     Beat,
@@ -62,26 +64,21 @@ from holdfast.core.membership import (
     Stop,
 )
 from holdfast.core.never import assert_never
+from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.core.value import Value
 
 MAX_CAUSE = 2000
 """Longest cause we send, in characters; the whole of it is in our own report."""
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Begin:
-    """The log of decisions is being followed, someone leads, and this node is ready for ranks."""
-
-
-@dataclass(frozen=True)
-class Heard:
+class Heard(Value):
     """The next decision of the log."""
 
     decision: Decision
 
 
-@dataclass(frozen=True)
-class RanksFailed:
+class RanksFailed(Value):
     """Ranks of this cycle failed: ``every`` says that none runs any more.
 
     ``may_restart`` False: a rank asks for no restart. That counts also while the cycle is being
@@ -94,69 +91,19 @@ class RanksFailed:
     may_restart: bool = True
 
 
-@dataclass(frozen=True)
-class RanksSucceeded:
-    """All ranks of this cycle exited with 0, and nothing they started is alive."""
+class ToldToEnd(Value):
+    """The launcher was told to end; it has passed that on to its ranks, if it has any.
 
-    cycle: int
-
-
-@dataclass(frozen=True)
-class RanksStopped:
-    """No rank of this cycle is alive, nor anything they started.
-
-    ``failed``: not all of them exited with 0.
+    ``how``: the name of a signal, or in other words.
     """
 
-    cycle: int
-    failed: bool = True
+    how: str
 
 
-@dataclass(frozen=True)
-class RanksStuck:
-    """A rank of this cycle cannot be killed; this node must never have ranks again."""
-
-    cycle: int
-    text: str
-
-
-@dataclass(frozen=True)
-class ControlRequested:
-    """A rank asks something of its launcher; takes effect when its cycle is over."""
-
-    rank: int
-    action: str
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class SignalArrived:
-    """The launcher was told to end; it has passed the signal on to its ranks, if it has any."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Unhealthy:
-    """A health check failed: this node must not have ranks again.
-
-    Checks between two cycles belong between the end of the ranks and :class:`RanksStopped`; a bad
-    one is reported before it.
-    """
-
-    text: str
-
-
-@dataclass(frozen=True)
-class LeaderLost:
+class LeaderLost(Value):
     """The way to the leader is gone for good: nothing more can be heard or sent."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """Nothing happened but time."""
 
 
 Event = (
@@ -167,23 +114,22 @@ Event = (
     | RanksStopped
     | RanksStuck
     | ControlRequested
-    | SignalArrived
+    | ToldToEnd
     | Unhealthy
     | LeaderLost
     | TimePassed
 )
+"""``Begin``: the log is being followed, someone leads, and this node is ready for ranks."""
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Send:
+class Send(Value):
     """Put a message into the leader's mailbox."""
 
     message: Message
 
 
-@dataclass(frozen=True)
-class StartRanks:
+class StartRanks(Value):
     """Start this node's ranks of a cycle; ``round.places`` has the others."""
 
     round: Round
@@ -197,37 +143,41 @@ class How(enum.Enum):
     AT_ONCE = "SIGKILL"
 
 
-@dataclass(frozen=True)
-class StopRanks:
+class StopRanks(Value):
     """End this node's ranks of a cycle.
 
     A second one may follow a polite one: ``AT_ONCE``, or ``for_good``, that is, this node will not
-    join again.
+    have ranks again.
     """
 
     cycle: int
     how: How
-    cause: str
     for_good: bool = False
 
 
-@dataclass(frozen=True)
-class Standby:
+class CycleStopping(Value):
+    """Say why a cycle that this node takes part in is over. Comes before :class:`StopRanks`.
+
+    ``here``: this node has said so already, as it is where the cause is. ``restarts_left``: of the
+    job's budget. ``no_restart``: why this node will not have ranks again; empty: it seems that it
+    will. ``how``: see :class:`StopRanks`.
+    """
+
+    cycle: int
+    cause: str
+    here: bool = False
+    restarts_left: int = 0
+    no_restart: str = ""
+    how: How = How.POLITE
+
+
+class Standby(Value):
     """This node has no ranks in this cycle; it waits as a spare."""
 
     cycle: int
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something a person should read."""
-
-    level: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Finish:
+class Finish(Value):
     """Leave, with this exit code. ``outcome``: of the job; None: it may go on without us."""
 
     exit_code: int
@@ -236,7 +186,7 @@ class Finish:
     outcome: Outcome | None = None
 
 
-Effect = Send | StartRanks | StopRanks | Standby | Note | Finish
+Effect = Send | StartRanks | CycleStopping | StopRanks | Standby | Note | Finish
 
 
 class Phase(enum.Enum):
@@ -274,6 +224,9 @@ class Member:
     _own_state: NodeState = field(default=NodeState.HEALTHY, init=False)
     _all_ended_well: bool = field(default=False, init=False)
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
+    _stopped_for: str = field(default="", init=False)
+    _told_why: str = field(default="", init=False)
+    """Cause of the Stop of our last cycle, and why it said that there would be no other."""
     _keeps_signal_grace: bool = field(default=False, init=False)
     _last_words: Finish | None = field(default=None, init=False)
     _heard_leader: bool = field(default=False, init=False)
@@ -294,15 +247,17 @@ class Member:
         if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
             return None
         pace = self.pace
+        if math.isinf(pace.silence_s):
+            return None
         return self._fence_at + (pace.silence_s - pace.beat_s - pace.fence_s) / 4
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (Phase.NEW, Phase.DONE):
             return None
-        if self.phase is Phase.LEAVING:
-            return self._beat_at
-        return min(self._beat_at, self._fence_at)
+        fence_at = math.inf if self.phase is Phase.LEAVING else self._fence_at
+        at = min(self._beat_at, fence_at)
+        return None if math.isinf(at) else at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
@@ -328,14 +283,9 @@ class Member:
                     self.ranks_alive = False  # as dead as it gets
                     self._leave(Finish(Ending.STUCK.code(), LeaveWhy.STUCK, text))
             case ControlRequested():
-                self._requests.append(event)
-                self._note(
-                    "info",
-                    f"rank {event.rank} asks for {event.action} ({event.text}); "
-                    f"takes effect when cycle {self.cycle} is over",
-                )
-            case SignalArrived(name):
-                self._on_signal(name)
+                self._on_request(event)
+            case ToldToEnd(how):
+                self._on_told_to_end(how)
             case Unhealthy(text):
                 self._leave(Finish(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
             case LeaderLost(text):
@@ -356,14 +306,11 @@ class Member:
         match decision:
             case Round():
                 self._on_round(decision)
-            case Stop(cycle=cycle, cause=cause):
+            case Stop(cycle=cycle):
                 if cycle == self.cycle:
-                    self._on_stop(cause)
-            case End(outcome=outcome, exit_code=exit_code, cause=cause):
-                if exit_code is None:
-                    failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
-                    exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
-                self._leave(Finish(exit_code, LeaveWhy.FINISHED, cause, outcome))
+                    self._on_stop(decision)
+            case End():
+                self._on_end(decision)
             case Refused(node=node, why=why):
                 if node == self.node:
                     self._fence(f"refused by the leader: {why}")
@@ -383,6 +330,7 @@ class Member:
             self._own_state = NodeState.HEALTHY
             self._may_restart = True
             self._all_ended_well = False
+            self._stopped_for = self._told_why = ""
             self._effects.append(StartRanks(formed, place))
         elif self.phase is Phase.WAITING and self.node in formed.spares:
             self._own_state = NodeState.HEALTHY
@@ -391,7 +339,28 @@ class Member:
             # Cannot be while there is one leader: a Stop comes first.
             self._fence(f"cycle {formed.cycle} was formed while we are in {self.cycle}")
 
+    def _on_end(self, end: End) -> None:
+        exit_code = end.exit_code
+        if exit_code is None:
+            failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
+            exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
+        text = f"{end.cause}; {end.why}" if end.why else end.cause
+        if self._stopped_for == end.cause:  # has been said: what is news?
+            text = "" if end.why == self._told_why else end.why
+        self._leave(Finish(exit_code, LeaveWhy.FINISHED, text, end.outcome))
+
     # ------------------------------------------------------------ what becomes of the ranks
+    def _on_request(self, request: ControlRequested) -> None:
+        self._requests.append(request)
+        means_something = request.action in (SHUTDOWN, EXCLUDE)
+        was_promised = self.phase is Phase.STOPPING and not self._told_why
+        instead = ", in the place of the restart" if means_something and was_promised else ""
+        self._note(
+            "info",
+            f"rank {request.rank} asks for {request.action} ({request.text}); "
+            f"takes effect when cycle {self.cycle} is over{instead}",
+        )
+
     def _on_failure(self, failure: RanksFailed) -> None:
         if failure.cycle != self.cycle:
             return
@@ -404,7 +373,16 @@ class Member:
         self._may_restart = self._may_restart and failure.may_restart
         self._own_state = state
         cause = failure.cause[:MAX_CAUSE]
-        self._send(State(self.node, self.cycle, state, cause, failure.may_restart))
+        asks = self._what_is_asked()
+        self._send(State(self.node, self.cycle, state, cause, failure.may_restart, asks))
+
+    def _what_is_asked(self) -> Control | None:
+        """What comes in the place of a restart, because a rank of ours wants it."""
+        asked = {request.action: request for request in self._requests}
+        request = asked.get(SHUTDOWN) or asked.get(EXCLUDE)
+        if request is None:
+            return None
+        return Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
 
     def _on_success(self, cycle: int) -> None:
         if cycle != self.cycle or not self.ranks_alive:
@@ -429,50 +407,60 @@ class Member:
             # Nobody asked for it; the leader hears of it and decides.
             self._on_failure(RanksFailed(cycle, "the ranks are gone", every=True))
 
-    def _on_stop(self, cause: str) -> None:
+    def _on_stop(self, stop: Stop) -> None:
+        no_restart = stop.no_restart
+        asks = self._what_is_asked()
+        if not no_restart and asks is not None:
+            no_restart = f"a rank has asked for {asks.action}"
+        here = stop.node == self.node
+        stopping = CycleStopping(self.cycle, stop.cause, here, stop.restarts_left, no_restart)
         if self.phase is Phase.LEAVING and self._keeps_signal_grace:
             # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
             self._keeps_signal_grace = False
-            self._effects.append(StopRanks(self.cycle, How.POLITE, cause, for_good=True))
+            self._effects += [stopping, StopRanks(self.cycle, How.POLITE, for_good=True)]
         if self.phase is not Phase.ACTIVE:
             return
         self.phase = Phase.STOPPING
+        self._stopped_for, self._told_why = stop.cause, stop.no_restart
+        self._effects.append(stopping)
         if self.ranks_alive:
-            self._effects.append(StopRanks(self.cycle, How.POLITE, cause))
+            self._effects.append(StopRanks(self.cycle, How.POLITE, for_good=bool(no_restart)))
         else:
             self._cycle_over()
 
     def _cycle_over(self) -> None:
         """Our ranks are gone: what they asked for takes effect, or we join again."""
-        asked = {request.action: request for request in self._requests}
+        asks = self._what_is_asked()
         self._requests.clear()
-        if (request := asked.get(SHUTDOWN)) is not None:
-            self.phase = Phase.WAITING  # for the End that follows
-            self._send(Control(self.node, SHUTDOWN, request.rank, request.text[:MAX_CAUSE]))
-        elif (request := asked.get(EXCLUDE)) is not None:
-            text = f"rank {request.rank}: {request.text[:MAX_CAUSE]}"
-            self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
-        else:
+        if asks is None:
             self._join()
+        elif asks.action == SHUTDOWN:
+            self.phase = Phase.WAITING  # for the End that follows
+            self._send(asks)
+        elif self._told_why:
+            self._join()  # the job is over for all, and has failed
+        else:
+            text = f"rank {asks.rank}: {asks.text}"
+            self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
 
     def _join(self) -> None:
         self.phase = Phase.WAITING
         self._send(Join(self.node, self.desc, self.cycle))
 
     # ------------------------------------------------------------ the way out
-    def _on_signal(self, name: str) -> None:
+    def _on_told_to_end(self, how: str) -> None:
         if self.phase is Phase.LEAVING:
             return
         ends_well = self._all_ended_well and self.phase is Phase.ACTIVE
         ending = Ending.SIGNALLED_WELL if ends_well else Ending.SIGNALLED
-        self._last_words = Finish(ending.code(), LeaveWhy.SIGNALLED, name)
+        self._last_words = Finish(ending.code(), LeaveWhy.SIGNALLED, how)
         if not self.ranks_alive:
             self._leave(self._last_words)
             return
         if self.phase is Phase.ACTIVE:
             # They keep the grace that came with the signal, unless others want to go on without us.
             self._keeps_signal_grace = True
-            self._send(State(self.node, self.cycle, NodeState.LEAVING, name))
+            self._send(State(self.node, self.cycle, NodeState.LEAVING, how))
         self.phase = Phase.LEAVING
 
     def _fence(self, why: str) -> None:
@@ -487,15 +475,14 @@ class Member:
         if self._last_words is None:
             self._last_words = last_words
             if self.ranks_alive:
-                text = last_words.text
-                self._effects.append(StopRanks(self.cycle, how, text, for_good=True))
+                if self.phase is not Phase.STOPPING:
+                    why = last_words.text
+                    self._effects.append(CycleStopping(self.cycle, why, no_restart=why, how=how))
+                self._effects.append(StopRanks(self.cycle, how, for_good=True))
         last_words = self._last_words
         if self.ranks_alive:
             self.phase = Phase.LEAVING
             return
-        if last_words.why is LeaveWhy.SIGNALLED and self._all_ended_well:
-            code = Ending.SIGNALLED_WELL.code()
-            last_words = Finish(code, LeaveWhy.SIGNALLED, last_words.text)
         text = "" if last_words.why is LeaveWhy.FINISHED else last_words.text[:MAX_CAUSE]
         self._send(Leave(self.node, last_words.why, text))
         self.phase = Phase.DONE

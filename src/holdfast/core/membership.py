@@ -8,7 +8,8 @@ a job share a store and nothing else:
 
 A message may arrive late, twice, out of order, or never if its sender dies; nothing in it depends
 on its neighbours. Decisions are read by every launcher, all of them, in order: whatever two
-launchers know of a cycle, they know the same.
+launchers know of a cycle, they know the same. Each carries the *term* of the leader that made it,
+0 for now: leadership will be able to move.
 
 Words. *Node*: one incarnation of a launcher, ``<host>-<pid>-<random>``; a launcher that comes back
 is another node. *Cycle*: one life of all ranks of the job, counted 0, 1, 2 ... and never twice.
@@ -18,12 +19,14 @@ is another node. *Cycle*: one life of all ranks of the job, counted 0, 1, 2 ... 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
 from holdfast.core.codec import Count, Name, Text, Whole, family
+from holdfast.core.value import Value
 
 OneOrMore = Annotated[int, Whole(1)]
 OrMinusOne = Annotated[int, Whole(-1)]
@@ -93,8 +96,7 @@ class Descriptor:
     port: Count = 0
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(Value):
     """My ranks, if I had any, are gone, and I am ready for the next cycle.
 
     ``have_cycle``: the last one I took part in, -1 for none: tells a late copy from news.
@@ -105,31 +107,7 @@ class Join:
     have_cycle: OrMinusOne = -1
 
 
-@dataclass(frozen=True)
-class State:
-    """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
-
-    ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
-    """
-
-    node: Name
-    cycle: Count
-    state: NodeState
-    cause: Text = ""
-    may_restart: bool = True
-
-
-@dataclass(frozen=True)
-class Leave:
-    """My ranks are gone (or stuck), and this node will not be heard of any more."""
-
-    node: Name
-    why: LeaveWhy
-    text: Text = ""
-
-
-@dataclass(frozen=True)
-class Control:
+class Control(Value):
     """A rank of mine wants this from the whole job; sent when its node has left the cycle.
 
     ``rank`` -1: the launcher itself wants it.
@@ -141,15 +119,36 @@ class Control:
     text: Text = ""
 
 
-@dataclass(frozen=True)
-class Beat:
+class State(Value):
+    """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
+
+    ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
+    ``asks``: what a rank wants in the place of a restart, if one does.
+    """
+
+    node: Name
+    cycle: Count
+    state: NodeState
+    cause: Text = ""
+    may_restart: bool = True
+    asks: Control | None = None
+
+
+class Leave(Value):
+    """My ranks are gone (or stuck), and this node will not be heard of any more."""
+
+    node: Name
+    why: LeaveWhy
+    text: Text = ""
+
+
+class Beat(Value):
     """I am alive. Sent only when nothing else was for a while."""
 
     node: Name
 
 
-@dataclass(frozen=True)
-class Wake:
+class Wake(Value):
     """To the leader's own thread that takes messages: look whether it is to end."""
 
 
@@ -187,6 +186,7 @@ class Round:
     master_addr: str = ""
     master_port: Count = 0
     restarts_used: Count = 0
+    term: Count = 0
 
     @cached_property
     def _by_node(self) -> dict[str, Place]:
@@ -197,44 +197,51 @@ class Round:
         return self._by_node.get(node)
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Leave this cycle: stop your ranks, then join again. ``node``: where the cause is, if one."""
+class Stop(Value):
+    """Leave this cycle: stop your ranks, then join again.
+
+    What follows, a Round or the End, is decided when all have done so. ``node``: where the cause
+    is, if one. ``no_restart``: why there will be no other cycle; empty: it seems that there will.
+    """
 
     cycle: Count
     cause: Text
     node: str | None = None
     restarts_left: Count = 0
+    no_restart: Text = ""
+    term: Count = 0
 
 
-@dataclass(frozen=True)
-class End:
+class End(Value):
     """The job is over for all: stop what still runs, acknowledge, leave.
 
-    ``exit_code`` None: every launcher says 1 if its own ranks failed, else 0.
+    ``exit_code`` None: every launcher says 1 if its own ranks failed, else 0. ``why``: there is no
+    other cycle after one that failed of ``cause``; empty where the cause says it all.
     """
 
     outcome: Outcome
     exit_code: ExitCode | None
     cause: Text
+    why: Text = ""
+    term: Count = 0
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Value):
     """This one node can't take part; nobody else is concerned."""
 
     node: Name
     why: Text
+    term: Count = 0
 
 
-@dataclass(frozen=True)
-class LeaderBeat:
+class LeaderBeat(Value):
     """The leader is alive. Published only when nothing else was for a while.
 
     ``waits``: who is here, and for what they wait, for people who have to; empty: nothing to say.
     """
 
     waits: Text = ""
+    term: Count = 0
 
 
 Decision = Round | Stop | End | Refused | LeaderBeat
@@ -243,16 +250,14 @@ DECISIONS: Mapping[str, type[Decision]] = family(Decision)
 
 
 # ---------------------------------------------------------------- before both
-@dataclass(frozen=True)
-class Hello:
+class Hello(Value):
     """A launcher asks the leader for its session; ``nonce`` was never used before."""
 
     nonce: Name
     who: Text = ""
 
 
-@dataclass(frozen=True)
-class Welcome:
+class Welcome(Value):
     """The session, and the number of the last decision in it."""
 
     session: Name
@@ -286,6 +291,8 @@ class Pace:
     join_timeout_s: float = 900.0
 
     def __post_init__(self) -> None:
+        if math.isinf(self.beat_s):
+            return  # of a job that has one launcher, and can have no other
         if not 0 < self.beat_s < self.fence_s <= self.silence_s - self.beat_s:
             raise ValueError(
                 f"beat_s ({self.beat_s:g}) < fence_s ({self.fence_s:g}) <= silence_s - beat_s "
@@ -299,3 +306,8 @@ class Pace:
     def of(cls, silence_s: float, join_timeout_s: float = 900.0) -> Pace:
         """The pace for a silence limit: five beats in it, fenced after two thirds of it."""
         return cls(silence_s, silence_s / 5, silence_s * 2 / 3, join_timeout_s)
+
+    @classmethod
+    def of_one(cls) -> Pace:
+        """Of a job that has one launcher, and can have no other: nobody is waited for."""
+        return cls(math.inf, math.inf, math.inf, math.inf)

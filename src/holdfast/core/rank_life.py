@@ -41,89 +41,78 @@ from holdfast.core.failure import Hang, was_asked
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
 from holdfast.core.never import assert_never
 from holdfast.core.node import RankKilled, RankStuck, WorkerExited
+from holdfast.core.value import Value
 
 HELD_S = EVIDENCE_S + 2.0
 """How long evidence may hold a failure back: a monitor's own bound, and time to write it down."""
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class _Said:
+class _Said(Value):
     """A word of the monitor of a rank."""
 
     cycle: int
     local_rank: int
 
 
-@dataclass(frozen=True)
 class HangFound(_Said):
     """The rank is hung: its monitor takes evidence, and writes an incident."""
 
     hang: Hang
 
 
-@dataclass(frozen=True)
 class EvidenceTaken(_Said):
     """All evidence that will come has come; a signal follows."""
 
 
-@dataclass(frozen=True)
 class Recovered(_Said):
     """A layer inside the rank restarted it in place: it is let go."""
 
 
-@dataclass(frozen=True)
 class Signalled(_Said):
     """The monitor has sent this signal."""
 
     signum: int
 
 
-@dataclass(frozen=True)
 class Outlived(_Said):
     """The rank is still there ``since_s`` seconds after its monitor's SIGKILL."""
 
     since_s: float
 
 
-@dataclass(frozen=True)
 class Closed(_Said):
     """The verdict is over: nothing more is written, no more signals are sent."""
 
 
-@dataclass(frozen=True)
-class MonitorGone:
+class MonitorGone(Value):
     """The process of a rank's monitor has ended; another may find what it has found."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
-class HostFailed:
+class HostFailed(Value):
     """The launcher kills a rank of this cycle: ``problem`` is wrong with its host."""
 
     local_rank: int
     problem: str
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(Value):
     """The launcher has sent a signal to ranks of this cycle."""
 
     local_ranks: tuple[int, ...]
     signum: int
 
 
-@dataclass(frozen=True)
-class Exited:
+class Exited(Value):
     """A rank of this cycle was reaped, and all that its monitor had said by then was heard."""
 
     local_rank: int
     exit_code: int
 
 
-@dataclass(frozen=True)
-class Swept:
+class Swept(Value):
     """Nothing that the ranks of this cycle started is alive."""
 
 
@@ -132,8 +121,7 @@ Event = _Word | MonitorGone | HostFailed | Sent | Exited | Swept | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Deliver:
+class Deliver(Value):
     """Bring the evidence of a cycle to where people look for it; ``is_over``: its folder may go."""
 
     cycle: int

@@ -35,6 +35,9 @@ class Value:
     def __init__(self, *args: Any, **named: Any) -> None:
         kind = type(self)
         names: tuple[str, ...] = self.__match_args__
+        if len(args) == len(names) and not named:
+            self.__dict__.update(zip(names, args, strict=False))
+            return
         given = {**dict(zip(names, args, strict=False)), **named}
         values = {name: given.pop(name, getattr(kind, name, _MISSING)) for name in names}
         if given or len(args) > len(names) or _MISSING in values.values():

@@ -202,9 +202,8 @@ def _asked(plan: LaunchPlan) -> Iterator[Fault]:
     yield Fault(
         "the scheduler sends SIGTERM",
         f"the launcher, {_AT_ONCE}",
-        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); exit "
-        f"code {Ending.SIGNALLED_WELL.code()} if all of them end with 0, otherwise "
-        f"{Ending.SIGNALLED.code()}; no restart",
+        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); no "
+        f"restart; exit code {Ending.SIGNALLED.code()}, however they end",
     )
 
 

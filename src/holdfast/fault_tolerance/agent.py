@@ -1,4 +1,4 @@
-"""The launcher of one node at work: feeds :mod:`holdfast.core.node` and does what it says.
+"""The launcher of one node at work: feeds :mod:`holdfast.core.launcher` and does what it says.
 
 One thread on one epoll waits for signals (SIGCHLD: a process has ended), for monitors, for requests
 of ranks, and for the machine's deadline. Output and event files have threads of their own, because
@@ -12,25 +12,34 @@ import os
 import shutil
 import signal
 import socket
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.core import launcher as machine
 from holdfast.core import monitor_messages as said
-from holdfast.core import node as machine
-from holdfast.core import rank_life
-from holdfast.core.common_events import TimePassed
+from holdfast.core import node, rank_life
+from holdfast.core.common_events import (
+    Begin,
+    ControlRequested,
+    IterationRead,
+    Note,
+    SignalArrived,
+    TimePassed,
+)
 from holdfast.core.exit_codes import Ending
 from holdfast.core.failure import Hang, explain, first_cause
+from holdfast.core.leader import Publish, ReadIteration
+from holdfast.core.member import CycleStopping, How, Phase, RanksFailed, Send, Standby
 from holdfast.core.never import assert_never
 from holdfast.core.numbering import Cycle, LocalRank
-from holdfast.core.rank_life import RankLives
-from holdfast.core.restarts import Restarts
 from holdfast.fault_tolerance import report
 from holdfast.fault_tolerance.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.fault_tolerance.job_part import iteration_file, make_launcher, open_log
 from holdfast.fault_tolerance.monitors import Monitors, socket_path
 from holdfast.fault_tolerance.pages import Pages
 from holdfast.fault_tolerance.plan import LaunchPlan
@@ -53,7 +62,6 @@ if TYPE_CHECKING:
     from holdfast.core.health import Finding
     from holdfast.core.ownership import Identity
     from holdfast.fault_tolerance.host_care import HostCare
-    from holdfast.fault_tolerance.multi_node import NodeOfMany
     from holdfast.fault_tolerance.standbys import Standbys
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
@@ -114,33 +122,26 @@ class NodeAgent:
             lambda text: LOGGER.error("%s", text),
         )
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
-        self._machine = machine.Node(
-            nproc=plan.nproc_per_node,
-            restarts=Restarts(
-                most=plan.max_restarts,
-                period_s=plan.restart_window_s,
-                backoff_s=plan.restart_backoff_s,
-                max_no_progress_cycles=plan.ft.max_no_progress_cycles,
-                min_progress_iterations=plan.ft.min_progress_iterations,
-            ),
-            reads_iterations=self._iteration_file() is not None,
-            no_restart_exit_code=plan.no_restart_exit_code,
-            stop_grace_s=plan.workers_stop_timeout_s,
-            signal_grace_s=plan.term_timeout_s,
-            report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
-            alone=plan.meeting is None,
-            checks_host=plan.care is not None,
+        self._port = ReservedPort() if self._fixed_port is None else None
+        self._launcher = make_launcher(
+            plan,
+            f"{self._node_name}-{self._job}",
+            self._port.number if self._port else self._fixed_port or 0,
         )
+        self._log = open_log(plan, lambda: self._launcher.member.phase is Phase.DONE)
+        self._inbox: deque[machine.Event] = deque()
+        self._is_at_work = False
+        self._defect: Exception | None = None
+        self._failed_here: dict[int, int] = {}
+        """The local rank that failed first, by cycle; of cycles that were stopped for it."""
         self._control: ControlEndpoint | None = None
-        self._lease: Lease | None = None
-        self._others = self._find_others()
+        self._lease = self._open_lease()
         self._pump = OutputPump()
         self._loop = Loop()
         self._monitors = Monitors(self._loop, self._on_monitor_message)
         self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
         self._past: dict[int, Ranks] = {}
-        self._lives = RankLives()
         self._tie: list[str] = []
         self._restart_lines = RestartLines(
             lambda line: self._pump.write(_STDOUT, line.encode(errors="replace"))
@@ -152,7 +153,7 @@ class NodeAgent:
         self._trackers = leftovers.Trackers(self._watch_sweep)
         self._sweeping = False
         self._sweep_again_at: float | None = None
-        self._finish: machine.Finish | None = None
+        self._exit: int | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
             self._runtime_dir, f"_ft_launcher{os.getpid()}.socket"
         )
@@ -186,7 +187,7 @@ class NodeAgent:
         ends = [(rank.end(), str(rank.folder / rank.error_file.name)) for rank in ranks]
         return {
             "exit_code": self._exit_code(),
-            "end": self._finish.end.name if self._finish else None,
+            "end": self._launcher.finished.ended.name if self._launcher.finished else None,
             "cycle": self._ranks.cycle if self._ranks else None,
             "ranks": [
                 {
@@ -203,10 +204,10 @@ class NodeAgent:
         }
 
     def _exit_code(self) -> int:
-        if self._finish is None:
-            return Ending.CANNOT_START.code()
-        own = self._finish.exit_code
-        return self._others.exit_code(own) if self._others else own
+        if self._exit is not None:
+            return self._exit
+        finished = self._launcher.finished
+        return Ending.CANNOT_START.code() if finished is None else finished.exit_code
 
     def _prepare(self) -> None:
         plan = self._plan
@@ -263,16 +264,16 @@ class NodeAgent:
         warm = self._plan.warm
         self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
         try:
-            self._feed(machine.Begin())
+            self._feed(Begin())
             self._reap()  # who ended before anybody listened for that
-            if self._others:
-                self._others.begin(loop, self._stop_when_closed)
-                if self._standbys and warm and warm.at_start:
-                    self._standbys.waiting()
+            self._log.begin(loop, self._work)
+            if self._plan.meeting and self._standbys and warm and warm.at_start:
+                self._standbys.waiting()
             loop.run(self._next_deadline, self._on_time)
+            if self._defect is not None:
+                raise self._defect
         finally:
-            if self._others:
-                self._others.close()
+            self._log.close()
             self._control.close()
             self._helpers |= self._own_pids()
             self._trackers.close()
@@ -284,20 +285,15 @@ class NodeAgent:
             self._end_everything()
 
     def _next_deadline(self) -> float | None:
-        others = self._others.next_deadline() if self._others else None
         parked = self._standbys.next_deadline() if self._standbys else None
         care = self._care.next_deadline() if self._care else None
-        own, held = self._machine.next_deadline(), self._lives.next_deadline()
+        own = self._launcher.next_deadline()
         again = self._sweep_again_at if self._sweeping else None
-        return min(
-            (at for at in (own, held, others, again, parked, care) if at is not None), default=None
-        )
+        return min((at for at in (own, again, parked, care) if at is not None), default=None)
 
     def _on_time(self) -> None:
-        self._live(TimePassed())
-        self._feed(machine.TimePassed())
-        if self._others:
-            self._others.on_time()
+        self._work()  # who spoke meanwhile is not silent
+        self._feed(TimePassed())
         again = self._sweep_again_at
         if self._sweeping and again is not None and clock.monotonic() >= again:
             self._sweep()
@@ -307,23 +303,40 @@ class NodeAgent:
             self._care.on_time()
 
     def _on_signal(self, signum: int) -> None:
-        self._feed(machine.SignalArrived(signum))
+        self._feed(SignalArrived(signum))
         if self._standbys:
             self._standbys.job_ending()
-        if self._others:
-            self._others.signal_arrived(signum)
 
     # ------------------------------------------------------------ events in
     def _feed(self, event: machine.Event) -> None:
-        for effect in self._machine.handle(event, clock.monotonic()):
-            self._do(effect)
+        self._inbox.append(event)
+        self._work()
 
-    def _live(self, event: rank_life.Event) -> None:
-        for effect in self._lives.handle(event, clock.monotonic()):
-            if isinstance(effect, rank_life.Deliver):
-                self._staging.deliver(effect.cycle, over=effect.is_over)
-            else:
-                self._feed(effect)
+    def _work(self) -> None:
+        """Hand over what has come; what effects bring comes after all effects of one event.
+
+        An effect that cannot be carried out ends the launcher, and not whatever has called us.
+        """
+        if self._is_at_work:
+            return
+        self._is_at_work = True
+        try:
+            while (event := self._next_event()) is not None:
+                effects = self._launcher.handle(event, clock.monotonic())
+                if self._lease:  # before there are ranks
+                    self._lease.extend(self._launcher.ranks_may_live_until)
+                for effect in effects:
+                    self._do(effect)
+        except Exception as error:  # noqa: BLE001 - raised by _serve
+            self._defect = error
+            self._loop.stop()
+        finally:
+            self._is_at_work = False
+
+    def _next_event(self) -> machine.Event | None:
+        """What the log has brought comes first: it may be what an effect has just said there."""
+        event = self._log.take()
+        return self._inbox.popleft() if event is None and self._inbox else event
 
     def _reap(self) -> None:
         assert self._family is not None
@@ -340,13 +353,13 @@ class NodeAgent:
                     signal=-reaped.exit_code if reaped.exit_code < 0 else None,
                 )
                 self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
-                self._live(rank_life.Exited(local_rank, reaped.exit_code))
+                self._feed(rank_life.Exited(local_rank, reaped.exit_code))
             elif self._was_a_helper(reaped):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
-                self._live(rank_life.MonitorGone(watched))
-                self._feed(machine.MonitorExited(watched))
+                self._feed(rank_life.MonitorGone(watched))
+                self._feed(node.MonitorExited(watched))
         if self._sweeping:
             self._sweep()
 
@@ -359,16 +372,13 @@ class NodeAgent:
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
-        if self._others:
-            self._others.control_requested(rank, action.name, description)
-        else:
-            self._feed(machine.ControlRequested(rank, action.name, description))
+        self._feed(ControlRequested(rank, action.name, description))
 
     def _on_host_checked(self, problem: str | None) -> None:
-        self._feed(machine.HostChecked(problem))
+        self._feed(node.HostChecked(problem))
 
     def _on_host_sick(self, finding: Finding) -> None:
-        self._feed(machine.HostBroke(str(finding), finding.device))
+        self._feed(node.HostBroke(str(finding), finding.device))
 
     def _on_monitor_message(self, local_rank: int, message: said.ToLauncher) -> None:
         match message:
@@ -376,11 +386,11 @@ class NodeAgent:
                 number = logging.getLevelName(level.upper())
                 LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
             case said.Hello():
-                self._feed(machine.RankReportedIn(local_rank))
+                self._feed(node.RankReportedIn(local_rank))
                 if self._standbys:
                     self._standbys.rank_reported_in()
             case said.Armed(cycle):
-                if local_rank == 0 and cycle == self._machine.cycle:
+                if local_rank == 0 and cycle == self._cycle:
                     self._restart_lines.rank_works()
             case said.Overdue(cycle):
                 hang = Hang(
@@ -390,25 +400,25 @@ class NodeAgent:
                     limit_s=message.limit_s,
                     found_at=message.detected_at,
                 )
-                self._live(rank_life.HangFound(cycle, local_rank, hang))
+                self._feed(rank_life.HangFound(cycle, local_rank, hang))
                 self._relay("rank_overdue", message)
                 if message.learned:
                     self._monitors.limit_tripped(local_rank, message)
             case said.Evidence(cycle):
                 self._relay("evidence", message)
-                self._live(rank_life.EvidenceTaken(cycle, local_rank))
+                self._feed(rank_life.EvidenceTaken(cycle, local_rank))
             case said.Recovered(cycle):
-                self._live(rank_life.Recovered(cycle, local_rank))
+                self._feed(rank_life.Recovered(cycle, local_rank))
             case said.Closed(cycle):
-                self._live(rank_life.Closed(cycle, local_rank))
+                self._feed(rank_life.Closed(cycle, local_rank))
             case said.Event(event):
                 self._events.append(event)
             case said.Signalled(cycle):
                 self._relay("kill_sent", message)
-                self._live(rank_life.Signalled(cycle, local_rank, message.signal))
+                self._feed(rank_life.Signalled(cycle, local_rank, message.signal))
             case said.Stuck(cycle):
                 self._relay("rank_stuck", message)
-                self._live(rank_life.Outlived(cycle, local_rank, message.since_s))
+                self._feed(rank_life.Outlived(cycle, local_rank, message.since_s))
             case said.Ready() | said.Bye():
                 pass
             case _:
@@ -419,99 +429,85 @@ class NodeAgent:
         self._events.write(kind, message.cycle, **fields)
 
     def _event(self, kind: str, **fields: object) -> None:
-        self._events.write(kind, max(0, self._machine.cycle), **fields)
+        self._events.write(kind, max(0, self._cycle), **fields)
 
     # ------------------------------------------------------------ effects out
     def _do(self, effect: machine.Effect) -> None:
         match effect:
-            case machine.StartCycle(cycle):
+            case Send(message):
+                self._log.send(message)
+            case Publish(decision):
+                self._log.publish(decision)
+            case node.StartCycle(cycle):
                 self._start_cycle(cycle)
-            case machine.SignalRanks(local_ranks, signum):
+            case node.SignalRanks(local_ranks, signum):
                 self._signal(local_ranks, signum, group=self._plan.signal_groups)
-            case machine.KillRanks(local_ranks):
+            case node.KillRanks(local_ranks):
                 self._signal(local_ranks, signal.SIGKILL, group=True)
-            case machine.Sweep():
-                if self._standbys:
-                    self._standbys.cycle_ending()
-                if self._plan.ft.check_remaining_processes:
-                    self._report_remaining()
-                self._sweeping = True
-                self._sweep()
-            case machine.ReadIteration(first):
+            case rank_life.Deliver(cycle, is_over):
+                self._staging.deliver(cycle, over=is_over)
+            case node.Sweep():
+                self._begin_sweep()
+            case ReadIteration(first):
                 self._read_iteration(first=first)
-            case machine.StartMonitor(local_rank):
+            case node.StartMonitor(local_rank):
                 self._replace_monitor(local_rank)
-            case machine.FailureSeen():
-                if self._standbys:
-                    self._standbys.cycle_ending()
+            case node.FailureSeen():
                 self._on_failure_seen(effect)
-                self._restart_lines.cycle_failed()
-            case machine.Explain(cycle, will_restart):
+            case CycleStopping():
+                self._on_stopping(effect)
+            case Standby(cycle):
+                self._event("standing_by", without_us=cycle)
+                LOGGER.info("cycle %d has started without this node, which stands by", cycle)
+            case node.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
-            case machine.CycleOver(cycle, succeeded, problem):
-                assert self._others is not None
-                self._others.cycle_over(cycle, succeeded=succeeded, problem=problem)
-            case machine.CheckHost(after_ranks):
+            case node.CheckHost(after_ranks):
                 assert self._care is not None
                 self._care.check(after_ranks=after_ranks)
-            case machine.EndRank(local_rank, problem):
+            case node.EndRank(local_rank, problem):
                 rank = self._rank(local_rank)
                 LOGGER.error("ending rank %d: %s", rank.place.rank, problem)
-                self._live(rank_life.HostFailed(local_rank, problem))
                 rank.signal(signal.SIGKILL, group=True)
-            case machine.Unfit(problem):
-                assert self._others is not None
-                self._others.unhealthy(problem)
-            case machine.MayJoin(problem):
-                assert self._others is not None
-                self._others.may_join(problem)
-            case machine.Note(level, text):
+            case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.Finish():
                 self._on_finish(effect)
+            case machine.Quit(exit_code):
+                self._exit = exit_code
+                self._loop.stop()
             case _:
                 assert_never(effect)
 
     def _signal(self, local_ranks: tuple[int, ...], signum: int, *, group: bool) -> None:
         self._remember_family()
         sent = [k for k in local_ranks if self._rank(k).signal(signum, group=group)]
-        self._live(rank_life.Sent(tuple(sent), signum))
+        self._feed(rank_life.Sent(tuple(sent), signum))
 
-    def _find_others(self) -> NodeOfMany | None:
-        if self._plan.meeting is None:
+    @property
+    def _cycle(self) -> int:
+        """The one that this node has, or had, ranks in; -1: none yet."""
+        return self._launcher.node.cycle
+
+    def _open_lease(self) -> Lease | None:
+        """Read by our monitors, where others go on without ranks of a launcher that is stopped."""
+        if self._plan.meeting is None or not self._plan.monitors_enabled:
             return None
-        from holdfast.fault_tolerance.multi_node import NodeOfMany  # noqa: PLC0415
-        from holdfast.host.lease import Lease  # noqa: PLC0415
+        from holdfast.host.lease import Lease  # noqa: PLC0415 - of no use to one node
 
-        if self._plan.monitors_enabled:
-            try:
-                self._lease = Lease(f"{self._runtime_dir}/lease", writable=True)
-            except OSError as error:
-                LOGGER.warning("if this launcher is stopped, its ranks run on: %s", error)
-        return NodeOfMany(
-            self._plan,
-            self._plan.meeting,
-            self._node_name,
-            self._job,
-            self._feed,
-            self._event,
-            self._lease,
-        )
-
-    def _iteration_file(self) -> str | None:
-        """What tells a node alone whether its job makes progress; None: nothing does."""
-        ft = self._plan.ft
-        is_measured = self._plan.meeting is None and ft.is_progress_tracking_enabled
-        return ft.checkpoint_iteration_file if is_measured else None
+        try:
+            return Lease(f"{self._runtime_dir}/lease", writable=True)
+        except OSError as error:
+            LOGGER.warning("if this launcher is stopped, its ranks run on: %s", error)
+            return None
 
     def _read_iteration(self, *, first: bool) -> None:
-        path = self._iteration_file()
+        path = iteration_file(self._plan)
         assert path is not None
         if self._iterations is None:
             from holdfast.host.iteration_file import IterationReader  # noqa: PLC0415 - seldom used
 
             self._iterations = IterationReader(
-                path, self._loop, lambda found: self._feed(machine.IterationRead(found))
+                path, self._loop, lambda found: self._feed(IterationRead(found))
             )
         self._iterations.ask(quiet=first)
 
@@ -520,14 +516,37 @@ class NodeAgent:
             self._monitors.start(local_rank)
         except OSError as error:  # no process to be had: the rank trains on unwatched
             LOGGER.error("cannot start a monitor: %s", error)
-            self._feed(machine.MonitorExited(local_rank))
+            self._feed(node.MonitorExited(local_rank))
+
+    @property
+    def _fixed_port(self) -> int | None:
+        """Of rank 0, where the user has chosen one; of one node only."""
+        return self._plan.master_port if self._plan.meeting is None else None
 
     def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
-        plan = self._plan
-        if plan.master_port is not None:
-            return NodePlace(plan.master_addr, plan.master_port), None
-        port = ReservedPort()
-        return NodePlace(plan.master_addr, port.number), port
+        """Where this node stands in the decided cycle, and the port kept for its rank 0."""
+        formed, place = self._launcher.formed, self._launcher.place
+        assert formed is not None
+        assert place is not None
+        stands = NodePlace(
+            master_addr=formed.master_addr,
+            master_port=formed.master_port,
+            group_rank=place.group_rank,
+            group_world_size=len(formed.places),
+            rank_offset=place.rank_offset,
+            world_size=formed.world_size,
+            gloo_interface=self._log.gloo_interface(),
+        )
+        if place.rank_offset > 0:
+            return stands, None
+        port, self._port = self._port, None
+        return stands, port
+
+    def _reserve_port(self) -> None:
+        """For rank 0 of the next cycle, in case it will be here."""
+        if self._port is None and self._fixed_port is None:
+            self._port = ReservedPort()
+            self._feed(machine.PortReserved(self._port.number))
 
     def _start_cycle(self, cycle: int) -> None:
         self._sweeping = False  # leftovers that took too long are not waited for any more
@@ -538,12 +557,13 @@ class NodeAgent:
         if self._ranks:
             self._ranks.close(self._pump)
             self._past = {self._ranks.cycle: self._ranks}
-        node, port = self._others.place() if self._others else self._own_place()
-        lives = self._lives.start_cycle(cycle, plan.nproc_per_node)
-        staged = Path(self._staging.folder(cycle))
-        self._ranks = ranks = Ranks(plan, node, self.run_dir, staged, cycle, self._job, port, lives)
-        self._event("cycle_started", master_port=node.master_port, group_rank=node.group_rank)
-        self._restart_lines.cycle_begins(has_rank_0=node.rank_offset == 0)
+        stands, port = self._own_place()
+        lives, staged = self._launcher.rank_lives, Path(self._staging.folder(cycle))
+        self._ranks = ranks = Ranks(
+            plan, stands, self.run_dir, staged, cycle, self._job, port, lives
+        )
+        self._event("cycle_started", master_port=stands.master_port, group_rank=stands.group_rank)
+        self._restart_lines.cycle_begins(has_rank_0=stands.rank_offset == 0)
         for local_rank in ranks.ranks:
             self._prepare_monitor(ranks, local_rank)
         for local_rank in ranks.ranks:
@@ -581,8 +601,8 @@ class NodeAgent:
             ", ".join(str(rank.pid) for rank in ranks.ranks.values()),
             cycle,
             plan.run_id,
-            node.group_rank,
-            node.group_world_size,
+            stands.group_rank,
+            stands.group_world_size,
             f"; {_count(warm, 'rank')} from warm standby" if warm else "",
         )
 
@@ -650,63 +670,64 @@ class NodeAgent:
         assert self._ranks is not None
         return self._ranks.ranks[local_rank]
 
-    def _on_failure_seen(self, seen: machine.FailureSeen) -> None:
-        rank, will_restart = self._rank(seen.local_rank), seen.will_restart
-        line = report.failure_line(rank.end())
+    def _on_failure_seen(self, seen: node.FailureSeen) -> None:
+        """Say in words what it was: to the log, and to the job."""
+        if self._standbys:
+            self._standbys.cycle_ending()
+        line = report.failure_line(self._rank(seen.local_rank).end())
         LOGGER.error("%s", line)
-        if self._others:
-            self._others.failure_seen(
-                self._machine.cycle,
-                f"{line} on {self._node_name}",
-                every=not self._machine.alive,
-                may_restart=seen.may_restart,
-            )
-            return
-        budget = self._machine.restarts
-        self._event("cycle_stopping", cause_local_rank=rank.place.local_rank, restart=will_restart)
-        if will_restart:
+        self._failed_here.setdefault(seen.cycle, seen.local_rank)
+        cause = f"{line} on {self._node_name}"
+        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart))
+        self._restart_lines.cycle_failed()
+
+    def _on_stopping(self, stopping: CycleStopping) -> None:
+        is_polite = stopping.how is How.POLITE
+        self._event(
+            "cycle_stopping",
+            cause=stopping.cause,
+            cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
+            restart=not stopping.no_restart,
+            at_once=not is_polite,
+        )
+        if not stopping.here:
+            self._failed_here.pop(stopping.cycle, None)
+            if is_polite:  # else there is an error that says it
+                cause, why = stopping.cause, stopping.no_restart
+                text = f"{cause}; {why}" if why and why != cause else cause
+                LOGGER.info("cycle %d is over for this node: %s", stopping.cycle, text)
+        elif stopping.no_restart:
+            LOGGER.error("Worker group FAILED, and is not started again: %s", stopping.no_restart)
+        else:
             LOGGER.info(
                 "Worker group FAILED. %d/%d attempts left; will restart worker group",
-                budget.left,
+                stopping.restarts_left,
                 self._plan.max_restarts,
             )
-        elif seen.instead:
-            LOGGER.info("Worker group FAILED. No restart: a rank has asked for %s", seen.instead)
-        elif not seen.may_restart:
-            LOGGER.error(
-                "Worker group FAILED. No restart: exit code %d asks for none "
-                "(--ft-no-restart-exit-code)",
-                rank.end().exit_code,
-            )
-        else:
-            LOGGER.error(
-                "Worker group FAILED. No restarts left (--max-restarts %d)", self._plan.max_restarts
-            )
-        if others := len(self._machine.alive):
+        if is_polite and (alive := len(self._launcher.node.alive)):
             LOGGER.info(
                 "Stopping workers... Timeout = %g sec. (%d still running)",
                 self._plan.workers_stop_timeout_s,
-                others,
+                alive,
             )
 
     def _explain(self, cycle: int, *, will_restart: bool) -> None:
         assert self._ranks is not None
+        if will_restart and cycle not in self._failed_here:
+            return  # the cause is elsewhere, and was said
         ends = self._past.get(cycle, self._ranks).ends(self._pump)
         cause = first_cause(ends)
+        used, most = self._launcher.restarts_used, self._plan.max_restarts
         if will_restart:
             LOGGER.info(
                 "restart %d of %d: cycle %d was ended by %s",
-                self._machine.restarts.spent,
-                self._plan.max_restarts,
+                used,
+                most,
                 cycle,
                 report.cause_line(ends),
             )
             return
-        verdict = (
-            "the job is over"
-            if self._others
-            else f"{self._machine.restarts.spent} of {self._plan.max_restarts} restarts used"
-        )
+        verdict = "the job is over" if self._plan.meeting else f"{used} of {most} restarts used"
         summary = report.failure_summary(
             self._plan.name, self._node_name, cycle, ends, verdict, str(self.run_dir)
         )
@@ -716,29 +737,25 @@ class NodeAgent:
             write_error_file(Path(outer_error_file), cause)
 
     def _on_finish(self, finish: machine.Finish) -> None:
-        self._finish = finish
-        kind = "job_succeeded" if finish.end is machine.End.SUCCEEDED else "job_failed"
-        self._event(kind, end=finish.end.value, exit_code=finish.exit_code)
+        succeeded = finish.ended is machine.Ended.SUCCEEDED
+        level = logging.INFO if finish.exit_code == 0 else logging.ERROR
+        self._event(
+            "job_succeeded" if succeeded else "job_failed",
+            end=finish.how,
+            exit_code=finish.exit_code,
+        )
+        if finish.text:
+            LOGGER.log(level, "%s", finish.text)
         LOGGER.log(
-            logging.INFO if finish.exit_code == 0 else logging.ERROR,
+            level,
             "%s %s after %s; exit code %d%s",
             self._plan.name,
-            "was ended by a signal to its launcher"
-            if finish.end is machine.End.SIGNALLED
-            else finish.end.value,
-            _count(max(0, self._machine.cycle), "restart"),
+            f"was {finish.how}" if finish.signal else finish.how,
+            _count(max(0, self._cycle), "restart"),
             finish.exit_code,
             "" if self._is_uneventful() else f"; logs and evidence are in {self.run_dir}",
         )
-        self._restart_lines.job_is_over(succeeded=finish.end is machine.End.SUCCEEDED)
-        if self._others:
-            self._others.finished(finish.end, self._machine.cycle)
-        self._stop_when_closed()
-
-    def _stop_when_closed(self) -> None:
-        """Leave when our part is done, and nobody needs the leader that we host."""
-        if self._finish and (self._others is None or self._others.may_close):
-            self._loop.stop()
+        self._restart_lines.job_is_over(succeeded=succeeded)
 
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:
@@ -771,6 +788,15 @@ class NodeAgent:
         for line in leftovers.describe_each(left):
             LOGGER.warning("  %s", line)
 
+    def _begin_sweep(self) -> None:
+        if self._standbys:
+            self._standbys.cycle_ending()
+        if self._plan.ft.check_remaining_processes:
+            self._report_remaining()
+        self._reserve_port()
+        self._sweeping = True
+        self._sweep()
+
     def _sweep(self) -> None:
         """End what the ranks left; report when nothing is left."""
         if not self._sweeping:
@@ -784,8 +810,7 @@ class NodeAgent:
             self._trackers.close()
             self._report_left_alone()
             self._event("cycle_stopped")
-            self._live(rank_life.Swept())
-            self._feed(machine.Swept())
+            self._feed(node.Swept())
 
     def _watch_sweep(self, fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
         if wanted:
@@ -829,8 +854,10 @@ class NodeAgent:
     def _clean_up(self) -> None:
         if self._ranks:
             self._ranks.close(self._pump)
+        if self._port:
+            self._port.release()
         last = {self._ranks.cycle} if self._ranks else set()
-        for cycle in {*self._lives.undelivered(), *last}:  # their monitors are gone
+        for cycle in {*self._launcher.lives.undelivered(), *last}:  # their monitors are gone
             self._staging.deliver(cycle, over=True)
         if not self._staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()
@@ -844,10 +871,11 @@ class NodeAgent:
 
     def _is_uneventful(self) -> bool:
         """Nothing happened that anybody would look up, and nobody asked for files."""
-        ended_well = self._finish is not None and self._finish.end is machine.End.SUCCEEDED
+        finished = self._launcher.finished
+        ended_well = finished is not None and finished.ended is machine.Ended.SUCCEEDED
         to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())
         asked = self._plan.log_dir is not None or to_files
-        return ended_well and self._machine.cycle == 0 and not asked
+        return ended_well and self._cycle == 0 and not asked
 
 
 def _count(number: int, thing: str, plural: str = "s") -> str:

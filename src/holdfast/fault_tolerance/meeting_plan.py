@@ -65,7 +65,6 @@ class MeetingPlan:
         infra_rank, infra_is_place: Our number from outside; None: we have none.
         domain: Of our node, for --ft-segment; None: its GPUs may know, where that counts.
         rules: For the launcher that leads.
-        iteration_file: Tells it how far the job's checkpoints are; None: nobody does.
         pace: How long silence may last.
         warnings: What to tell the user before the start.
         secret: All launchers of the job sign what they say with it; None: there is none.
@@ -81,7 +80,6 @@ class MeetingPlan:
     infra_is_place: bool
     domain: str | None
     rules: Rules
-    iteration_file: str | None
     pace: Pace
     warnings: tuple[str, ...] = ()
     secret: str | None = field(default=None, repr=False)
@@ -133,8 +131,10 @@ def make_meeting_plan(
                 grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
                 no_restart_exit_code=args.ft_no_restart_exit_code,
                 launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
+                reads_iterations=bool(
+                    config.checkpoint_iteration_file and config.is_progress_tracking_enabled
+                ),
             ),
-            iteration_file=config.checkpoint_iteration_file,
             pace=pace,
             warnings=(
                 *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),

@@ -45,35 +45,6 @@ class IterationFile:
             return None
 
 
-class BoundedIterationFile:
-    """The same for a thread that must not wait for ever; used by one thread.
-
-    Args:
-        path: Of the file.
-        limit_s: How long reading may take; from then on the number is unknown.
-    """
-
-    def __init__(self, path: str, limit_s: float) -> None:
-        self._file = IterationFile(path)
-        self._limit_s = limit_s
-        self._thread: threading.Thread | None = None
-        self._found: int | None = None
-
-    def read(self, *, quiet: bool = False) -> int | None:
-        """The number; None: there is none, or the storage does not answer."""
-        if self._thread is None or not self._thread.is_alive():
-            self._found = None
-            self._thread = threading.Thread(
-                target=self._read, args=(quiet,), name="holdfast-iteration", daemon=True
-            )
-            self._thread.start()
-            self._thread.join(self._limit_s)
-        return None if self._thread.is_alive() else self._found
-
-    def _read(self, quiet: bool) -> None:  # noqa: FBT001 - Thread passes by position
-        self._found = self._file.read(quiet=quiet)
-
-
 class IterationReader:
     """Reads it beside the loop's thread, when asked.
 

@@ -33,6 +33,7 @@ from holdfast.core import leader as lead
 from holdfast.core import member as mem
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.codec import decode, encode
+from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
 from holdfast.core.leader import Leader, RestartPolicy
 from holdfast.core.member import How, Member
 from holdfast.core.membership import (
@@ -56,6 +57,7 @@ from holdfast.core.membership import (
     Stop,
 )
 from holdfast.core.never import assert_never
+from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.scenario import (
@@ -197,7 +199,7 @@ class Simulation:
         self._restart_ops: dict[str, int] = {}
         self._store_dies_loudly = self._rng.random() < 0.5
         starts = dict(enumerate(self.scenario.starts_at))
-        self.clock.call_at(0.0, partial(self._tell_leader, lead.Begin()))
+        self.clock.call_at(0.0, partial(self._tell_leader, Begin()))
         for host in range(self.scenario.hosts):
             self.clock.call_at(starts.get(host, 0.0), partial(self.start, host))
         for fault in self.scenario.faults:
@@ -259,7 +261,7 @@ class Simulation:
         for cut, until in self._cuts:
             if until > self.clock.now:
                 self._suffer(cut, launcher)
-        self._tell(launcher, mem.Begin())
+        self._tell(launcher, Begin())
 
     def inflict(self, fault: Fault) -> None:
         """Let ``fault`` happen now, whatever its ``at`` says."""
@@ -284,7 +286,7 @@ class Simulation:
                 self._pause(launcher, for_s)
             case Ask(action=action):
                 if launcher.running is not None:
-                    self._tell(launcher, mem.ControlRequested(0, action, "as planned"))
+                    self._tell(launcher, ControlRequested(0, action, "as planned"))
                     self.clock.call_in(
                         0.01,
                         partial(
@@ -324,7 +326,7 @@ class Simulation:
         if not launcher.is_member:
             return
         if self.clock.now < launcher.paused_until:
-            if not isinstance(event, mem.TimePassed):
+            if not isinstance(event, TimePassed):
                 launcher.held.append(event)
             return
         if not self._survives_step(launcher):
@@ -341,7 +343,7 @@ class Simulation:
             return
         home = self._launchers.get(0)
         if home is not None and self.clock.now < home.paused_until:
-            if not isinstance(event, lead.TimePassed):
+            if not isinstance(event, TimePassed):
                 self._leader_held.append(event)
             return
         self._count_step()
@@ -378,7 +380,7 @@ class Simulation:
         launcher.timer_at = None
         due = launcher.member.next_deadline()
         if due is not None and due <= self.clock.now:
-            self._tell(launcher, mem.TimePassed())
+            self._tell(launcher, TimePassed())
         else:
             self._arm(launcher)
 
@@ -394,13 +396,14 @@ class Simulation:
         self._leader_timer_at = None
         due = self.leader.next_deadline()
         if due is not None and due <= self.clock.now:
-            self._tell_leader(lead.TimePassed())
+            self._tell_leader(TimePassed())
         else:
             self._arm_leader()
 
     # ------------------------------------------------------------ effects
     def _do(self, launcher: _Launcher, effect: mem.Effect) -> None:
-        if not (isinstance(effect, mem.Send) and isinstance(effect.message, Beat)):
+        is_beat = isinstance(effect, mem.Send) and isinstance(effect.message, Beat)
+        if not is_beat and not isinstance(effect, mem.CycleStopping):
             self._say(launcher.name, effect)
         match effect:
             case mem.Send(message):
@@ -408,7 +411,7 @@ class Simulation:
             case mem.StartRanks(formed, place):
                 self._check_start(launcher, formed, place.group_rank)
                 self._start_ranks(launcher, formed.cycle)
-            case mem.StopRanks(cycle, how, _cause):
+            case mem.StopRanks(cycle, how):
                 self._check(
                     launcher.running in (cycle, None), f"{launcher.name} stops another cycle"
                 )
@@ -416,7 +419,7 @@ class Simulation:
                     self._stop_ranks(launcher, how)
             case mem.Finish():
                 self._on_finish(launcher, effect)
-            case mem.Standby() | mem.Note():
+            case mem.Standby() | mem.CycleStopping() | Note():
                 pass
             case _:
                 assert_never(effect)
@@ -438,7 +441,7 @@ class Simulation:
             case lead.Close():
                 self._leader_closed = True
                 self._lose_store("the leader has closed")
-            case lead.Note():
+            case lead.ReadIteration() | Note():
                 pass
             case _:
                 assert_never(effect)
@@ -567,11 +570,11 @@ class Simulation:
             messages, self._leader_held = self._leader_held, []
             for message in messages:
                 self._tell_leader(message)
-            self._tell_leader(lead.TimePassed())
+            self._tell_leader(TimePassed())
         held, launcher.held = launcher.held, []
         for event in held:
             self._tell(launcher, event)
-        self._tell(launcher, mem.TimePassed())
+        self._tell(launcher, TimePassed())
 
     def _has_store(self) -> bool:
         home = self._launchers.get(0)
@@ -603,7 +606,7 @@ class Simulation:
         self._succeeded.add((cycle, launcher.name))
         self._say(launcher.name, f"** ranks of cycle {cycle} succeed")
         self._ranks_are_gone(launcher)
-        self._tell(launcher, mem.RanksSucceeded(cycle))
+        self._tell(launcher, RanksSucceeded(cycle))
 
     def _fail_ranks(
         self,
@@ -660,12 +663,12 @@ class Simulation:
         cycle = launcher.running
         if launcher.stuck:
             self._break_rules(launcher)
-            self._tell(launcher, mem.RanksStuck(cycle, "rank 0 does not die of SIGKILL"))
+            self._tell(launcher, RanksStuck(cycle, "rank 0 does not die of SIGKILL"))
             return
         self._ranks_are_gone(launcher)
         if launcher.sick:
-            self._tell(launcher, mem.Unhealthy("a GPU fell off the bus"))
-        self._tell(launcher, mem.RanksStopped(cycle, failed))
+            self._tell(launcher, Unhealthy("a GPU fell off the bus"))
+        self._tell(launcher, RanksStopped(cycle, failed))
 
     def _signal(self, launcher: _Launcher, grace_s: float, well: bool) -> None:  # noqa: FBT001
         launcher.signalled = True
@@ -676,7 +679,7 @@ class Simulation:
             launcher.ranks_token += 1
             stopped = partial(self._ranks_stopped, launcher, launcher.ranks_token, failed=not well)
             self.clock.call_in(grace_s, stopped)
-        self._tell(launcher, mem.SignalArrived("SIGTERM"))
+        self._tell(launcher, mem.ToldToEnd("SIGTERM"))
 
     def _ranks_are_gone(self, launcher: _Launcher) -> None:
         if launcher.running is not None and launcher.lawful:
@@ -813,7 +816,7 @@ class Simulation:
             )
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
-        elif "no restart is left" in end.cause and rules.restarts_period_s is None:
+        elif "no restart is left" in end.why and rules.restarts_period_s is None:
             used = self.leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")
 

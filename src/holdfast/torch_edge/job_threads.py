@@ -167,8 +167,6 @@ class Callbacks:
             when it is too late, and there is nothing to be said any more.
         heard: The next decision.
         arrived: The next message for the leader.
-        look: Not through ``tell``: called with that message in the thread that took it, before; may
-            wait a little.
         lost: The store is gone for good, for this reason.
         no_torch: There is no way to a store on this machine, for this reason; None: as ``lost``.
     """
@@ -178,7 +176,6 @@ class Callbacks:
     heard: Callable[[Decision], None]
     arrived: Callable[[Message], None]
     lost: Callable[[str], None]
-    look: Callable[[Message], None] = lambda _: None
     no_torch: Callable[[str], None] | None = None
 
 
@@ -544,7 +541,6 @@ class JobThreads:
             while not self._closing.is_set():
                 message = mailbox.take()
                 if not isinstance(message, str):
-                    self._do.look(message)
                     self._do.tell(functools.partial(self._do.arrived, message))
         except ConnectionError as error:
             self._lost(error)

@@ -54,6 +54,7 @@ from holdfast.core import member as belonging
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.address import EndpointError, parse_endpoint
 from holdfast.core.assign import Policy
+from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.infra_rank import infra_rank
 from holdfast.core.job_secret import SECRET, drop_secret
 from holdfast.core.membership import (
@@ -66,6 +67,7 @@ from holdfast.core.membership import (
     Pace,
 )
 from holdfast.core.never import assert_never
+from holdfast.core.node import RanksStopped, RanksSucceeded
 from holdfast.host import clock
 from holdfast.host.address import interface_of, reached_at
 from holdfast.host.port import ReservedPort
@@ -274,7 +276,7 @@ class HoldfastRendezvous(RendezvousHandler):
         with self._changed:
             phase = self._member.phase
             if error is None and phase is belonging.Phase.ACTIVE:
-                self._feed(belonging.RanksSucceeded(self._member.cycle))
+                self._feed(RanksSucceeded(self._member.cycle))
                 self._changed.wait_for(lambda: self._finish is not None, _LAST_WORDS_S)
                 # Whatever the others still do, it is over here: no Stop must call us back.
                 self._feed(belonging.Heard(End(Outcome.SUCCEEDED, 0, "")))
@@ -301,7 +303,7 @@ class HoldfastRendezvous(RendezvousHandler):
         while True:
             if self._member.ranks_alive:  # so it was told; torch has ended them
                 self._offer_another_port()
-                self._feed(belonging.RanksStopped(self._member.cycle))
+                self._feed(RanksStopped(self._member.cycle))
             self._changed.wait_for(lambda: self._start or self._finish)
             start, self._start = self._start, None
             if self._member.phase is belonging.Phase.ACTIVE or start is None:
@@ -333,8 +335,8 @@ class HoldfastRendezvous(RendezvousHandler):
     def _leave(self) -> None:
         """Out of the job, whatever we were in it; torch has ended our ranks."""
         self._left = True
-        self._feed(belonging.SignalArrived("its agent is done"))
-        self._feed(belonging.RanksStopped(self._member.cycle))
+        self._feed(belonging.ToldToEnd("its agent is done"))
+        self._feed(RanksStopped(self._member.cycle))
         self._abdicate_if_forming()
 
     def _is_free(self) -> bool:
@@ -353,13 +355,15 @@ class HoldfastRendezvous(RendezvousHandler):
                     self._threads.post(message)
                 case belonging.StartRanks():
                     self._start = effect
-                case belonging.StopRanks(cycle, _, cause):
+                case belonging.CycleStopping(cycle, cause):
                     LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
+                case belonging.StopRanks():
+                    pass  # torch's agent does, once it is asked for the next round
                 case belonging.Standby(cycle):
                     LOGGER.info(
                         "cycle %d has started without this node, which waits as a spare", cycle
                     )
-                case belonging.Note(level, text):
+                case Note(level, text):
                     _log(level, text)
                 case belonging.Finish():
                     self._finish = effect
@@ -373,7 +377,7 @@ class HoldfastRendezvous(RendezvousHandler):
             match effect:
                 case leading.Publish(decision):
                     self._threads.publish(decision)
-                case leading.Note(level, text):
+                case Note(level, text):
                     _log(level, text)
                 case leading.Close(missing):
                     if missing:
@@ -381,6 +385,8 @@ class HoldfastRendezvous(RendezvousHandler):
                             "the job has ended, and these launchers sent no leave message: %s",
                             ", ".join(missing),
                         )
+                case leading.ReadIteration():
+                    raise AssertionError("the rules do not ask for that")
                 case _:
                     assert_never(effect)
         self._changed.notify_all()
@@ -398,8 +404,8 @@ class HoldfastRendezvous(RendezvousHandler):
         self._gloo_interface = ours.gloo_interface
         if leads:
             self._leader = leading.Leader(self._rules, self._pace)
-            self._feed_leader(leading.Begin())
-        self._feed(belonging.Begin())
+            self._feed_leader(Begin())
+        self._feed(Begin())
         return True
 
     def _heard(self, decision: Decision) -> None:
@@ -421,8 +427,8 @@ class HoldfastRendezvous(RendezvousHandler):
                 if at is None or clock.monotonic() < at:
                     continue  # something happened, and may have moved the deadline
                 if self._leader is not None:
-                    self._feed_leader(leading.TimePassed())
-                self._feed(belonging.TimePassed())
+                    self._feed_leader(TimePassed())
+                self._feed(TimePassed())
 
     # ------------------------------------------------------------ the end
     def _on_exit(self) -> None:

@@ -1,0 +1,104 @@
+"""A launcher's part in its job, from the plan: its machines, its log, its place among nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core.assign import Policy
+from holdfast.core.launcher import Launcher
+from holdfast.core.leader import Rules
+from holdfast.core.member import Member
+from holdfast.core.membership import Descriptor, Pace
+from holdfast.core.node import Node
+from holdfast.fault_tolerance.console import LOGGER
+from holdfast.fault_tolerance.job_log import JobLog, LocalLog, StoreLog
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+    from holdfast.fault_tolerance.plan import LaunchPlan
+
+
+def iteration_file(plan: LaunchPlan) -> str | None:
+    """What tells how far the job's checkpoints are; None: nothing does."""
+    ft = plan.ft
+    return ft.checkpoint_iteration_file if ft.is_progress_tracking_enabled else None
+
+
+def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
+    """The machines of one launcher.
+
+    Args:
+        plan: What to do.
+        node_id: Names this launcher among all of its job.
+        port: Free on this host for rank 0.
+    """
+    node = Node(
+        nproc=plan.nproc_per_node,
+        no_restart_exit_code=plan.no_restart_exit_code,
+        stop_grace_s=plan.workers_stop_timeout_s,
+        signal_grace_s=plan.term_timeout_s,
+        report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
+        checks_host=plan.care is not None,
+    )
+    if plan.meeting is None:
+        desc = _descriptor(plan, plan.master_addr, port)
+        return Launcher(node, Member(node_id, desc, Pace.of_one()), _rules_of_one(plan))
+    meeting, addr = plan.meeting, ""  # which is found out on the way to the log
+    desc = _descriptor(
+        plan, addr, port, meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
+    )
+    return Launcher(node, Member(node_id, desc, meeting.pace), meeting.rules)
+
+
+def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
+    """The log of the job; see :class:`StoreLog`."""
+    return LocalLog() if plan.meeting is None else StoreLog(plan.meeting, plan.run_id, is_leaving)
+
+
+def _descriptor(
+    plan: LaunchPlan,
+    addr: str,
+    port: int,
+    infra_rank: int | None = None,
+    infra_is_place: bool = True,  # noqa: FBT001, FBT002 - as in the descriptor
+    domain: str | None = None,
+) -> Descriptor:
+    host, nproc = socket.gethostname(), plan.nproc_per_node
+    return Descriptor(addr, host, nproc, os.getpid(), infra_rank, infra_is_place, domain, port)
+
+
+def _rules_of_one(plan: LaunchPlan) -> Rules:
+    return Rules(
+        nodes=Policy(1, 1, use_infra_group_rank=False),
+        max_restarts=plan.max_restarts,
+        restarts_period_s=plan.restart_window_s,
+        backoff_s=plan.restart_backoff_s,
+        max_no_progress_cycles=plan.ft.max_no_progress_cycles,
+        min_progress_iterations=plan.ft.min_progress_iterations,
+        no_restart_exit_code=plan.no_restart_exit_code,
+        launchers=1,
+        is_of_one=True,
+        reads_iterations=iteration_file(plan) is not None,
+    )
+
+
+def _domain(meeting: MeetingPlan) -> str | None:
+    """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
+    if meeting.domain is not None or meeting.rules.nodes.segment is None:
+        return meeting.domain
+    from holdfast.core.domain import BY_HAND  # noqa: PLC0415 - seldom used
+    from holdfast.host.nvlink import FabricUnknownError, fabric  # noqa: PLC0415 - likewise
+
+    try:
+        return fabric()
+    except FabricUnknownError as error:
+        LOGGER.warning(
+            "--ft-segment: it is not known which NVLink domain this node is in (%s); without one "
+            "it can only wait as a spare. Say it with %s, the same on all nodes of a domain",
+            error,
+            BY_HAND,
+        )
+        return None
