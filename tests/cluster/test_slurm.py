@@ -30,7 +30,7 @@ def save(step):
         (here / "checkpoint").write_text(str(step))
         (here / "checkpoint").rename(checkpoint)
 def on_signal(signum, frame):
-    tell("signals")
+    signal.signal(signum, signal.SIG_IGN)  # Slurm and the launcher both send it
     save(step)
     tell("saved", step=step)
     sys.exit(1)
@@ -185,7 +185,6 @@ def test_scancel_leaves_ranks_that_save_slowly_their_time(submit: Callable[..., 
     job.until_state("CANCELLED")
     job.until(lambda: not job.processes(), "all processes of the job are gone")
     assert saved_ranks(job) == {0, 1, 2, 3}, job.said
-    assert len(job.lines("signals")) >= 4
 
 
 def no_noise(job: Job) -> None:
