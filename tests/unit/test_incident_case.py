@@ -128,6 +128,65 @@ def fail(*_: Any) -> Any:
     raise RuntimeError("not foreseen")
 
 
+class Dump:
+    """Stacks that are about to come, unless something else is said."""
+
+    next_step_at = 0.0
+    is_done = False
+    state = why_not = None
+    was_stopped = False
+    path = "/stacks.txt"
+
+    def __init__(self, **changes: Any) -> None:
+        self.closed = 0
+        vars(self).update(changes)
+
+    def fileno(self) -> int:
+        return -1
+
+    def step(self, now: float) -> bool:
+        return False
+
+    def text(self) -> str:
+        return "Thread 1"
+
+    def close(self) -> None:
+        self.closed += 1
+        self.is_done = True
+
+
+@pytest.mark.parametrize("name", ["step", "text", "close", "told"])
+def test_stacks_that_fail_on_their_way_keep_nobody_waiting(
+    said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever their file, or a full disk, comes up with."""
+    dump = Dump(**{name: fail})
+    monkeypatch.setattr(incident_case, "StackDump", lambda *_: dump)
+    if name == "told":
+        monkeypatch.setattr(messages, "Evidence", fail)
+
+    with verdict(said, cycle, OVERDUE) as case:
+        is_over = case.step(clock.monotonic())
+        assert is_over == (name == "step"), "there is nothing more to wait for"
+        carry_out(case)
+
+    assert "not foreseen" in next(text for level, text in said.logged if level == "error")
+    assert [type(message) for message in said.told[-2:]] == [Signalled, Closed]
+    assert dump.closed or name == "close"
+
+
+def test_a_verdict_without_stacks_says_why(
+    said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason that is known is the one that is reported."""
+    monkeypatch.setattr(incident_case, "StackDump", fail)
+
+    with verdict(said, cycle, OVERDUE) as case:
+        carry_out(case)
+
+    assert said.told[1].why_not.endswith("its stacks: RuntimeError: not foreseen")
+
+
 @pytest.mark.parametrize(
     ("page", "module", "name", "part"),
     [

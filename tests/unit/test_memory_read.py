@@ -64,6 +64,29 @@ def test_who_is_stuck_costs_a_moment_and_those_after_it_are_read(
     until(lambda: not memory_read.readers(), "the readers are gone")
 
 
+def test_only_a_reader_that_has_not_begun_has_ten_seconds(stuck: str) -> None:
+    """The interpreter's start may take them on a busy host; after it, a file has half a second."""
+    reading = memory_read.MemoryRead([stuck])
+    try:
+        deadline = reading.next_deadline()
+        assert deadline is not None
+        assert deadline > clock.monotonic() + memory_read.READ_S
+        assert wait_for.readable(reading.fileno(), 60.0)
+        reading.step()
+        deadline = reading.next_deadline()
+        assert deadline is not None
+        assert deadline <= clock.monotonic() + memory_read.READ_S
+    finally:
+        reading.close()
+
+
+def test_a_reader_does_not_look_like_one_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be taken for a process that a rank has left behind."""
+    monkeypatch.setenv(proc.MARKER, "job.0.0")
+    own = "/proc/self/environ"  # of the reader
+    assert memory_read.marker(memory_read.read_all([own])[own]) == ""
+
+
 def test_a_reader_that_somebody_else_has_reaped_is_neither_signalled_nor_waited_for(
     stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

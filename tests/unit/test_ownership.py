@@ -397,6 +397,21 @@ def test_who_asks_and_its_ancestors_are_never_ours() -> None:
     assert ours(shell_and_launcher, MARKED, me=31) == set()
 
 
+def test_what_a_launcher_was_started_from_is_never_ours() -> None:
+    """Whatever else is known of it."""
+    table = {5: Facts(1, 5, 50), LAUNCHER: Facts(5, 10, 100), 30: Facts(1, 30, 150)}
+    known = claim(known=[(5, 50), (LAUNCHER, 100), (30, 150)])
+
+    assert ours(table, of=known) == {30}
+
+
+def test_who_is_older_than_its_parent_was_adopted_by_it() -> None:
+    """A helper that the job started may be a subreaper of others, too."""
+    subreaper_and_stranger = {30: Facts(1, 30, 150), 31: Facts(30, 31, 140)}
+
+    assert ours(subreaper_and_stranger, of=claim(known=[(30, 150)])) == {30}
+
+
 def test_a_marker_ends_no_other_jobs_launcher() -> None:
     """Nor the shell that runs it."""
     shell_and_launcher = {30: Facts(1, 30, 150), 31: Facts(30, 30, 160)}
@@ -417,6 +432,7 @@ def test_a_session_is_ours_if_one_process_of_it_is() -> None:
     family = {30: Facts(1, 30, 150), 31: Facts(1, 30, 250)}
 
     assert ours(family, of=claim(known=[(30, 150)])) == {30, 31}
+    assert ours(dict(reversed(family.items())), of=claim(known=[(30, 150)])) == {30, 31}
     assert ours(family, of=claim(known=[(30, 149)])) == set(), "somebody else has that pid now"
 
 
@@ -456,3 +472,4 @@ def test_a_cgroup_lies_within_in_every_hierarchy() -> None:
     assert is_within({"cpu": "/a/b", "": "/x", "net": "/y"}, launcher)
     assert not is_within({"cpu": "/ab", "": "/"}, launcher)
     assert not is_within({"": "/"}, launcher)
+    assert not is_within({"": "/"}, {}), "where the launcher's is not known, nothing is proved"

@@ -97,6 +97,14 @@ def test_a_rank_that_reports_in_late_puts_it_off() -> None:
     assert machine.next_deadline() == 9.5 + REPORTED_IN_S
 
 
+def test_a_shorter_delay_counts_for_ranks_that_report_in_as_well() -> None:
+    machine = standby(delay_s=0.5)
+    machine.handle(CycleStarted(), 0.0)
+    machine.handle(RankReportedIn(), 0.25)
+
+    assert machine.next_deadline() == 0.75
+
+
 def test_they_are_prepared_one_at_a_time() -> None:
     machine = standby()
     assert steady(machine) == [Prepare(0)]
@@ -288,6 +296,15 @@ def test_packages_that_make_a_difference_are_left_out_one_by_one() -> None:
     assert machine.given_up
 
 
+def test_torch_is_never_left_out() -> None:
+    """Another package may have made it unfit; without it a parked process is of no use."""
+    machine = standby(nproc=1)
+    steady(machine)
+    machine.handle(Unfit(0, "it prints", "torch"), 12.0)
+
+    assert machine.handle(TimePassed(), 12.0) == [Prepare(0, least=True)]
+
+
 @pytest.mark.parametrize(("rank", "goes_on"), [("3", True), ("4", False), (None, False)])
 def test_a_process_that_was_told_its_rank_is_used_for_that_rank(
     rank: str | None, goes_on: bool
@@ -328,6 +345,9 @@ def test_a_rank_that_has_imported_nothing_yet_is_looked_at_again() -> None:
     machine.handle(Nothing(1), 12.0)
     assert machine.next_deadline() == 12.0 + 2 * PATIENCE_S
     assert steady(machine, 50.0) == [Prepare(0)], "and in the next cycle"
+    machine.handle(Nothing(0), 61.0)
+    machine.handle(Nothing(1), 61.0)
+    assert machine.next_deadline() == 61.0 + PATIENCE_S, "which begins anew"
 
 
 _EVENTS = st.one_of(
