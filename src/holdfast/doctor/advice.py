@@ -87,7 +87,7 @@ class NetworkFacts:
         why_not: Why it does not.
         hosts_store: This launcher hosts the store there.
         refusal: Why we cannot listen there; None: we can, or need not.
-        is_reached: Somebody listens there, as seen from here; None: not tried.
+        is_reached: A process listens there, as seen from here; None: not tried.
         reverse_s: How long asking for the name of the address took; None: longer than our bound.
         published: What others would be given as the address of this host, and why; None: not known.
         local_addr: What was given for that; None: nothing.

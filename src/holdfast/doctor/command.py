@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _show(page: str) -> bool:
-    """Whether there was somebody to read it, or room for it."""
+    """Whether it could be written: a reader was there, and space."""
     try:
         sys.stdout.write(page)
         sys.stdout.flush()

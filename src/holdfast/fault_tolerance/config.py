@@ -636,7 +636,7 @@ def _malformed_yaml_error() -> type[ConfigError]:
 
 
 def doubts(config: FaultToleranceConfig) -> list[str]:
-    """Warnings of values that are accepted, and that hardly anybody means."""
+    """Warnings of values that are accepted, and that are probably mistakes."""
     found = []
     if config.safety_factor < 1:
         found.append(

@@ -34,7 +34,7 @@ def current_iteration() -> tuple[str, int] | None:
 
 
 def reporter(words: memoryview[float], num_warmup_iters: int) -> Callable[[], None] | None:
-    """What stores the iteration into a page, to be called now and then; ``None``: nobody counts.
+    """What stores the iteration into a page, to be called now and then; ``None``: no counter.
 
     Args:
         words: Of the page.

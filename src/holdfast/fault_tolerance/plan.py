@@ -86,7 +86,7 @@ class Machine(Protocol):
         """CPUs that this process may run on."""
 
     def gpu_count(self, environ: Mapping[str, str], /) -> int | None:
-        """GPUs that a rank would see; ``None``: some, but nobody knows how many."""
+        """GPUs that a rank would see; ``None``: some, but it is not known how many."""
 
     def path_exists(self, path: str, /) -> bool:
         """There is a file or folder."""
@@ -113,7 +113,7 @@ class Machine(Protocol):
         """The path from the root on."""
 
     def random_id(self) -> str:
-        """A name that nobody else has."""
+        """A name that no other job has."""
 
 
 @dataclass(frozen=True)
@@ -458,7 +458,7 @@ def _check_backend(name: str, machine: Machine) -> None:
 
 
 def _run_id(args: Any, max_nodes: int, machine: Machine) -> str:
-    """Torchrun's rule: a job that nobody else can join needs no name that others know."""
+    """Torchrun's rule: a job that no other node can join needs no name that others know."""
     alone = max_nodes == 1 and not args.rdzv_endpoint and args.rdzv_id in ("", "none")
     run_id: str = args.rdzv_id
     return machine.random_id() if args.standalone or alone else run_id

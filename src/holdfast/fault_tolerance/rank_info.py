@@ -13,7 +13,7 @@ def rank_info() -> RankInfo:
     """Who this process is.
 
     Raises:
-        NoSetupError: Nobody says which rank, or not as a number.
+        NoSetupError: No variable gives the rank, or not as a number.
     """
     rank = _process_group_rank()
     if rank is None:

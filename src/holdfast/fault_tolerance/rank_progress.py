@@ -278,7 +278,7 @@ class RankProgress:
         self._refuse(f"{method}() needs a monitor: call init_workload_monitoring() first")
 
     def _refuse(self, text: str) -> None:
-        """Raise, unless this is a forked child: nobody there expects to be told anything."""
+        """Raise, unless this is a forked child: it has no part in its parent's errors."""
         if not self._disarmed:
             raise RankMonitorClientError(self._who() + text)
 

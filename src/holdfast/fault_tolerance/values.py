@@ -231,7 +231,7 @@ class PathTemplate(Text):
         self.accepts = f"an absolute path with {place} in it"
 
     def check(self, value: object) -> str | None:
-        """Without the place, one file would answer for everybody."""
+        """Without the place, one file would answer for all cards."""
         text = super().check(value)
         if text and (self._place not in text or not text.startswith("/")):
             raise Unacceptable

@@ -1,4 +1,4 @@
-"""Run probes side by side, each within its bound: one that hangs holds up nobody.
+"""Run probes side by side, each within its bound: one that hangs delays no other.
 
 A probe may hang where no bound of its own helps: in a driver, or a file system. It is left alone in
 its thread then, and not started again before it has come back.

@@ -28,7 +28,7 @@ class Checks:
         wanted: What is looked at, and where.
 
     Attributes:
-        has_gpus: There are GPUs here, or somebody expects them. Elsewhere nobody misses a driver,
+        has_gpus: There are GPUs here, or the job expects them. Elsewhere no driver is needed,
             and its library is not loaded: a start waits for that.
     """
 

@@ -6,7 +6,7 @@
 
 A process of its own, because drivers and file systems hang, and because the launcher and the rank
 monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.gate`). While
-nothing is wrong it says nothing that nobody asked for.
+nothing is wrong it sends answers only.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class HostHealth:
                 look, bound_s = self._await_memory, self._wanted.memory_limit_s
             self._bounded.run([Check("gpu memory", bound_s, look)], say)
         self._bounded.run(self._checks.before_join(), say)
-        # Whoever asks knows now: what breaks under the next ranks is told, again.
+        # The launcher knows these faults now; later ones are reported again.
         broken = [thing for thing, is_ in self._noticed.items() if is_ is Verdict.UNHEALTHY]
         for thing in broken:
             del self._noticed[thing]

@@ -1,7 +1,7 @@
 """Do the network cards that ranks use have their links? From sysfs; needs no tool and no right.
 
 A card is one under ``/sys/class/infiniband``: InfiniBand, RoCE, EFA and the like. Many hosts have
-ports that nobody uses. A port that is down counts when it is meant to be up:
+ports that are not in use. A port that is down counts when it is meant to be up:
 
     up                                                        healthy
     down, and it was up before (seen so, or its counter of
@@ -201,7 +201,7 @@ class Cards:
         with contextlib.suppress(NvmlError):
             library = nvml.load()
             for gpu in library.visible(self.visible_devices, self.limit):
-                if gpu.error is not None:  # nobody says where it is
+                if gpu.error is not None:  # its place is not known
                     continue
                 with contextlib.suppress(NvmlError):
                     found[gpu.position] = library.pci_address(gpu.handle)

@@ -1,4 +1,4 @@
-"""Ask a node's health service: somebody else's program, which knows more about this host than we.
+"""Ask a node's health service: a program of the user, which knows more about this host.
 
 gRPC over a Unix socket (``nvhcd.proto`` beside this file). What the service says outright counts;
 that it cannot be reached, or does not answer in time, says nothing about the host:

@@ -16,7 +16,7 @@ from holdfast.health.nic import Cards
 
 
 def gpu_problem(device_index: int | None) -> str | None:
-    """Why the GPU must not be used; None: it may, or nobody can tell.
+    """Why the GPU must not be used; None: it may be used, or that is not known.
 
     Args:
         device_index: Of the GPU; None: all that this process sees.
@@ -25,7 +25,7 @@ def gpu_problem(device_index: int | None) -> str | None:
 
 
 def nvlink_problem(device_index: int | None) -> str | None:
-    """What is wrong with the NVLinks of the GPU; None: nothing, or nobody can tell.
+    """What is wrong with the NVLinks of the GPU; None: nothing, or that is not known.
 
     Args:
         device_index: Of the GPU; None: all that this process sees.
@@ -42,7 +42,7 @@ def link_downed_counts(device_index: int | None) -> dict[str, int]:
         device_index: Of the GPU; None: all cards of this node.
 
     Returns:
-        Without those that do not say. Nothing where nobody knows which card belongs to the GPU:
+        Without those that do not say. Nothing where it is not known which card belongs to the GPU:
         another GPU's link says nothing about this rank.
     """
     cards = _cards()

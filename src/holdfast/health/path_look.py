@@ -1,8 +1,8 @@
 """Touch paths that may hang, each in a process of its own, and wait no longer than asked to.
 
-A process that hangs in a dead file system cannot be ended: it is told to end and left alone, and as
-long as it exists its path is not touched again. So hung file systems cost one process per path, and
-nobody's time.
+A process that hangs in a dead file system cannot be ended: it is asked to end and left alone, and
+as long as it exists its path is not touched again. So hung file systems cost one process per path,
+and no waiting.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Answer:
 
     Attributes:
         is_late: It did not come back in time.
-        error: ``errno`` of what went wrong; None: nothing did, or nobody knows.
+        error: ``errno`` of what went wrong; None: no error, or it is not known.
         text: What was read, or what went wrong.
         is_unknown: The path was not touched, for reasons of our own.
     """
@@ -155,7 +155,7 @@ class PathLook:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
                 return True
-        except ChildProcessError:  # reaped by somebody else
+        except ChildProcessError:  # another thread has reaped it
             pass
         del self._hung[touch]
         return False

@@ -36,7 +36,7 @@ class TopologyError(ValueError):
 def nearest(to: Place, candidates: Mapping[str, Place]) -> set[str]:
     """Those that share the longest way with ``to``; among equals, those on its NUMA node.
 
-    Several that are equally near are all given; however far it is, somebody is nearest.
+    Several that are equally near are all given; there is always a nearest one, however far.
     """
     scores = {
         name: (

@@ -2,7 +2,7 @@
 
 Rank 0 draws the job's secret token, starts the guard of its node with the coordinator in it, and
 publishes token and address in the store that the user's ``store_factory`` made. The others wait for
-that. From the first epoch on nobody needs that store any more, so it may die with rank 0.
+that. From the first epoch on that store is not needed any more, so it may die with rank 0.
 """
 
 from __future__ import annotations

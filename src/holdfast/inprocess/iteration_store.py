@@ -38,7 +38,7 @@ class IterationStore(StoreMixin, EpochStore):
         meeting: Where it is.
         iteration: Its number.
         numbering: What this rank is called before the assignment of this iteration.
-        terminated: Places of that numbering which nobody holds any more.
+        terminated: Places of that numbering whose ranks are gone.
         timeout_s: How long ranks wait for each other.
         base_store: Of the call.
 

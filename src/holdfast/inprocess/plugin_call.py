@@ -1,7 +1,7 @@
 """Call a plug-in the way it was written, for either generation of the interface.
 
 How a plug-in wants to be called is found out once, from its signature, when the Wrapper is made; a
-plug-in that nobody could call is a ``TypeError`` then. Of a ``Compose``, each instance is called in
+plug-in that cannot be called is a ``TypeError`` then. Of a ``Compose``, each instance is called in
 its own manner, so both generations can be mixed.
 
     family                          second generation          first generation
@@ -162,7 +162,7 @@ class AssignmentPlugin:
     def __call__(self, state: State, store: Any, terminated_ranks: set[int]) -> None:
         """Change ``state``: numbers, mode, active numbers.
 
-        Where nobody decided who works, all do. A filter given as ``rank_filter`` starts from there.
+        Where no plug-in has chosen, all are active; a ``rank_filter`` starts from there.
 
         Args:
             state: Of this rank.

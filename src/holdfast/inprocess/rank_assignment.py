@@ -148,7 +148,7 @@ def _renumber(ctx: RankAssignmentCtx, rank: int | None) -> None:
 
 
 class ShiftRanks(_Assignment):
-    """Everybody moves down past the lost: order is kept."""
+    """Every rank moves down past the lost ones: order is kept."""
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         _renumber(ctx, renumber.shifted(ctx.state.rank, ctx.terminated_ranks))

@@ -49,7 +49,7 @@ _ATOMIC_S = 10.0
 """How long an atomic section puts off the abort: one that waits for a lost peer never ends."""
 _JOIN_S = 5.0
 _FENCE_S = 5.0
-"""How long the function may go on when the guard is gone, and nobody is left to end it."""
+"""How long the function may go on when the guard is gone, and no process is left to end it."""
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -70,7 +70,7 @@ class Session:
         rank: The number this process was born with.
         page: Where progress is marked.
         interrupt: Of the main thread.
-        abort: Called in the watcher thread, once per abort: frees whoever waits.
+        abort: Called in the watcher thread, once per abort: frees ranks that wait.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
         soft_s: The soft timeout: who hangs that long again and again is ended.
@@ -153,7 +153,7 @@ class Session:
         with self._lock:
             self._woken.wait_for(lambda: self._proceed or self._directive, timeout_s)
             # A commit is always taken, also where the next abort is already here: it says which
-            # assignment everybody starts from.
+            # assignment that every rank starts from.
             if self._proceed is not None:
                 proceed, self._proceed = self._proceed, None
                 return proceed

@@ -108,7 +108,7 @@ class State:
     """What assignments keep from one iteration to the next, by plug-in. Replaced, never changed:
     who goes back to an earlier state has what was kept then."""
     mode_was_set: bool = field(default=False, init=False, repr=False, compare=False)
-    """Somebody assigned ``mode`` since this was last made False."""
+    """``mode`` was assigned since this was last made False."""
 
     def __post_init__(self) -> None:
         if self.rank is _UNSET:

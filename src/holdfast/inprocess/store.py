@@ -7,7 +7,7 @@ A store of one's own is a torch store with :class:`StoreMixin` among its bases::
     Wrapper(store_factory=RedisStore, store_kwargs={...})
 
 It has to work until all ranks have met; from then on ranks meet in a store beside the coordinator
-(``iteration_store.py``), so that losing whoever hosts this one is no loss.
+(``iteration_store.py``), so that the loss of this one's host does no harm.
 
 What :class:`StoreMixin` adds is for plug-ins and programs. The wrapper itself uses ``add``,
 ``set``, ``get`` and ``wait`` to meet, and the keys of a ``FilterCountGroupedByKey`` or a ``Tree``
@@ -204,7 +204,7 @@ class StoreMixin:
         return [float(store.get(key)) if store.check([key]) else None for key in keys]
 
     def record_interrupted(self, records: Iterable[InterruptionRecord]) -> None:
-        """Add to the list of what interrupted this iteration. It interrupts nobody: raise for that.
+        """Add to the list of what interrupted this iteration. It interrupts no rank; raise for it.
 
         What comes after :meth:`lock_interruption_records` is not in the list.
         """
@@ -290,7 +290,7 @@ class StoreMixin:
 class TCPStore(StoreMixin, c10d.TCPStore):
     """torch's TCPStore, hosted by rank 0, addressed by the environment where nothing is said.
 
-    Where somebody listens on the port already, rank 0 is a client like the others: of the store
+    Where a store listens on the port already, rank 0 is a client like the others: of the store
     of ``torchrun``'s agent, which listens on ``MASTER_PORT`` (``TORCHELASTIC_USE_AGENT_STORE``), or
     of a store that the program made before.
 
@@ -306,9 +306,9 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         use_libuv: The server's implementation.
 
     Raises:
-        BarrierTimeout: Whoever listens on the port does not answer as a store does.
+        BarrierTimeout: The program that listens on the port does not answer as a store.
         KeyError: The environment lacks what is not said.
-        torch.distributed.DistNetworkError: Nobody listens on the port within ``timeout``.
+        torch.distributed.DistNetworkError: No process listens on the port within ``timeout``.
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class Wrapper:
         finalize: Called after a fault, when the function has been left.
         health_check: Called before the function, and after a fault.
         rank_assignment: Who is called what after losses. Default
-            ``Compose(ActivateAllRanks(), ShiftRanks())``. ``None``: nobody moves up; after a loss,
+            ``Compose(ActivateAllRanks(), ShiftRanks())``. ``None``: no rank moves up; after a loss,
             every rank leaves with ``RestartError``.
         rank_filter: Called after ``rank_assignment``: who works.
         monitor_thread_interval: Accepted; the abort is pushed, nothing polls. Default 1 s.
@@ -307,7 +307,7 @@ class CallWrapper:
     def atomic(self) -> contextlib.AbstractContextManager[None]:
         """A section that is finished before a restart begins; reentrant.
 
-        Whoever waits inside for a rank that is lost is aborted after 10 s all the same.
+        A rank that waits inside for a lost one is still aborted, after 10 s.
         """
         return self._interrupt.atomic
 
@@ -458,7 +458,7 @@ class CallWrapper:
         abort_distributed.release()
         if self._bootstrap is not None:
             self._tell_gloo_where_others_came()
-        self._bootstrap = None  # all ranks have met: it may end with whoever hosts it
+        self._bootstrap = None  # all ranks have met: it may end with its host
         self._iteration = commit.epoch
         if commit.base == self._assigned.epoch:
             self._base, self._base_state = self._assigned, self._assigned_state
@@ -476,7 +476,7 @@ class CallWrapper:
             self._plugins.assign(self._state, self._store, terminated)
         except BaseException:
             if self._session.must_unwind():
-                return  # somebody's fault woke us; the next directive says so
+                return  # another rank's fault woke us; the next directive says so
             raise
         self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
         self._assigned_state = self._state.copy()
@@ -727,7 +727,7 @@ def _older_objects_set_aside() -> Iterator[None]:
 
     Each restart collects all garbage, for the device memory that it holds. What was there before
     the call, torch's modules above all, makes that 75 ms; without it, it is as long as the attempt
-    left garbage. Whoever has frozen objects himself keeps them so.
+    left garbage. Objects that the program has frozen stay frozen.
     """
     if gc.get_freeze_count():
         yield

@@ -55,7 +55,7 @@ class Recovery:
 
     @property
     def began_at(self) -> float:
-        """The fault, or its detection where nobody recorded the fault."""
+        """The fault, or its detection where the fault was not recorded."""
         return self.detected_at if self.fault_at is None else self.fault_at
 
     @property

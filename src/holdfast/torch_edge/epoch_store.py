@@ -5,7 +5,7 @@ Losing a rank, rank 0 included, takes nothing with it; each epoch has a room of 
 of a past attempt is ever seen. One TCP connection, made at the first use; no name is looked up.
 
 A request that waits is woken from another thread by :meth:`EpochStore.hang_up`: the connection is
-shut down, and whoever waits, or asks later, gets :class:`EpochOverError`.
+shut down, and a caller that waits, or asks later, gets :class:`EpochOverError`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class EpochStore(Store):
             ) from None
 
     def hang_up(self) -> None:
-        """Wake whoever waits, in any thread; nothing can be asked any more. Never waits itself."""
+        """Wake all waiting threads; no more requests are possible. Never waits itself."""
         self._is_over = True
         for clone in list(self._clones):
             clone.hang_up()
@@ -182,7 +182,7 @@ class EpochStore(Store):
                 held.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; to be called when nobody uses the store any more."""
+        """Close the connection; to be called when the store is not used any more."""
         self.hang_up()
         with self._lock:
             self._drop()

@@ -2,14 +2,14 @@
 
 torch has nothing for it (2.13: ``abort`` and ``shutdown`` of a gloo backend do nothing, a signal or
 an asynchronous exception is seen when the group's timeout is over, 30 minutes by default). But gloo
-fails an operation whose connection ends, and a connection can be half closed by anybody in its
+fails an operation whose connection ends, and a connection can be half closed by any thread in its
 process. Measured: 0.3 to 1.2 ms until the blocked thread is back in Python.
 
 Which sockets are gloo's: each device of gloo has one thread on one epoll, and the kernel says what
 an epoll waits for (``/proc/self/fdinfo``), descriptor and inode. So only the *epolls* have to be
 known: those that appear while a group (or a device) is constructed and have the shape of gloo's.
 Connections made lazily, and those of a group under construction, are in there like all others, and
-a socket that somebody else opens in the meantime is not.
+a socket that other code opens in the meantime is not.
 
 How they are broken:
 
@@ -347,7 +347,7 @@ def _port(name: tuple[int, int], end: Callable[[socket.socket], Any]) -> int | N
 def _answer(device: _Device) -> int:
     """Connect to our own gloo in place of peers that do not: each says the number of its pair.
 
-    The numbers are counted by the device, from 0 or 1 on. One that nobody waits for is kept for
+    The numbers are counted by the device, from 0 or 1 on. One that no thread waits for is kept for
     who may wait for it later, so once is enough.
     """
     for number in range(device.size + 1):

@@ -18,7 +18,7 @@ def max_over_ranks(values: Sequence[float]) -> list[float]:
         TimeoutsCalcError: There is no default process group.
         RuntimeError: The process group has neither gloo nor nccl, or the collective failed.
     """
-    # Whoever has a process group has imported this; nobody else shall wait for torch.
+    # A program with a process group has imported this; others need not wait for torch.
     if "torch.distributed" not in sys.modules:
         raise TimeoutsCalcError(_NO_GROUP)
     import torch  # noqa: PLC0415

@@ -129,7 +129,7 @@ def forget_process_groups() -> list[Any]:
 def unwrap_excepthook() -> None:
     """Take torch's wrappers off ``sys.excepthook``.
 
-    ``init_process_group`` adds one each time, which nobody removes: after 200 restarts every line
+    ``init_process_group`` adds one each time, which is never removed: after 200 restarts every line
     of a traceback would begin with 200 ``[rank0]:``.
     """
     while True:
@@ -155,7 +155,7 @@ class GroupReaper:
     While an abort is under way, groups are only kept: a peer, or we in its place, may be connecting
     to one, and a connection that reaches a closed pair ends the process (gloo's ``state_ <=
     CONNECTED``; measured in 1 % of the restarts of groups that connect lazily). Once every rank has
-    aborted, nobody connects any more.
+    aborted, no rank connects any more.
     """
 
     def __init__(self) -> None:

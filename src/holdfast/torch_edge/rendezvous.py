@@ -268,9 +268,9 @@ class HoldfastRendezvous(RendezvousHandler):
             self._ask_to_shut_down("its rendezvous was closed")
 
     def shutdown(self) -> bool:
-        """This agent is done: well, unless an exception is on its way up; then nobody goes on.
+        """This agent is done: well, unless an exception is on its way up; then no agent goes on.
 
-        Where the leader is, returns when nobody needs it any more.
+        Where the leader is, returns when no agent needs it any more.
         """
         error = sys.exc_info()[1]
         with self._changed:
@@ -308,7 +308,7 @@ class HoldfastRendezvous(RendezvousHandler):
             start, self._start = self._start, None
             if self._member.phase is belonging.Phase.ACTIVE or start is None:
                 return start
-            # The cycle was over before we began; nobody may be left to begin it with.
+            # The cycle was over before we began; no other agent may be left to begin it with.
 
     def _why_not(self) -> RendezvousError:
         assert self._finish is not None
@@ -340,7 +340,7 @@ class HoldfastRendezvous(RendezvousHandler):
         self._abdicate_if_forming()
 
     def _is_free(self) -> bool:
-        """Nobody needs the leader that may be here."""
+        """No agent needs the leader that may be here."""
         return self._leader is None or self._leader.phase is leading.Phase.CLOSED
 
     def _abdicate_if_forming(self) -> None:
@@ -432,7 +432,7 @@ class HoldfastRendezvous(RendezvousHandler):
 
     # ------------------------------------------------------------ the end
     def _on_exit(self) -> None:
-        """The interpreter ends and nobody shut us down: torch does not after a signal."""
+        """The interpreter ends without a shutdown: torch does not after a signal."""
         with self._changed:
             self._leave()
             if not self._is_free():
