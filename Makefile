@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim clean
+.PHONY: help demo demo-inprocess test check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -35,6 +35,17 @@ check: $(VENV)/.ready  ## lint, format, types, direction of imports
 
 docs: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
 	@$(PY) -m tests.tables
+
+# Not in CI: PyPI's wheels of torch for Linux are those for CUDA, 3 GB with what they need.
+TORCH_VENV = .venv-torch-$(TORCH)
+TORCH_TESTS = $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py') tests/unit/inprocess
+
+test-torch:  ## the tests that need torch, with another version of it: TORCH=2.6.0 (3 GB, in .venv-torch-2.6.0)
+	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.6.0"; exit 2; }
+	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
+	@grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'
+	@$(TORCH_VENV)/bin/python -m pytest $(PYTEST_ARGS) $(TORCH_TESTS)
 
 trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs beside torchrun's, in .venv-trainers
 	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready

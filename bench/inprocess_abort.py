@@ -40,6 +40,7 @@ def measure() -> Report:
     waits, calls = _aborts_ms()
     report.add("gloo: abort to back in Python", "ms", waits, Bar(5.0))
     report.add("gloo: the abort itself", "ms", calls)
+    report.add("gloo: abort of a receive from any source", "ms", _receives_ms(), Bar(5.0))
     report.notes.append("NCCL is not measured here")
     return report
 
@@ -87,12 +88,43 @@ def _interrupts_ms(interrupt: MainThreadInterrupt, function: Callable[[], None])
     return found
 
 
+def _receives_ms() -> list[float]:
+    import torch
+    from torch.distributed import ProcessGroupGloo
+
+    from holdfast.torch_edge.torch_private import HashStore
+    from holdfast.torch_edge.work_abort import work_aborter
+
+    found: list[float] = []
+    main = threading.get_ident()
+    aborter = work_aborter()
+    aborter.prepare()
+    if not aborter.wait_prepared(_TIMEOUT.total_seconds()):
+        raise RuntimeError("this torch has no abort of a receive; a warning says why")
+    with aborter:
+        group: Any = ProcessGroupGloo(HashStore(), 0, 1, timeout=_TIMEOUT)
+        for _ in range(ROUNDS):
+            aborted: list[float] = []
+
+            def abort(aborted: list[float] = aborted) -> None:
+                aborted.append(time.perf_counter())
+                aborter.abort(main)
+
+            work = group.recv_anysource([torch.ones(1000)], 0)
+            timer = threading.Timer(0.02, abort)
+            timer.start()
+            work.wait()
+            found.append((time.perf_counter() - aborted[0]) * 1e3)
+            timer.join()
+    return found
+
+
 def _aborts_ms() -> tuple[list[float], list[float]]:
     import torch
-    from torch._C._distributed_c10d import HashStore
     from torch.distributed import ProcessGroupGloo
 
     from holdfast.torch_edge.gloo_abort import gloo_aborter
+    from holdfast.torch_edge.torch_private import HashStore
 
     waits, calls = [], []
     with gloo_aborter() as aborter:

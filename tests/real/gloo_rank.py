@@ -108,6 +108,10 @@ def go(op: str, epoch: int) -> None:
         dist.send(torch.ones(32 << 20), SIZE - 1)
     elif op == "recv":
         dist.recv(tensor, SIZE - 1)
+    elif op == "transfer":
+        large = torch.ones(16 << 20)
+        while True:
+            dist.send(large, 1) if RANK == 0 else dist.recv(large, 0)
     elif op == "any_source":
         dist.recv(tensor)
     elif op == "monitored":
@@ -158,7 +162,10 @@ def main() -> None:
             what = command["do"]
             if what == "prepare":
                 work_aborter().prepare()
-                say(is_safe=work_aborter().wait_prepared(60.0))
+                until = time.perf_counter() + 60.0
+                while not work_aborter().wait_prepared(0.0) and time.perf_counter() < until:
+                    time.sleep(0.01)  # as the watcher of a wrapper does
+                say(is_safe=work_aborter().wait_prepared(0.0))
             elif what == "facts":
                 group_reaper().join(60.0)
                 gc.collect()  # tracebacks of what was interrupted hold groups in cycles

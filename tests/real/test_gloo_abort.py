@@ -50,7 +50,8 @@ class Rank:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._said.put(json.loads(line))
+            if line.startswith("{"):  # gloo of torch 2.9 writes lines of its own
+                self._said.put(json.loads(line))
 
     def tell(self, what: str, epoch: int = 0) -> None:
         assert self.process.stdin is not None
@@ -214,7 +215,7 @@ def test_who_waits_for_a_stopped_process_comes_back(ranks: Ranks, what: str) -> 
     ranks.abort([ranks.stuck])
 
 
-def test_a_receive_from_any_source_comes_back(ranks: Ranks) -> None:
+def test_receives_without_a_peer_and_half_done_transfers_come_back(ranks: Ranks) -> None:
     """Through gloo's own function, once a child process has shown that it works here."""
     for rank in ranks.all:
         rank.tell("prepare")
@@ -224,6 +225,12 @@ def test_a_receive_from_any_source_comes_back(ranks: Ranks) -> None:
         rank.hear("entered")
         until(rank.is_blocked, "the receive blocks")
     assert all(ranks.abort(ranks.all))
+    for _ in range(3):
+        ranks.start("transfer")
+        for rank in ranks.waiting:
+            rank.hear("entered")
+        threading.Event().wait(0.05)  # they send without a pause; any instant will do
+        assert all(ranks.abort(ranks.all))
 
 
 def test_nothing_grows_and_nothing_is_left_behind(ranks: Ranks) -> None:

@@ -177,10 +177,11 @@ def _logs(specs: Any) -> dict[str, Any]:
     """What torch's ``DefaultLogsSpecs`` says; it has no public way to ask for all of it."""
     if specs is None:
         return {}
+    from holdfast.torch_edge.torch_private import log_choices  # noqa: PLC0415 - imports torch
+
     try:
         folder = specs.root_log_dir
-        redirects, tee = specs._redirects, specs._tee  # noqa: SLF001 - see above
-        shown = specs._local_ranks_filter  # noqa: SLF001
+        redirects, tee, shown = log_choices(specs)
     except AttributeError:
         raise UsageError(
             f"logs_specs: {type(specs).__name__} cannot be used; it takes torch's DefaultLogsSpecs "

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from holdfast.host.clock import monotonic
 
+_READ_S = 1.0
+"""For the last words of a process that has ended: somebody else may hold its pipe open."""
+
 
 class Trial:
     """A child process that runs some code; no thread waits for it.
@@ -44,8 +47,10 @@ class Trial:
         process = self._process
         if process is None:
             return self._failed
+        # With a timeout of 0, communicate() says that it is not over, whether it is or not.
+        wait_s = timeout_s if process.poll() is None else _READ_S
         try:
-            _, said = process.communicate(timeout=timeout_s)
+            _, said = process.communicate(timeout=wait_s)
         except subprocess.TimeoutExpired:
             if monotonic() < self._until:
                 raise TimeoutError from None

@@ -118,12 +118,9 @@ class AbortPersistentCheckpointProcesses(Abort):
 
     def __call__(self, state: FrozenState) -> FrozenState:
         """Give back ``state``."""
-        executor: Any = sys.modules.get("torch.distributed.checkpoint._async_process_executor")
-        checkpointer = getattr(executor, "_CHECKPOINT_PROCESS", None)
-        if checkpointer is None:
-            return state
-        executor._CHECKPOINT_PROCESS = None  # noqa: SLF001 - torch has no public way
-        process = getattr(checkpointer, "_save_process", None)
+        from holdfast.torch_edge.torch_private import take_checkpoint_process  # noqa: PLC0415
+
+        process = take_checkpoint_process()
         if process is not None and process.is_alive():
             process.terminate()
             process.join(_JOIN_S)

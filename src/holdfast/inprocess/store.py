@@ -23,7 +23,6 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistNetworkError
 
 from holdfast.core.address import Endpoint
@@ -34,6 +33,7 @@ from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.inprocess.side_thread import run_within
+from holdfast.torch_edge import torch_private
 
 __all__ = [
     "BarrierError",
@@ -287,7 +287,7 @@ class StoreMixin:
         return [store.get(f"holdfast/{name}/{number}").decode() for number in range(1, length + 1)]
 
 
-class TCPStore(StoreMixin, c10d.TCPStore):
+class TCPStore(StoreMixin, torch_private.TCPStore):
     """torch's TCPStore, hosted by rank 0, addressed by the environment where nothing is said.
 
     Where a store listens on the port already, rank 0 is a client like the others: of the store
@@ -333,7 +333,7 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         wait_s = in_seconds(timeout)
 
         def become(*, is_master: bool) -> None:
-            c10d.TCPStore.__init__(
+            torch_private.TCPStore.__init__(
                 self,
                 host_name=host,
                 port=number,
@@ -371,7 +371,7 @@ class TCPStore(StoreMixin, c10d.TCPStore):
         return () if self._has_agent else (0,)
 
 
-class FileStore(StoreMixin, c10d.FileStore):
+class FileStore(StoreMixin, torch_private.FileStore):
     """torch's FileStore: a file that all ranks can write to.
 
     Args:
@@ -382,10 +382,10 @@ class FileStore(StoreMixin, c10d.FileStore):
 
     def __init__(self, file_name: str, world_size: int | None = None) -> None:
         size = int(os.environ.get("WORLD_SIZE", "-1")) if world_size is None else world_size
-        c10d.FileStore.__init__(self, file_name, size)
+        torch_private.FileStore.__init__(self, file_name, size)
 
 
-class PrefixStore(StoreMixin, c10d.PrefixStore):
+class PrefixStore(StoreMixin, torch_private.PrefixStore):
     """A room of its own in another store, for one iteration.
 
     Args:
@@ -397,7 +397,7 @@ class PrefixStore(StoreMixin, c10d.PrefixStore):
     """
 
     def __init__(self, iteration: int, store: Any) -> None:
-        c10d.PrefixStore.__init__(self, str(iteration), store)
+        torch_private.PrefixStore.__init__(self, str(iteration), store)
         self.base_store = store
 
     @property

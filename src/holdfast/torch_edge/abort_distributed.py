@@ -66,7 +66,7 @@ def abort_collectives() -> list[str]:
     """End what any thread waits for in a collective, and what the main thread receives or sends.
 
     Groups of backends that can abort (NCCL) do; the connections of gloo's are broken; a receive
-    from any source or a half-done send is ended (by :func:`abort_again`: its test runs first).
+    from any source or a half-done transfer is ended (by :func:`abort_again`: its test runs first).
 
     Returns:
         What went wrong, one text each.

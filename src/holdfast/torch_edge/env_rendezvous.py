@@ -9,11 +9,17 @@ function runs, ``env://`` gives the store of the epoch instead. Everything else 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import torch
+
+from holdfast.host.rank_log import rank_logger
+from holdfast.torch_edge.torch_private import environment_handlers
+
+log = rank_logger(__name__)
 
 _SCHEME = "env"
 
@@ -31,8 +37,16 @@ def env_rendezvous_by(store_of_now: Callable[[], Any]) -> Iterator[None]:
         yield store_of_now(), number("rank", "RANK"), number("world_size", "WORLD_SIZE")
         raise RuntimeError("env:// inside a restartable function cannot rerendezvous")
 
-    # By name: torch.distributed.rendezvous is also a function, which hides the module.
-    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers  # noqa: SLF001
+    handlers = environment_handlers()
+    if handlers is None:
+        log.warning(
+            "holdfast cannot replace env:// of this torch (%s): after a restart in place, "
+            "init_process_group() without store= waits for a store of rank 0 at MASTER_PORT, and "
+            "fails where the attempt before still holds that port",
+            torch.__version__,
+        )
+        yield
+        return
     before = handlers.get(_SCHEME)
     handlers[_SCHEME] = handler
     try:

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
 from holdfast.core.address import Endpoint
@@ -27,6 +26,7 @@ from holdfast.core.inprocess.keyvalue import STORE_FRAME_BYTES_MAX, VALUE_BYTES_
 from holdfast.host.clock import monotonic
 from holdfast.host.tcp import tune
 from holdfast.host.wait_for import LONGEST_S
+from holdfast.torch_edge.torch_private import Store
 from holdfast.wire.frames import Decoder, FrameError, encode
 
 _CHUNK_BYTES = 1 << 16

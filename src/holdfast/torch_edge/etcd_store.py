@@ -18,18 +18,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import etcd  # type: ignore[import-not-found,unused-ignore]
-from torch._C._distributed_c10d import Store
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.etcd_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.etcd_store import EtcdStore
 
 from holdfast.host import clock
+from holdfast.torch_edge.torch_private import Store, coded_by_itself
 
 _PLAIN = re.compile(r"\w[-.\w]*", re.ASCII)
 _SLICE = dt.timedelta(seconds=1)
 """Of a wait whose caller names no time; ours do."""
 
 
+@coded_by_itself
 class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
     """A connection of its own to the keys of one job."""
 
@@ -40,7 +41,7 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
             LookupError: There is none.
         """
         try:
-            found: bytes = self._decode(self.client.read(self._path(key)).value)
+            found: bytes = self.decode(self.client.read(self._path(key)).value)
         except etcd.EtcdKeyNotFound as error:
             raise LookupError(f"key {key!r} is not in etcd") from error
         return found
@@ -82,7 +83,7 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
         return isinstance(error, known) and not isinstance(error, LookupError)
 
     def _path(self, key: str) -> str:
-        return f"{self.prefix}{self._encode(key)}"
+        return f"{self.prefix}{self.encode(key)}"
 
     def _missing_since(self, path: str) -> int | None:
         """The state of etcd in which there is no such key; None: there is one."""
@@ -92,11 +93,12 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
             return int(error.payload["index"])
         return None
 
-    # torch encodes keys and values by these; with its base64 some keys have slashes in them.
-    def _encode(self, value: str | bytes) -> str:
+    def encode(self, value: str | bytes) -> str:
+        """A key or value as etcd has it; in torch's base64 some keys have slashes in them."""
         return urlsafe_b64encode(value.encode() if isinstance(value, str) else value).decode()
 
-    def _decode(self, value: str | bytes) -> bytes:
+    def decode(self, value: str | bytes) -> bytes:
+        """What :meth:`encode` was given."""
         return urlsafe_b64decode(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from torch._C import _distributed_c10d as native
+from holdfast.torch_edge.torch_private import flight_recorder
 
 _BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Environment variables, the one that torch prefers first."""
@@ -33,7 +33,7 @@ def dump_flight_record(folder: Path, rank: int) -> Path | None:
     Raises:
         OSError: It cannot be written.
     """
-    dump = getattr(native, "_dump_nccl_trace", None) or getattr(native, "_dump_fr_trace", None)
+    dump = flight_recorder()
     if dump is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,8 @@ Where a group is still being made, the main thread may wait elsewhere:
 * for a peer to connect to *us*, which gloo bounds by five times its timeout: we connect in the
   peer's place, say the number of each pair, and hang up. Likewise for connections made lazily.
 
-What the sockets do not cover is in :mod:`holdfast.torch_edge.work_abort`.
+What the sockets do not cover (sends and receives that are half done or have no peer) is in
+:mod:`holdfast.torch_edge.work_abort`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torch._C._distributed_c10d import TCPStore
 from torch.distributed import ProcessGroupGloo
 
 from holdfast.host.half_close import (
@@ -53,6 +53,7 @@ from holdfast.host.half_close import (
     watched_by,
 )
 from holdfast.host.rank_log import rank_logger
+from holdfast.torch_edge.torch_private import TCPStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self

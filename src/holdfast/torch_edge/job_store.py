@@ -32,18 +32,12 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import re
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from torch._C._distributed_c10d import (
-    PrefixStore,
-    Store,
-    TCPStore,
-)  # where torch's own stubs have them
 from torch.distributed import DistStoreError
 
 from holdfast.core.mailbox import (
@@ -60,6 +54,7 @@ from holdfast.core.mailbox import (
 )
 from holdfast.core.never import assert_never
 from holdfast.host import clock
+from holdfast.torch_edge.torch_private import PrefixStore, Store, TCPStore, client_descriptor
 
 Connect = Callable[[], Store]
 """Makes a connection of its own to the job's store."""
@@ -381,11 +376,11 @@ def _line_of(store: Store) -> socket.socket | None:
     """
     while isinstance(store, PrefixStore):
         store = store.underlying_store
-    described = re.search(r"client=TCPClient\(SocketImpl\(fd=(\d+)", repr(store))
+    described = client_descriptor(store)
     if described is None or not isinstance(store, TCPStore):
         return None
     try:
-        line = socket.socket(fileno=os.dup(int(described[1])))
+        line = socket.socket(fileno=os.dup(described))
     except OSError:
         return None
     with contextlib.suppress(OSError):

@@ -64,9 +64,8 @@ from holdfast.wire.sealed import (
 )
 
 if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import Store
-
     from holdfast.torch_edge.job_store import Connect, JobStore, Mailbox, Seal
+    from holdfast.torch_edge.torch_private import Store
 
 LOGGER = logging.getLogger("holdfast")
 

@@ -14,13 +14,11 @@ from typing import Any
 def main() -> None:
     """Print, for ``MODE NPROC``, one list of words for each local rank, as JSON."""
     mode, nproc = sys.argv[-2], int(sys.argv[-1])
+    from holdfast.torch_edge.torch_private import numa_wrapper  # noqa: PLC0415 - imports torch
+
+    wrap: Any = numa_wrapper()
     from torch.numa import binding  # noqa: PLC0415 - torch 2.9 and later
 
-    name = "maybe_wrap_command_args_with_numa_binding"  # public in some versions
-    found = [getattr(binding, each) for each in (name, f"_{name}") if hasattr(binding, each)]
-    if not found:
-        raise ImportError("this version of torch has no NUMA binding of commands")
-    wrap: Any = found[0]
     options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
     prefixes = [
         list(wrap(command_args=(), gpu_index=local_rank, numa_options=options))

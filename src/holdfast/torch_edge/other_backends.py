@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from torch._C._distributed_c10d import Store
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousParameters,
@@ -24,8 +23,14 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-from holdfast.torch_edge.job_store import Connect
+from holdfast.torch_edge.job_store import Connect, store_client
 from holdfast.torch_edge.job_threads import OtherBackend
+from holdfast.torch_edge.torch_private import (
+    Store,
+    TCPStore,
+    registered_backends,
+    store_of_all_rounds,
+)
 
 ETCD = ("etcd", "etcd-v2")
 
@@ -77,8 +82,8 @@ def _etcd(params: RendezvousParameters) -> Connect:
 
 
 def _registered(params: RendezvousParameters) -> Connect:
-    known = rendezvous_handler_registry._registry  # noqa: SLF001 - torch has no other list of them
-    if params.backend not in known:
+    known = registered_backends(rendezvous_handler_registry)
+    if known is not None and params.backend not in known:
         raise BackendError(
             f"torch could not load the rendezvous backend {params.backend!r} of the entry points "
             f"torchrun.handlers; registered are {', '.join(sorted(known))}"
@@ -94,12 +99,16 @@ def _connection(store: Any, _handler: RendezvousHandler) -> Store:
     """
     try:
         connection: Store = store.clone()
-    except (AttributeError, RuntimeError):  # an older torch; a store written in Python
-        connection = store
+    except (AttributeError, RuntimeError):  # torch 2.6; a store written in Python
+        timeout_s = store.timeout.total_seconds()
+        is_tcp = isinstance(store, TCPStore)
+        connection = store_client(store.host, store.port, timeout_s) if is_tcp else store
     return connection
 
 
 def _store_of(handler: RendezvousHandler) -> Store:
     if isinstance(handler, DynamicRendezvousHandler):
-        return handler._store  # noqa: SLF001 - that of all rounds; each round's own ends with it
+        store = store_of_all_rounds(handler)
+        if store is not None:
+            return store
     return handler.next_rendezvous().store

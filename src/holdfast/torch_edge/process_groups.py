@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from torch._C._distributed_c10d import _unregister_all_process_groups
-from torch.distributed import distributed_c10d as c10d
+import torch.distributed as dist
 
 from holdfast.host.clock import monotonic
 from holdfast.host.rank_log import rank_logger
+from holdfast.torch_edge import torch_private
 
 log = rank_logger(__name__)
 
@@ -40,11 +40,11 @@ def abort_native_groups(timeout_s: float = 60.0) -> list[str]:
     """
     problems: list[str] = []
     threads = []
-    for group, name in list(c10d._world.pg_names.items()):  # noqa: SLF001
+    for group, name in torch_private.all_groups():
         backends = {word.rpartition(":")[2] for word in _backends(group).split(",")}
         if backends <= _WITHOUT_ABORT:
             continue
-        call = (group, str(name), problems)
+        call = (group, name, problems)
         thread = threading.Thread(target=_abort, args=call, name=f"abort-{name}", daemon=True)
         thread.start()
         threads.append(thread)
@@ -64,7 +64,7 @@ def comes_from_init(error: BaseException) -> bool:
             frame = trace.tb_frame
             if (
                 frame.f_code.co_name == "init_process_group"
-                and frame.f_globals.get("__name__") == c10d.__name__
+                and frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
             ):
                 return True
             trace = trace.tb_next
@@ -74,13 +74,15 @@ def comes_from_init(error: BaseException) -> bool:
 
 def _backends(group: Any) -> str:
     """Such as ``cpu:gloo,cuda:nccl``; the configuration knows more than the name of the group."""
-    configured = c10d._world.pg_backend_config.get(group)  # noqa: SLF001
-    return str(configured or c10d._world.pg_map[group][0]).lower()  # noqa: SLF001
+    try:
+        return dist.get_backend_config(group).lower()
+    except (AssertionError, AttributeError, TypeError, ValueError):  # torch keeps none for it
+        return str(dist.get_backend(group)).lower()
 
 
 def _abort(group: Any, name: str, problems: list[str]) -> None:
     try:
-        group.abort()
+        torch_private.abort_group(group)
     except Exception as error:  # noqa: BLE001 - the other groups are still to be aborted
         problems.append(f"process group {name} cannot be aborted: {error}")
 
@@ -94,7 +96,7 @@ def _join(threads: list[threading.Thread], timeout_s: float) -> None:
 
 def registered_groups() -> list[Any]:
     """All groups that are registered with torch. From any thread."""
-    return list(c10d._world.pg_names)  # noqa: SLF001
+    return [group for group, _ in torch_private.all_groups()]
 
 
 def forget_process_groups() -> list[Any]:
@@ -106,24 +108,7 @@ def forget_process_groups() -> list[Any]:
     Returns:
         The groups, to be given to :class:`GroupReaper`; nothing is destroyed while they are kept.
     """
-    world = c10d._world  # noqa: SLF001
-    groups = registered_groups()
-    if world.default_pg is not None and world.default_pg not in groups:
-        groups.append(world.default_pg)
-    kept = [*groups, *(value[1] for value in world.pg_map.values())]
-    c10d._update_default_pg(None)  # noqa: SLF001
-    world.pg_map.clear()
-    world.pg_names.clear()
-    world.pg_group_ranks.clear()
-    world.pg_backend_config.clear()
-    world.pg_to_tag.clear()
-    world.tags_to_pg.clear()
-    world.pg_coalesce_state.clear()
-    world.comms.clear()
-    # Names of groups are counted; every rank, also one that was started anew, counts from 0 again.
-    world.group_count = 0
-    _unregister_all_process_groups()
-    return kept
+    return torch_private.forget_groups()
 
 
 def unwrap_excepthook() -> None:
@@ -132,17 +117,7 @@ def unwrap_excepthook() -> None:
     ``init_process_group`` adds one each time, which is never removed: after 200 restarts every line
     of a traceback would begin with 200 ``[rank0]:``.
     """
-    while True:
-        hook = sys.excepthook
-        code = getattr(hook, "__code__", None)
-        if (
-            getattr(hook, "__module__", None) != c10d.__name__
-            or code is None
-            or "old_hook" not in code.co_freevars
-        ):
-            return
-        cells: Any = getattr(hook, "__closure__", None) or ()
-        sys.excepthook = cells[code.co_freevars.index("old_hook")].cell_contents
+    sys.excepthook = torch_private.without_torchs_hooks(sys.excepthook)
 
 
 class GroupReaper:
@@ -229,7 +204,7 @@ class GroupReaper:
 
 def _destroy(groups: list[Any], kept: list[Any]) -> None:
     while kept:
-        kept.pop()  # destroys what the user's clean-up has destroyed; others have more references
+        _drop_last(kept)  # destroys what the user's clean-up has destroyed; others are still held
     while groups:
         shutdown: Callable[[], None] | None = getattr(groups[-1], "shutdown", None)
         try:
@@ -238,7 +213,20 @@ def _destroy(groups: list[Any], kept: list[Any]) -> None:
         except Exception as error:  # noqa: BLE001 - the rest is still to be destroyed
             log.debug("a process group did not shut down: %s", error)
         del shutdown
-        groups.pop()  # the destructor, which releases the interpreter while it waits
+        _drop_last(groups)
+
+
+def _drop_last(groups: list[Any]) -> None:
+    """Drop a reference; the destructor, if that was the last one, releases the interpreter's lock.
+
+    The destructor of torch's ``ProcessGroup`` does so from torch 2.11 on. Before, it joins gloo's
+    threads with the lock held, and one of them may wait for the lock to release a tensor: every
+    thread of the process stands still then. The destructors of the backends have always released
+    the lock, so they are to come last.
+    """
+    backends = torch_private.backends_of(groups[-1])
+    groups.pop()
+    backends.clear()
 
 
 _reaper = GroupReaper()

@@ -37,7 +37,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from torch._C._distributed_c10d import PrefixStore  # where torch's own stubs have it
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -73,6 +72,7 @@ from holdfast.host.address import interface_of, reached_at
 from holdfast.host.port import ReservedPort
 from holdfast.torch_edge.job_store import StoreLostError, store_client
 from holdfast.torch_edge.job_threads import Callbacks, JobThreads, OwnAddress, StoreAddress
+from holdfast.torch_edge.torch_private import PrefixStore
 
 LOGGER = logging.getLogger("holdfast")
 

@@ -1,37 +1,38 @@
-"""End a ``recv`` from any source, or a half-sent ``send``, that no broken connection ends.
+"""End a ``send`` or ``recv`` of gloo that no broken connection ends.
 
 A receive from any source belongs to no connection, so it hangs until the group's timeout even when
-every peer is dead; a send that is partly written to a stopped peer likewise. gloo has a way out,
-``RecvWork::abort`` and ``SendWork::abort``, which torch exports from its library but not to Python.
-We call them (measured: the waiter is back 0.3 to 3 ms later, *without* an error: the interrupt of
-the main thread must follow).
+every peer is dead. A transfer that is half done when its connection breaks hangs likewise, on both
+sides: that is any fault while ranks send each other large tensors. gloo has a way out, which torch
+exports from its library but not to Python
+(:class:`~holdfast.torch_edge.torch_private.PointToPointAbort`; the waiter is back 0.3 to 3 ms
+later, *without* an error: the interrupt of the main thread must follow).
 
-That is private binary interface, so:
-
-* what is called is looked up by name, and an object is only touched if its first word, the address
-  of its class's table of functions, says that it is one of the two classes;
-* before the first use a child process has done all of it to operations of its own (:func:`main`,
-  about as long as importing torch). Where that fails or crashes, it is said once, and such an
-  operation ends with its group's timeout.
+It is private binary interface. So before the first use a child process has done all of it to
+operations of its own (:func:`main`; about as long as importing torch, and the operation waits so
+long). Where that fails or crashes, a warning says so, and a rank that is blocked so is killed when
+``hard_timeout`` is over. Decision 25 has the figures.
 """
 
 from __future__ import annotations
 
-import ctypes
 import datetime as dt
 import os
 import sys
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._distributed_c10d import HashStore, Work
 from torch.distributed import ProcessGroupGloo
 
 from holdfast.host.rank_log import rank_logger
 from holdfast.host.trial import Trial
+from holdfast.torch_edge.torch_private import (
+    HashStore,
+    PointToPointAbort,
+    Work,
+    is_point_to_point,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,41 +41,6 @@ log = rank_logger(__name__)
 
 _TEST_S = 120.0
 _TEST = f"from {__name__} import main; main()"
-_TABLE = "_ZTVN4c10d16ProcessGroupGloo8{}E"
-_ABORT = "_ZN4c10d16ProcessGroupGloo8{}5abortEv"
-_CLASSES = ("RecvWork", "SendWork")
-_SEND_OR_RECEIVE = frozenset({12, 13, 14})
-"""Numbers of c10d's SEND, RECV and RECVANYSOURCE."""
-_WORD = ctypes.sizeof(ctypes.c_void_p)
-_VALUE = 2 * _WORD
-"""Where an instance of a class bound by pybind11 has its C++ object: after an object's head."""
-
-
-class _Native:
-    """The two functions, by the address that begins an object of their class."""
-
-    def __init__(self) -> None:
-        folder = Path(torch.__file__).parent / "lib"
-        library = ctypes.CDLL(str(folder / "libtorch_cpu.so"), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        self._abort: dict[int, Any] = {}
-        for name in _CLASSES:
-            table = ctypes.c_char.in_dll(library, _TABLE.format(name))
-            function = library[_ABORT.format(name)]
-            function.restype = None
-            function.argtypes = (ctypes.c_void_p,)
-            # Its first two words are for casts; objects point behind them.
-            self._abort[ctypes.addressof(table) + 2 * _WORD] = function
-
-    def abort(self, work: Work) -> bool:
-        """End it, if it is a send or receive of gloo."""
-        value = ctypes.c_void_p.from_address(id(work) + _VALUE).value
-        if not value:
-            return False
-        function = self._abort.get(ctypes.c_size_t.from_address(value).value)
-        if function is None:
-            return False
-        function(value)
-        return True
 
 
 class WorkAborter:
@@ -90,7 +56,7 @@ class WorkAborter:
         self._waiting: dict[int, Work] = {}
         self._test: Trial | None = None
         self._is_decided = False
-        self._native: _Native | None = None
+        self._native: PointToPointAbort | None = None
 
     def __enter__(self) -> Self:
         """Take note of waits from now on. May be nested."""
@@ -165,7 +131,7 @@ class WorkAborter:
             An operation was ended.
         """
         work: Any = self._waiting.get(thread)
-        if work is None or work._get_op_type() not in _SEND_OR_RECEIVE:  # noqa: SLF001
+        if work is None or not is_point_to_point(work):
             return False
         self.prepare()
         if not self.wait_prepared(0.0) or self._native is None:
@@ -174,12 +140,12 @@ class WorkAborter:
 
     def _decide(self, why_not: str | None) -> None:
         if why_not is None:
-            self._native = _Native()
+            self._native = PointToPointAbort()
             return
         log.warning(
-            "a receive from any source and a half-sent send of gloo cannot be ended at once with "
-            "this torch (%s): %s. A rank blocked in one restarts when the timeout of its process "
-            "group is over; give the group a shorter one if that matters.",
+            "a half-done send or receive of gloo, and a receive from any source, cannot be ended "
+            "with this torch (%s): %s. A rank blocked in one is killed after hard_timeout, unless "
+            "the timeout of its process group is shorter: init_process_group(timeout=...)",
             torch.__version__,
             why_not,
         )
@@ -214,7 +180,7 @@ def main() -> None:
     for maker in makers:
         maker.join()
 
-    native = _Native()
+    native = PointToPointAbort()
     too_much = torch.zeros(64 << 20, dtype=torch.uint8)
     works = [
         groups[0].recv_anysource([torch.zeros(1)], 0),

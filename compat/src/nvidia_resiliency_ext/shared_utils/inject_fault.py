@@ -228,6 +228,8 @@ def _has_gpu() -> bool:
 def _gpu_fault(fault: Fault) -> Callable[[], object]:
     import torch  # noqa: PLC0415 - only these faults need it
 
+    from holdfast.torch_edge.torch_private import sleep_on_device  # noqa: PLC0415
+
     if not torch.cuda.is_available():
         raise RuntimeError(f"{fault.name} needs a GPU, and torch sees none")
     device = torch.cuda.current_device()
@@ -235,8 +237,7 @@ def _gpu_fault(fault: Fault) -> Callable[[], object]:
     def inject() -> None:
         with torch.cuda.device(device):
             if fault is Fault.GPU_SLEEP:
-                never_ends: Any = torch.cuda._sleep  # noqa: SLF001 - torch has no public way
-                never_ends(_GPU_CYCLES)
+                sleep_on_device(_GPU_CYCLES)
             else:
                 values = torch.zeros(1, device="cuda")
                 values[torch.full((1,), 1 << 20, device="cuda", dtype=torch.long)]
