@@ -46,10 +46,12 @@ def _values(form: codec.Form) -> st.SearchStrategy[Any]:
             return st.floats(form.least, allow_nan=False, allow_infinity=False)
         case codec.Characters():
             return st.text(min_size=form.least, max_size=min(form.most, form.least + 20))
-        case codec._Raw():
+        case codec._Exactly(kind=kind) if kind is str:
             return st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
-        case codec._Flag():
+        case codec._Exactly(kind=kind) if kind is bool:
             return st.booleans()
+        case codec._Exactly():
+            return _JSON | st.dictionaries(st.text(max_size=5), _JSON, max_size=2)
         case codec._OneOf():
             return st.sampled_from(list(form.members.values()))
         case codec._OrNone():
@@ -60,6 +62,4 @@ def _values(form: codec.Form) -> st.SearchStrategy[Any]:
             return st.dictionaries(st.text(max_size=20), _values(form.form), max_size=4)
         case codec._Record():
             return st.builds(form.kind, **{n: _values(one) for n, one in form.forms.items()})
-        case codec._Anything():
-            return _JSON | st.dictionaries(st.text(max_size=5), _JSON, max_size=2)
     raise TypeError(form)

@@ -25,7 +25,7 @@ from holdfast.fault_tolerance import host_care, monitors, standbys
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.plan import WarmStandby
-from holdfast.health import messages as health_messages
+from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
 from holdfast.health.wanted import Wanted
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
@@ -249,11 +249,7 @@ def test_garbage_from_a_monitor_ends_no_launcher(
     _in_a_launcher(speaks, monitors)
 
 
-FROM_HEALTH = [
-    *(shape(kind) for kind in (health_messages.Found, health_messages.Noticed)),
-    shape(health_messages.Checked),
-    {**shape(health_messages.Note), "level": st.sampled_from(["info", "error"])},
-]
+FROM_HEALTH = [shape(kind) for kind in FROM_HEALTH_PROCESS.values()]
 
 
 @fuzz

@@ -81,7 +81,7 @@ def test_what_breaks_is_told_once_until_the_launcher_has_asked(
     health._look()
     assert said(ours) == []
     health._check(1, after_ranks=True)
-    assert said(ours) == ["checked"]
+    assert said(ours) == ["answered"]
     health._look()
     assert said(ours) == ["noticed"]
 

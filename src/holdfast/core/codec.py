@@ -30,10 +30,11 @@ and ``dataclasses`` are not imported, and a record is looked at when it is first
 from __future__ import annotations
 
 import sys
+from itertools import repeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any, TypeAlias, TypeVar
 
     T = TypeVar("T")
@@ -99,7 +100,7 @@ class Form:
         """The value for JSON."""
         return value
 
-    def write_all(self, values: Any) -> list[Any]:
+    def write_all(self, values: Any) -> Any:
         """Several of them."""
         return [*values] if self.is_plain else [*map(self.write, values)]
 
@@ -160,24 +161,16 @@ class Characters(Form):
         return value if self.is_plain else for_people(value, self.most)
 
 
-class _Anything(Form):
+class _Exactly(Form):
+    """A value of this type; ``object``: any value at all."""
+
+    def __init__(self, kind: type[object], expected: str) -> None:
+        self.kind = kind
+        self._expected = expected
+
     def read(self, value: Any) -> Any:
-        if value is _MISSING:
-            raise _UnexpectedError("there", value)
-        return value
-
-
-class _Raw(Form):
-    def read(self, value: Any) -> str:
-        if type(value) is not str:
-            raise _UnexpectedError("text", value)
-        return value
-
-
-class _Flag(Form):
-    def read(self, value: Any) -> bool:
-        if type(value) is not bool:
-            raise _UnexpectedError("true or false", value)
+        if (self.kind is not object and type(value) is not self.kind) or value is _MISSING:
+            raise _UnexpectedError(self._expected, value)
         return value
 
 
@@ -197,9 +190,18 @@ class _OneOf(Form):
         return value.value
 
 
-class _OrNone(Form):
+class _Of(Form):
+    """A form that has other values in it, of one form each."""
+
+    is_plain = False
+
     def __init__(self, form: Form) -> None:
         self.form = form
+
+
+class _OrNone(_Of):
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
         self.is_plain = form.is_plain
 
     def read(self, value: Any) -> Any:
@@ -209,48 +211,38 @@ class _OrNone(Form):
         return None if value is None else self.form.write(value)
 
 
-class _Tuple(Form):
-    is_plain = False
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-
+class _Tuple(_Of):
     def read(self, value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise _UnexpectedError("a list", value)
-        read = self.form.read
-        items: list[Any] = []
-        try:
-            items.extend(map(read, value))
-        except _UnexpectedError as error:
-            error.path.append(len(items))
-            raise
-        return tuple(items)
+        return tuple(_read_each(range(len(value)), repeat(self.form.read), value))
 
-    def write(self, value: Any) -> list[Any]:
+    def write(self, value: Any) -> Any:
         return self.form.write_all(value)
 
 
-class _Named(Form):
-    is_plain = False
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-
+class _Named(_Of):
     def read(self, value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise _UnexpectedError("an object", value)
-        items: dict[str, Any] = {}
-        for key, item in value.items():
-            try:
-                items[key] = self.form.read(item)
-            except _UnexpectedError as error:
-                error.path.append(key)
-                raise
-        return items
+        return dict(
+            zip(value, _read_each(value, repeat(self.form.read), value.values()), strict=True)
+        )
 
     def write(self, value: Any) -> dict[str, Any]:
         return {key: self.form.write(item) for key, item in value.items()}
+
+
+def _read_each(keys: Iterable[int | str], reads: Iterable[Any], values: Iterable[Any]) -> list[Any]:
+    """Each value by its own function; one that is unexpected is named by its key."""
+    done: list[Any] = []
+    for key, read, value in zip(keys, reads, values, strict=False):
+        try:
+            done.append(read(value))
+        except _UnexpectedError as error:
+            error.path.append(key)
+            raise
+    return done
 
 
 class _Record(Form):
@@ -272,29 +264,19 @@ class _Record(Form):
         forms = {name: _form(eval(texts[name], names)) for name in kind.__match_args__}  # noqa: S307
         self.kind = kind
         self.forms = forms
-        self._names = tuple(forms)
-        self._readers = [(n, form.read, getattr(kind, n, _MISSING)) for n, form in forms.items()]
-        self._writers = [(n, None if form.is_plain else form.write) for n, form in forms.items()]
+        self._reads = {name: form.read for name, form in forms.items()}
+        self._needed = {name for name in forms if not hasattr(kind, name)}
 
     def read(self, value: Any) -> Any:
         if type(value) is not dict:
             raise _UnexpectedError("an object", value)
-        values: list[Any] = []
-        try:
-            for name, read, default in self._readers:
-                item = value.get(name, _MISSING)
-                is_left_out = item is _MISSING and default is not _MISSING
-                values.append(default if is_left_out else read(item))
-        except _UnexpectedError as error:
-            error.path.append(self._names[len(values)])
-            raise
-        return self.kind(*values)
+        given = [name for name in self.forms if name in value or name in self._needed]
+        items = [value.get(name, _MISSING) for name in given]
+        values = _read_each(given, map(self._reads.__getitem__, given), items)
+        return self.kind(**dict(zip(given, values, strict=True)))
 
     def write(self, value: Any) -> Any:
-        return {
-            name: getattr(value, name) if write is None else write(getattr(value, name))
-            for name, write in self._writers
-        }
+        return {name: form.write(getattr(value, name)) for name, form in self.forms.items()}
 
 
 class _Row(_Record):
@@ -302,30 +284,22 @@ class _Row(_Record):
 
     def __init__(self, kind: type[Any]) -> None:
         super().__init__(kind)
-        if any(write for _, write in self._writers):
+        if not all(form.is_plain for form in self.forms.values()):
             raise TypeError(f"{kind.__name__}: AS_LIST is for plain values")
-        values = ", ".join(f"row.{name}" for name in self._names)
+        values = ", ".join(f"row.{name}" for name in self.forms)
         # As if it were written here: three times as fast as a loop over the names.
         self._write_all = eval(f"lambda rows: [[{values}] for row in rows]")  # noqa: S307
 
-    def write_all(self, values: Any) -> list[Any]:
-        rows: list[Any] = self._write_all(values)
-        return rows
+    def read(self, value: Any) -> Any:
+        if type(value) is not list or len(value) != len(self.forms):
+            raise _UnexpectedError(f"a list of {', '.join(self.forms)}", value)
+        return self.kind(*_read_each(self.forms, self._reads.values(), value))
 
     def write(self, value: Any) -> Any:
-        return self.write_all([value])[0]
+        return self._write_all([value])[0]
 
-    def read(self, value: Any) -> Any:
-        if type(value) is not list or len(value) != len(self._names):
-            raise _UnexpectedError(f"a list of {', '.join(self._names)}", value)
-        values: list[Any] = []
-        try:
-            for (_, read, _), item in zip(self._readers, value, strict=True):
-                values.append(read(item))
-        except _UnexpectedError as error:
-            error.path.append(self._names[len(values)])
-            raise
-        return self.kind(*values)
+    def write_all(self, values: Any) -> Any:
+        return self._write_all(values)
 
 
 _STR = Characters()
@@ -333,8 +307,8 @@ _SIMPLE: dict[object, Form] = {
     str: _STR,
     int: Whole(),
     float: Number(),
-    bool: _Flag(),
-    object: _Anything(),
+    bool: _Exactly(bool, "true or false"),
+    object: _Exactly(object, "there"),
 }
 _RECORDS: dict[type[Any], _Record] = {}
 
@@ -381,7 +355,7 @@ else:
     Count = Whole(0)
     Limit = Number(0.0, float("inf"))
     Name = Characters(1)
-    Raw = _Raw()
+    Raw = _Exactly(str, "text")
     Text = Characters(is_cut=True)
 
 

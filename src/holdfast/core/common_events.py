@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.codec import Raw
 from holdfast.core.value import Value
 
 
@@ -45,4 +46,4 @@ class Note(Value):
     """A line of the log. ``level``: ``info``, ``warning`` or ``error``."""
 
     level: str
-    text: str
+    text: Raw

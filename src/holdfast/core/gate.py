@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
+from holdfast.core.codec import Count
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict, why_unfit
 from holdfast.core.never import assert_never
@@ -36,7 +37,7 @@ class Asked:
 class Found:
     """One fact, in answer to the question of this number."""
 
-    number: int
+    number: Count
     finding: Finding
 
 
@@ -44,7 +45,7 @@ class Found:
 class Answered:
     """That was all there is to say to the question of this number."""
 
-    number: int
+    number: Count
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Start:
 class Ask:
     """Have it check this host."""
 
-    number: int
+    number: Count
     after_ranks: bool
 
 

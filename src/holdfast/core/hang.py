@@ -31,7 +31,8 @@ from holdfast.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
     ClockKey: TypeAlias = tuple[str, str | None]
@@ -41,6 +42,8 @@ HEARTBEAT = "heartbeat"
 SECTION = "section"
 OUTSIDE_SECTIONS = "outside sections"
 EXIT = "process exit"
+
+_NONE: Mapping[str, float] = {}
 
 
 class Limits(Value):
@@ -56,27 +59,13 @@ class Limits(Value):
         exit: From leaving the monitor to the end of the process.
     """
 
-    initial: float | None
-    subsequent: float | None
-    out_of_section: float | None
-    sections: Mapping[str, float | None]
-    learned: frozenset[ClockKey]
-    section_ends_initial: bool
-    exit: float | None
-
-    def __init__(
-        self,
-        initial: float | None = None,
-        subsequent: float | None = None,
-        out_of_section: float | None = None,
-        sections: Mapping[str, float | None] | None = None,
-        learned: Iterable[ClockKey] = (),
-        *,
-        section_ends_initial: bool = False,
-        exit: float | None = None,  # noqa: A002 - reads as its neighbours
-    ) -> None:
-        clocks = (initial, subsequent, out_of_section, dict(sections or {}))
-        super().__init__(*clocks, frozenset(learned), section_ends_initial, exit)
+    initial: float | None = None
+    subsequent: float | None = None
+    out_of_section: float | None = None
+    sections: Mapping[str, float | None] = _NONE
+    learned: AbstractSet[ClockKey] = frozenset()
+    section_ends_initial: bool = False
+    exit: float | None = None
 
 
 class Snapshot(Value):
@@ -93,26 +82,12 @@ class Snapshot(Value):
     """
 
     armed_at: float
-    heartbeat_at: float | None
-    outside_since: float | None
-    sections: Mapping[str, float]
-    warming_up: bool
-    has_used_sections: bool
-    left_at: float | None
-
-    def __init__(
-        self,
-        armed_at: float,
-        heartbeat_at: float | None = None,
-        outside_since: float | None = None,
-        sections: Mapping[str, float] | None = None,
-        *,
-        warming_up: bool = False,
-        has_used_sections: bool = False,
-        left_at: float | None = None,
-    ) -> None:
-        clocks = (armed_at, heartbeat_at, outside_since, dict(sections or {}))
-        super().__init__(*clocks, warming_up, has_used_sections, left_at)
+    heartbeat_at: float | None = None
+    outside_since: float | None = None
+    sections: Mapping[str, float] = _NONE
+    warming_up: bool = False
+    has_used_sections: bool = False
+    left_at: float | None = None
 
     @property
     def last_sign_at(self) -> float:

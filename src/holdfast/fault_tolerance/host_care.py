@@ -12,8 +12,7 @@ from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.never import assert_never
-from holdfast.health.messages import FROM_HEALTH, Check, Checked, Configure, Found, Noticed
-from holdfast.health.messages import Note as MemoryNote
+from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.host import child, clock
 from holdfast.host.channel import Channel
 from holdfast.host.health_process import start_health_process
@@ -159,18 +158,16 @@ class HostCare:
 
     def _hear(self, message: FromHealth) -> None:
         match message:
-            case Found(number, finding):
-                if finding.verdict is not Verdict.HEALTHY:
-                    self._write_down("finding", **_fields(finding))
-                self._feed(machine.Found(number, finding))
-            case Checked(number):
-                self._feed(machine.Answered(number))
-            case Noticed(finding):
-                self._write_down("finding", **_fields(finding))
-                self._feed(machine.Noticed(finding))
-            case MemoryNote(level, text):
+            case Note(level, text):
                 self._write_down("gpu_memory", text=text)
                 self._note(level, text)
+            case machine.Answered():
+                self._feed(message)
+            case machine.Found(finding=finding) | machine.Noticed(finding):
+                if isinstance(message, machine.Noticed) or finding.verdict is not Verdict.HEALTHY:
+                    verdict = finding.verdict.value
+                    self._write_down("finding", **{**vars(finding), "verdict": verdict})
+                self._feed(message)
             case _:
                 assert_never(message)
 
@@ -188,7 +185,3 @@ class HostCare:
         if self._peer is not None:
             self._loop.hang_up(self._peer)
             self._peer = None
-
-
-def _fields(finding: Finding) -> dict[str, object]:
-    return {**vars(finding), "verdict": finding.verdict.value}

@@ -44,7 +44,7 @@ class LimitsInForce:
             cfg["initial_rank_heartbeat_timeout"],
             cfg["rank_heartbeat_timeout"],
             cfg["rank_out_of_section_timeout"],
-            cfg["rank_section_timeouts"],
+            cfg["rank_section_timeouts"] or {},
             section_ends_initial=bool(cfg.get("section_ends_initial_timeout")),
         )
 

@@ -1,7 +1,7 @@
 """The health process of a node: looks at the host when the launcher asks, and now and then.
 
     launcher ──Configure, Check──►  this process ──► probes, each in a thread, within its bound
-             ◄─Found, Checked, Note              ──► the node health service
+             ◄─Found, Answered, Note             ──► the node health service
              ◄─Noticed────────────               ──► GPU memory, until it is free
 
 A process of its own, because drivers and file systems hang, and because the launcher and the rank
@@ -23,20 +23,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import codec
 from holdfast.core.codec import decode
+from holdfast.core.common_events import Note
+from holdfast.core.gate import Answered, Found, Noticed
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.never import assert_never
 from holdfast.health import messages
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
-from holdfast.health.messages import (
-    TO_HEALTH,
-    Checked,
-    Configure,
-    Found,
-    FromHealth,
-    Noticed,
-    ToHealth,
-)
+from holdfast.health.messages import TO_HEALTH, Configure, FromHealth, ToHealth
 from holdfast.health.wanted import PROBES_S, Wanted
 from holdfast.host import clock, wait_for
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
@@ -117,7 +111,7 @@ class HostHealth:
         broken = [thing for thing, is_ in self._noticed.items() if is_ is Verdict.UNHEALTHY]
         for thing in broken:
             del self._noticed[thing]
-        self._say(Checked(number))
+        self._say(Answered(number))
 
     def _note_memory(self) -> list[Finding]:
         """Before the first rank: what others use is not ours to wait for."""
@@ -146,7 +140,7 @@ class HostHealth:
         return []
 
     def _note(self, level: str, text: str) -> None:
-        self._say(messages.Note(level, text))
+        self._say(Note(level, text))
 
     # ------------------------------------------------------------ unasked
     def _plan_look(self) -> None:

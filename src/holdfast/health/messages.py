@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.core.codec import Count, Raw, family
-from holdfast.core.health import Finding
+from holdfast.core.common_events import Note
+from holdfast.core.gate import Answered, Found, Noticed
 from holdfast.health.wanted import Wanted
 
 
@@ -30,39 +31,8 @@ class Check:
     after_ranks: bool
 
 
-# ---------------------------------------------------------------- to the launcher
-@dataclass(frozen=True)
-class Found:
-    """One fact of a check."""
-
-    number: Count
-    finding: Finding
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The check is over."""
-
-    number: Count
-
-
-@dataclass(frozen=True)
-class Noticed:
-    """One fact that no check asked for: it has changed while ranks run."""
-
-    finding: Finding
-
-
-@dataclass(frozen=True)
-class Note:
-    """A line about GPU memory. ``level``: ``info`` or ``error``."""
-
-    level: str
-    text: Raw
-
-
 ToHealth = Configure | Check
-FromHealth = Found | Checked | Noticed | Note
+FromHealth = Found | Answered | Noticed | Note  # events and a line of the launcher, as they are
 
 TO_HEALTH: Mapping[str, type[ToHealth]] = family(ToHealth)
 FROM_HEALTH: Mapping[str, type[FromHealth]] = family(FromHealth)

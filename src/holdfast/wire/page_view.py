@@ -141,6 +141,6 @@ class PageView:
             _limit(words[page.LIMIT_HEARTBEAT]),
             _limit(words[page.LIMIT_OUTSIDE]),
             sections,
-            learned,
+            frozenset(learned),
             section_ends_initial=words[page.SECTION_ENDS_INITIAL] == 1.0,
         )
