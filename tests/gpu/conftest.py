@@ -26,9 +26,10 @@ import pytest
 
 from tests.gpu import machine
 from tests.gpu.report import BROKE, HELD, SKIPPED, Found, Report
-from tests.real.harness import Launcher, launcher
-from tests.real.ranks import RankStarter, rank_starter
+from tests.real.fixtures import ft, ranks
 from tests.unit.fake_gpus import FAKE_NVML, fake_pynvml
+
+__all__ = ["ft", "ranks"]
 
 BUDGET_S = float(os.environ.get("HOLDFAST_GPU_BUDGET_S") or 540.0)
 LEAST_S = 10.0
@@ -233,20 +234,6 @@ def found(request: pytest.FixtureRequest) -> Found:
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in machine.environment().items():
         monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def ft(tmp_path: Path) -> Iterator[Launcher]:
-    """Starts launchers; whatever they leave ends with the test."""
-    with launcher(tmp_path) as jobs:
-        yield jobs
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[RankStarter]:
-    """Starts ranks by hand; whatever they leave ends with the test."""
-    with rank_starter(tmp_path) as starter:
-        yield starter
 
 
 @pytest.fixture

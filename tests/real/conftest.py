@@ -5,23 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Launcher, launcher
+from tests.real.fixtures import ft, ranks
+from tests.real.harness import Launcher
 from tests.real.nodes import Nodes
-from tests.real.ranks import RankStarter, rank_starter
 
-
-@pytest.fixture
-def ft(tmp_path: Path) -> Iterator[Launcher]:
-    """Starts launchers; whatever they leave ends with the test."""
-    with launcher(tmp_path) as jobs:
-        yield jobs
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[RankStarter]:
-    """Starts ranks by hand; whatever they leave ends with the test."""
-    with rank_starter(tmp_path) as starter:
-        yield starter
+__all__ = ["ft", "nodes", "ranks"]
 
 
 @pytest.fixture

@@ -160,3 +160,15 @@ def read_json_lines(lines: list[str]) -> list[dict[str, Any]]:
 def kill(pid: int) -> None:
     """SIGKILL."""
     os.kill(pid, signal.SIGKILL)
+
+
+def has_lived(lifes: int, *jobs: Job) -> list[dict[str, int]]:
+    """Wait until the rank of each has been started so often; its last lives."""
+
+    def there() -> bool:
+        for job in jobs:
+            assert job.process.poll() is None, job.stderr
+        return all(len(job.written("lives")) >= lifes for job in jobs)
+
+    until(there, f"life {lifes} of all ranks", 2 * BOUND_S)
+    return [read_json_lines(job.written("lives"))[-1] for job in jobs]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.port import ReservedPort
-from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
+from tests.real.harness import SCALE, Job, Launcher, has_lived, kill, until
 
 BOUND_S = 60 * SCALE
 SILENCE_S = 2.5 * SCALE
@@ -117,18 +117,6 @@ def start(
         ft.script(WORKS),
         env={"NVRX_DISABLE_RANK_MONITORS": "1", "END": f"end-{run_id}"},
     )
-
-
-def has_lived(lifes: int, *jobs: Job) -> list[dict[str, int]]:
-    """Wait until the rank of each has been started so often; its last lives."""
-
-    def there() -> bool:
-        for job in jobs:
-            assert job.process.poll() is None, job.stderr
-        return all(len(job.written("lives")) >= lifes for job in jobs)
-
-    until(there, f"life {lifes} of all ranks", BOUND_S)
-    return [read_json_lines(job.written("lives"))[-1] for job in jobs]
 
 
 def by_lead(*jobs: Job) -> tuple[Job, Job]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import SCALE, Job, Launcher, kill, read_json_lines, until
+from tests.real.harness import SCALE, Job, Launcher, has_lived, kill, until
 
 PLUG_IN = """
 import torch.distributed as dist
@@ -67,18 +67,6 @@ def start(ft: Launcher, site: Path, backend: str = "shared-file", run_id: str = 
         ft.script(WORKS),
         env={"PYTHONPATH": str(site), "NVRX_DISABLE_RANK_MONITORS": "1"},
     )
-
-
-def has_lived(lifes: int, *jobs: Job) -> list[dict[str, int]]:
-    """Wait until the rank of each has been started so often; its last lives."""
-
-    def there() -> bool:
-        for job in jobs:
-            assert job.process.poll() is None, job.stderr
-        return all(len(job.written("lives")) >= lifes for job in jobs)
-
-    until(there, f"life {lifes} of all ranks", BOUND_S)
-    return [read_json_lines(job.written("lives"))[-1] for job in jobs]
 
 
 def test_launchers_meet_restart_and_end_over_the_store_of_a_plug_in(

@@ -6,8 +6,7 @@ that exist for these names only. Importing this package loads neither torch nor 
 are loaded when they are used.
 """
 
-from importlib import import_module
-
+from nvidia_resiliency_ext._lazy import lazy
 from nvidia_resiliency_ext._shadow import warn_of_the_other_distribution
 from nvidia_resiliency_ext._version import __version__
 
@@ -15,15 +14,7 @@ __all__ = ["__version__"]
 
 _SUBMODULES = frozenset({"fault_tolerance", "inprocess", "ptl_resiliency", "shared_utils"})
 
-
-def __getattr__(name: str) -> object:
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES})
+__getattr__, __dir__ = lazy(__name__, _SUBMODULES)
 
 
 warn_of_the_other_distribution()

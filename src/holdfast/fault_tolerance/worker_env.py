@@ -16,23 +16,6 @@ from holdfast.host.proc import MARKER
 
 HEALTH_ENDPOINT = "HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT"
 """Path of the socket of this node's health service, for ranks that want to ask it as well."""
-PER_CYCLE = frozenset(
-    {
-        "RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "WORLD_SIZE",
-        "GROUP_WORLD_SIZE",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_RESTART_COUNT",
-        "TORCHELASTIC_ERROR_FILE",
-        "NVRX_CYCLE",
-        MARKER,
-    }
-)
-"""Variables that may differ between two cycles of one local rank; all others are the job's."""
 LASTING = frozenset(
     {
         "RANK",
@@ -44,7 +27,15 @@ LASTING = frozenset(
         "MASTER_ADDR",
     }
 )
-"""Those of them that seldom do."""
+"""Variables that seldom differ between two cycles of one local rank."""
+PER_CYCLE = LASTING | {
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_ERROR_FILE",
+    "NVRX_CYCLE",
+    MARKER,
+}
+"""Variables that may differ between two cycles of one local rank; all others are the job's."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Between processes: launcher, rank monitors, client. Names are loaded when first used."""
 
-from importlib import import_module
+from nvidia_resiliency_ext._lazy import lazy
 
 TYPE_CHECKING = False
 
@@ -55,16 +55,4 @@ _SUBMODULES = frozenset(
     }
 )
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_SUBMODULES})
+__getattr__, __dir__ = lazy(__name__, _SUBMODULES, _HOME)

@@ -1,6 +1,6 @@
 """Restart in place: names and submodules of both generations, loaded when first used."""
 
-from importlib import import_module
+from nvidia_resiliency_ext._lazy import lazy
 
 TYPE_CHECKING = False
 
@@ -47,14 +47,4 @@ _SUBMODULES = frozenset(
     }
 )
 
-
-def __getattr__(name: str) -> object:
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_SUBMODULES})
+__getattr__, __dir__ = lazy(__name__, _SUBMODULES, _HOME)

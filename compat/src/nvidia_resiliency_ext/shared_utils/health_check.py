@@ -81,6 +81,10 @@ class _DeviceCheck(HealthCheck):
     ) -> None:
         super().__init__(interval, on_failure)
         self.device_index = device_index
+        self._begin()
+
+    def _begin(self) -> None:
+        """Note what later looks are compared with."""
 
 
 class GPUHealthCheck(_DeviceCheck):
@@ -102,19 +106,13 @@ class NVLHealthCheck(_DeviceCheck):
 class NicHealthCheck(_DeviceCheck):
     """The network cards of the GPU have not lost a link since the look before."""
 
-    def __init__(
-        self,
-        device_index: int | None = None,
-        interval: float = _INTERVAL_S,
-        on_failure: Callable[[], object] | None = None,
-    ) -> None:
-        super().__init__(device_index, interval, on_failure)
+    def _begin(self) -> None:
         self._before = self._counts()
 
     def set_nic_device(self, device_index: int | None) -> None:
         """Watch the cards of another GPU from now on."""
         self.device_index = device_index
-        self._before = self._counts()
+        self._begin()
 
     def _look(self) -> str | None:
         before, self._before = self._before, self._counts()
