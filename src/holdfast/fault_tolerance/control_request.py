@@ -5,8 +5,8 @@ The other end is ``control_endpoint.py``. One connection per request.
 
 from __future__ import annotations
 
-from holdfast.core.codec import encode
-from holdfast.core.rank_messages import Control
+from holdfast.core.codec import MessageError, decode, encode
+from holdfast.core.rank_messages import TO_RANK, Control, Error, Ok
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.client_errors import raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
@@ -28,12 +28,15 @@ def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequ
     try:
         connection = endpoint.connect(path, _ANSWER_S)
         try:
-            answer = connection.request(message, _ANSWER_S)
+            answer = decode(TO_RANK, connection.request(message, _ANSWER_S))
         finally:
             connection.close()
     except EndpointError as error:
         raise_unreachable(info.global_rank, "launcher", error)
-    if answer.get("op") != "ok":
+    except MessageError as error:
+        answer = Error(str(error))
+    if not isinstance(answer, Ok):
+        said = answer.text if isinstance(answer, Error) else answer
         raise RankMonitorClientError(
-            f"rank {info.global_rank}: the launcher refused {request}: {answer.get('text', answer)}"
+            f"rank {info.global_rank}: the launcher refused {request}: {said}"
         )

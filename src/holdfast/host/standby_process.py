@@ -23,11 +23,7 @@ _FIRST_FREE_FD = 10
 
 
 class StandbyProcess(ControlledProcess):
-    """A parked interpreter.
-
-    It says ``{"op": "ready", "memory_kib": N, "assumed": {...}}`` or ``{"op": "unfit", "reason":
-    ..., "module": ...}``.
-    """
+    """A parked interpreter. It says Ready or Unfit (``core/parked_messages.py``)."""
 
     __slots__ = ()
 
