@@ -6,6 +6,7 @@ front door the ranks of both hosts reach rank 0 at what they were given for it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,11 +173,29 @@ def test_hosts_whose_names_lead_to_loopback_are_one_job(ft: Launcher, net: Netwo
 def test_hosts_without_ipv4_and_whose_names_do_not_resolve_are_one_job(
     ft: Launcher, net: Network
 ) -> None:
-    """Launchers meet over IPv6 in ``test_multi_node.py``."""
-    hosts = [net.add_named(name, "", v4=False, v6=True) for name in ("n0", "n1")]
-    doors = Doors(ft, Place(net, hosts, f"[{net.v6(0)}]", net.v6(0)))
+    """Others know the first host by its name. Launchers over IPv6: ``test_multi_node.py``."""
+    known = ("", f"{net.v6(0)} n0\n")
+    hosts = [net.add_named(f"n{i}", known[i], v4=False, v6=True) for i in range(2)]
+    doors = Doors(ft, Place(net, hosts, "n0", "n0"))
 
     by_hand = doors.ranks()
 
     doors.all_succeed()
     assert [job.written("returned") for job in by_hand] == [["1"], ["1"]]
+
+
+@pytest.mark.skipif("HOLDFAST_ALL_HOSTS" not in os.environ, reason="long: make soak runs it")
+@pytest.mark.parametrize("own_line", ["", "10.9.9.9 n0\n"], ids=["nowhere", "no interface"])
+def test_a_host_whose_name_is_known_to_others_alone_hosts_the_store(
+    ft: Launcher, net: Network, own_line: str
+) -> None:
+    """Through every front door: its own name does not resolve, or to an address it has not."""
+    hosts = [net.add_named("n0", own_line), net.add_named("n1", f"{net.v4(0)} n0\n")]
+    doors = Doors(ft, Place(net, hosts, "n0", net.v4(0)))
+
+    ours = doors.launchers("holdfast.fault_tolerance.launcher", "--log-dir=logs")
+    torchs = doors.launchers("torch.distributed.run", "--rdzv-backend=holdfast")
+
+    doors.all_succeed()
+    doors.ranks_met_at_the_address_of_the_first(ours)
+    doors.ranks_met_at_the_address_of_the_first(torchs)

@@ -38,6 +38,17 @@ def is_our_address(host: str) -> bool:
     return host == socket.gethostname() or bool(addresses_here(host))
 
 
+def way_to_store(host: str) -> str:
+    """Where a process of this host finds a store at ``host``: there, with one exception.
+
+    This host's own name may lead nowhere on itself, or to an address of no interface, while others
+    reach it by that name.
+    """
+    if host == socket.gethostname() and not addresses_here(host):
+        return "127.0.0.1"
+    return host
+
+
 def addresses_here(host: str) -> tuple[str, ...]:
     """Those of its addresses that are ours: a socket of ours can have them."""
     found = []

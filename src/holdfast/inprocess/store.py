@@ -28,6 +28,7 @@ from torch.distributed import DistNetworkError
 from holdfast.core.address import Endpoint
 from holdfast.core.wording import count
 from holdfast.host import clock
+from holdfast.host.address import way_to_store
 from holdfast.inprocess.attribution import InterruptionRecord
 from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
@@ -335,7 +336,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
         def become(*, is_master: bool) -> None:
             torch_private.TCPStore.__init__(
                 self,
-                host_name=host,
+                host_name=way_to_store(host),
                 port=number,
                 world_size=size,
                 is_master=is_master,

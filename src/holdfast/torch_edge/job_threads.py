@@ -53,7 +53,7 @@ from holdfast.core.membership import (
     Welcome,
 )
 from holdfast.host import clock
-from holdfast.host.address import addresses_here, gloo_interface, is_our_address, publish
+from holdfast.host.address import gloo_interface, is_our_address, publish, way_to_store
 from holdfast.host.reach import UnreachableError, wait_until_reachable
 from holdfast.wire.sealed import (
     Sealer,
@@ -364,15 +364,15 @@ class JobThreads:
             return open_backend(at.other, at.run_id), None
         host, seen = at.host, None
         if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
-            if at.host == socket.gethostname() and not addresses_here(at.host):
-                host = "127.0.0.1"  # our own name, which leads others here, and us nowhere
+            host = way_to_store(at.host)
             try:
                 self._hosted = job_store.host_store(host, at.port, at.connect_s)
             except ConnectionError as error:
                 if at.hosts_store:
                     raise ConnectionError(_cannot_host(error)) from error
         if self._hosted is None:
-            seen = wait_until_reachable(at.host, at.port, at.connect_s, self._closing)
+            seen = wait_until_reachable(host, at.port, at.connect_s, self._closing)
+            seen = seen if host == at.host else None
         return lambda: job_store.store_client(host, at.port, _CONNECT_S), seen
 
     def _own_address(self, seen: str | None) -> OwnAddress:

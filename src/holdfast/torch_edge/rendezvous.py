@@ -68,7 +68,7 @@ from holdfast.core.membership import (
 from holdfast.core.never import assert_never
 from holdfast.core.node import RanksStopped, RanksSucceeded
 from holdfast.host import clock
-from holdfast.host.address import interface_of, reached_at
+from holdfast.host.address import interface_of, reached_at, way_to_store
 from holdfast.host.port import ReservedPort
 from holdfast.torch_edge.job_store import StoreLostError, store_client
 from holdfast.torch_edge.job_threads import Callbacks, JobThreads, OwnAddress, StoreAddress
@@ -234,7 +234,8 @@ class HoldfastRendezvous(RendezvousHandler):
         self._have_gloo_listen()
         formed, at = start.round, self._address
         try:
-            client = store_client(at.host, at.port, at.connect_s)  # it does one thing at a time
+            # one of its own: it does one thing at a time
+            client = store_client(way_to_store(at.host), at.port, at.connect_s)
         except StoreLostError as error:
             raise RendezvousConnectionError(str(error)) from error
         return RendezvousInfo(
