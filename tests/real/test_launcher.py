@@ -386,6 +386,30 @@ if rank == "0":
     assert job.wait() == 0
 
 
+def test_a_rank_that_was_stopped_gets_the_signal_that_is_to_end_it(ft: Launcher) -> None:
+    """By a debugger, or a person: it may save its work, and the restart waits for no timeout."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal, time
+if cycle == "1": sys.exit(0)
+if rank == "1":
+    signal.signal(signal.SIGTERM, lambda *_: (note("saved", rank), sys.exit(1)))
+    note("stopped", str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3600)
+while True:
+    pid = (out / "stopped").read_text().strip() if (out / "stopped").exists() else ""
+    if pid and " T " in pathlib.Path(f"/proc/{pid}/stat").read_text(): sys.exit(1)
+"""
+    )
+
+    job = ft.start("--nproc-per-node=2", "--max-restarts=1", "--workers-stop-timeout=10", script)
+
+    assert job.wait() == 0
+    assert job.written("saved") == ["1"]
+
+
 FAMILY = (
     NOTE_PIDS
     + """

@@ -37,11 +37,11 @@ from holdfast.core.budget import Budget
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.core.exit_codes import NO_RESTART
 from holdfast.core.failure import signal_name
+from holdfast.core.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
 SIGINT = 2
-SIGTERM = 15
 
 UNKILLABLE_AFTER_S = 30.0
 """How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
@@ -52,6 +52,10 @@ _EXCEPTION = 1
 MONITOR_DEATHS = 5
 MONITOR_DEATHS_PERIOD_S = 60.0
 """A monitor that dies more often than this is not started again: something is wrong with it."""
+
+
+def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
+    return KillLadder("its cycle is over", signum, grace_s, UNKILLABLE_AFTER_S)
 
 
 # ---------------------------------------------------------------- events
@@ -322,8 +326,7 @@ class Node:
     """A cycle that failed here; explained when it is known whether there is another."""
     _signalled: bool = field(default=False, init=False)
     _interrupts: int = field(default=0, init=False)
-    _kill_at: float | None = field(default=None, init=False)
-    _give_up_at: float | None = field(default=None, init=False)
+    _end: KillLadder = field(default_factory=_ladder, init=False)
     _sweep_until: float | None = field(default=None, init=False)
     _report_in_by: float | None = field(default=None, init=False)
     _is_checking: bool = field(default=False, init=False)
@@ -337,7 +340,7 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        instants = (self._kill_at, self._give_up_at, self._sweep_until, self._report_in_by)
+        instants = (self._end.due_at, self._sweep_until, self._report_in_by)
         return min((at for at in instants if at is not None), default=None)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -415,7 +418,7 @@ class Node:
 
     def _sweep(self, now: float) -> None:
         self.phase = Phase.SWEEPING
-        self._kill_at = self._give_up_at = None
+        self._end = _ladder()
         self._sweep_until = now + SWEEP_LIMIT_S
         self._do(Sweep(self.cycle))
 
@@ -486,7 +489,7 @@ class Node:
         if not self.alive:
             self._sweep(now)
         else:
-            self._give_up_if_only_stuck(now)
+            self._give_up_if_only_stuck()
 
     def _on_stuck(self, local_rank: int, since_s: float, now: float) -> None:
         if local_rank not in self.alive or local_rank in self._killed_at:
@@ -499,7 +502,7 @@ class Node:
             "ended",
         )
         self._fail(local_rank)
-        self._give_up_if_only_stuck(now)
+        self._give_up_if_only_stuck()
 
     def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
         """The first failure counts, and the first that asks for no restart; others decide of what.
@@ -513,26 +516,32 @@ class Node:
         if is_first or asks_first:
             self._do(FailureSeen(self.cycle, local_rank, not self.alive, may_restart))
 
-    def _give_up_if_only_stuck(self, now: float) -> None:
+    def _give_up_if_only_stuck(self) -> None:
         """Who outlived SIGKILL makes no use of a grace."""
-        if self._give_up_at is not None or not self.alive <= self._killed_at.keys():
-            return
-        self.phase = Phase.STOPPING
-        self._kill_at = None
-        last = max(self._killed_at[local_rank] for local_rank in self.alive)
-        self._give_up_at = max(now, last + UNKILLABLE_AFTER_S)
-        self._do(KillRanks(tuple(sorted(self.alive))))  # and what they started
+        if self.alive <= self._killed_at.keys():
+            self.phase = Phase.STOPPING
+            self._kill(max(self._killed_at[local_rank] for local_rank in self.alive))
 
     # ------------------------------------------------------------ ranks are stopped
     def _on_stop_asked(self, now: float, *, at_once: bool) -> None:
         if self.phase is Phase.IDLE and self._is_last:
             self._give_up_checking()
         if self.phase is Phase.RUNNING:
-            self.phase = Phase.STOPPING
-            self._do(SignalRanks(tuple(sorted(self.alive)), SIGTERM))
-            self._kill_at = now + self.stop_grace_s
-        if at_once and self.phase is Phase.STOPPING and self._give_up_at is None:
-            self._kill_at = now
+            self._stop(SIGTERM, self.stop_grace_s, now)
+        if at_once and self.phase is Phase.STOPPING:
+            self._kill(now)
+
+    def _stop(self, signum: int, grace_s: float, now: float) -> None:
+        self.phase = Phase.STOPPING
+        self._end = _ladder(signum, grace_s)
+        self._end.send(now)
+        self._do(SignalRanks(tuple(sorted(self.alive)), signum))
+
+    def _kill(self, now: float) -> None:
+        """The ranks, and what they started; once is all that can be done."""
+        if not self._end.is_killed:
+            self._end.kill(now)
+            self._do(KillRanks(tuple(sorted(self.alive))))
 
     def _on_signal(self, signum: int, now: float) -> None:
         is_first, self._signalled = not self._signalled, True
@@ -541,26 +550,25 @@ class Node:
         self._give_up_checking()
         if not self.alive or self.phase is Phase.IDLE:
             return  # sweeping: ends in a moment anyway
-        alive = tuple(sorted(self.alive))
         if self._interrupts > 1:
-            if self._give_up_at is None:  # not killed yet; once is all that can be done
+            if not self._end.is_killed:
                 self._note("warning", "interrupted twice: killing the ranks without grace")
-                self._kill_at = now
+            self._kill(now)
             return
-        self._do(SignalRanks(alive, signum))
         grace = "--workers-stop-timeout"
         if self.phase is Phase.RUNNING:
-            self.phase = Phase.STOPPING
-            self._kill_at = now + self.signal_grace_s
+            self._stop(signum, self.signal_grace_s, now)
             grace = "--term-timeout"
+        else:
+            self._do(SignalRanks(tuple(sorted(self.alive)), signum))
         if is_first:
             self._note("warning", self._what_a_signal_does(signum, grace, now))
 
     def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
         name, some = signal_name(signum), len(self.alive)
         text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
-        if self._kill_at is not None:
-            text += f"; SIGKILL after {max(0.0, self._kill_at - now):.0f} s ({grace})"
+        if self._end.due_at is not None and not self._end.is_killed:
+            text += f"; SIGKILL after {max(0.0, self._end.due_at - now):.0f} s ({grace})"
         return f"{text}. Press Ctrl-C again to kill them now" if signum == SIGINT else text
 
     # ------------------------------------------------------------ monitors, and time
@@ -581,11 +589,10 @@ class Node:
             )
 
     def _on_time(self, now: float) -> None:
-        if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = None
-            self._give_up_at = now + UNKILLABLE_AFTER_S
+        step = self._end.climb(now)
+        if step == KILLED:
             self._do(KillRanks(tuple(sorted(self.alive))))
-        if self._give_up_at is not None and now >= self._give_up_at:
+        elif step == STUCK:
             self._give_up()
         if self._sweep_until is not None and now >= self._sweep_until:
             self._note(
@@ -604,7 +611,6 @@ class Node:
 
     def _give_up(self) -> None:
         """SIGKILL does not end a rank: nothing more can be done on this node."""
-        self._give_up_at = None
         stuck = ", ".join(str(rank) for rank in sorted(self.alive))
         self._note(
             "error",

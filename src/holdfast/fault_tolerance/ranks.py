@@ -68,6 +68,8 @@ class Rank:
         """Signal its process, with ``group`` its process group; False: it has ended."""
         if self.exit_code is not None or not self.pid:
             return False
+        if signum != signal.SIGKILL:  # a stopped process takes no other: see core/kill_ladder.py
+            child.send_signal(self.pid, signal.SIGCONT, group=group)
         child.send_signal(self.pid, signum, group=group)
         return True
 
