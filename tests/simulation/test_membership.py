@@ -6,12 +6,20 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import pytest
 
+from holdfast.core import standby
 from holdfast.core.assign import Policy as NodePolicy
+from holdfast.core.gate import Gate
+from holdfast.core.launcher import Launcher
 from holdfast.core.leader import Effect, Event, Leader, RestartPolicy, Rules
-from holdfast.core.membership import Outcome, Pace
+from holdfast.core.member import Member
+from holdfast.core.member import Phase as MemberPhase
+from holdfast.core.membership import Outcome, Pace, Stop
+from holdfast.core.node import Node
+from holdfast.core.rank_life import RankLives
 from holdfast.core.restarts import Restarts
 from holdfast.testing import (
     Crash,
@@ -245,18 +253,83 @@ class HearsNobody(Leader):
         return effects
 
 
+def first_violation(hosts: int, seeds: int, **options: object) -> Violation | None:
+    for seed in range(seeds):
+        simulation = Simulation(random_scenario(seed, hosts), seed)
+        for name, value in options.items():
+            setattr(simulation, name, value)
+        try:
+            simulation.run()
+        except Violation as violation:
+            return violation
+    return None
+
+
 @pytest.mark.parametrize("broken", [ForgetsSurvivors, CountsWrong, HearsNobody])
 def test_the_simulator_finds_planted_bugs(broken: Callable[..., Leader]) -> None:
     """Within a few dozen seeds."""
-    for seed in range(60):
-        scenario = random_scenario(seed)
-        simulation = Simulation(scenario, seed)
-        simulation.leader = broken(scenario.rules, scenario.pace)
+    assert first_violation(8, 60, make_leader=broken) is not None
+
+
+def joins_at_once(self: Member, stop: Stop) -> None:
+    self.phase = MemberPhase.STOPPING
+    self._cycle_over()
+
+
+def sweeps_beside_ranks(self: Node, local_rank: int, exit_code: int, now: float) -> None:
+    self.alive.discard(local_rank)
+    self._exit_codes[local_rank] = exit_code
+    self._fail(local_rank)
+    self._sweep(now)
+
+
+def tells_at_once(self: RankLives) -> None:
+    return None
+
+
+def forgets_its_question(self: Gate, how: str, now: float, effects: list[object]) -> None:
+    self._is_running = False
+    self._asked = self._deadline = None
+
+
+def never_settles(self: standby.Standby, now: float, effects: list[object]) -> None:
+    pass
+
+
+def feeds_at_once(self: Launcher, errand: tuple[Any, Any], now: float) -> None:
+    one, event = errand
+    for effect in one.handle(event, now):
+        for inner in self._pass_on(effect):
+            self._run(inner, now)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "bug", "hosts"),
+    [
+        (Member, "_on_stop", joins_at_once, 8),
+        (Node, "_on_exit", sweeps_beside_ranks, 1),
+        (RankLives, "_held_until", tells_at_once, 1),
+        (Gate, "_on_death", forgets_its_question, 1),
+        (standby.Standby, "_on_time", never_settles, 1),
+        (Launcher, "_run", feeds_at_once, 1),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_each_machine(
+    monkeypatch: pytest.MonkeyPatch, kind: type, method: str, bug: Callable[..., None], hosts: int
+) -> None:
+    monkeypatch.setattr(kind, method, bug)
+    assert first_violation(hosts, 1500 if hosts == 1 else 60) is not None
+
+
+def test_no_history_of_one_node_breaks_a_promise() -> None:
+    """The same machines, with a deque for the store."""
+    first = FRESH.randrange(2**31)
+    for seed in range(first, first + 3 * SEEDS):
         try:
-            simulation.run()
-        except Violation:
-            return
-    pytest.fail("60 seeds, and nothing was found")
+            run(random_scenario(seed, 1), seed)
+        except pytest.fail.Exception as failure:
+            pytest.fail(f"{failure}\nsimulate --nodes 1 --seed {seed}", pytrace=False)
 
 
 # ---------------------------------------------------------------- the command

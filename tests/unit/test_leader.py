@@ -672,6 +672,20 @@ def test_a_restart_waits_for_the_iteration_but_not_for_ever() -> None:
     assert isinstance(fail(job, 101)[0], End)
 
 
+def test_an_answer_that_never_comes_does_not_keep_the_leader_awake() -> None:
+    """It waits for a node then, until the join timeout: a deadline in the past would be a spin."""
+    job = running("n0", "n1", max_restarts=9, reads_iterations=True)
+    job.state("n0", F)
+    job.hear(Leave("n1", LeaveWhy.SIGNALLED))
+    job.nodes.remove("n1")
+    job.join("n0", have=0)
+    job.now = READ_LIMIT_S
+    job.tell(TimePassed())
+    due = job.leader.next_deadline()
+    assert due is not None
+    assert due > job.now
+
+
 def test_a_cycle_that_ended_with_a_silent_node_does_not_count() -> None:
     """Nobody has failed of whom it could be said."""
     job = running("n0", "n1", least=1, max_restarts=9, reads_iterations=True)

@@ -19,9 +19,11 @@ from holdfast.core.leader import RestartPolicy, Rules
 from holdfast.core.membership import Pace
 from holdfast.testing import (
     Ask,
+    Breaks,
     Crash,
     Cut,
     Fault,
+    Hangs,
     Network,
     RankFails,
     Scenario,
@@ -37,13 +39,18 @@ class Stage:
 
     def __init__(self, words: list[str]) -> None:
         least, _, most = words[0].partition(":")
+        of_one = "alone" in words
         rules = Rules(
-            NodePolicy(int(least), int(most or least)),
+            NodePolicy(int(least), int(most or least), use_infra_group_rank=not of_one),
+            is_of_one=of_one,
+            launchers=1 if of_one else None,
             restart=RestartPolicy("min-healthy" if "min-healthy" in words else "any-failed"),
             max_restarts=int(words[1].removeprefix("restarts=")),
         )
         network = Network(delay_s=(0.001, 0.001))
-        scenario = Scenario(0, rules, Pace(join_timeout_s=60.0), network, work_s=500.0)
+        nproc = 2 if of_one else 1
+        pace = Pace(join_timeout_s=60.0)
+        scenario = Scenario(0, rules, pace, network, work_s=500.0, nproc=nproc)
         self._simulation = Simulation(scenario, trace=True)
         self._shown = 0
 
@@ -68,6 +75,10 @@ class Stage:
         match command:
             case "fail":
                 return RankFails(now, host, every=True)
+            case "hang":
+                return Hangs(now, host)
+            case "break":
+                return Breaks(now, host)
             case "crash":
                 return Crash(now, host)
             case "cut":

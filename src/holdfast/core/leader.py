@@ -493,8 +493,10 @@ class Leader:
         """Whether it matters how far the checkpoints are, and that is still being read."""
         if self._cause is None or not self._may_restart or self._read_by is None:
             return False
+        if now >= self._read_by:
+            return False
         self._form_at = self._read_by
-        return now < self._read_by
+        return True
 
     def _decide(self, now: float) -> None:
         """All survivors are back: is there another cycle?"""

@@ -6,10 +6,14 @@ Public. ``python -m holdfast.testing.simulate --help`` runs the simulator from a
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.scenario import (
     Ask,
+    Breaks,
     Crash,
     Cut,
     Fault,
     Forgery,
+    Hangs,
+    HealthDies,
+    MonitorDies,
     Network,
     Pause,
     RankFails,
@@ -25,10 +29,14 @@ from holdfast.testing.simulation import Result, Simulation, Violation
 
 __all__ = [
     "Ask",
+    "Breaks",
     "Crash",
     "Cut",
     "Fault",
     "Forgery",
+    "Hangs",
+    "HealthDies",
+    "MonitorDies",
     "Network",
     "Pause",
     "RankFails",

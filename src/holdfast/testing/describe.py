@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.core import leader as lead
-from holdfast.core import member as mem
+from typing import Any
+
+from holdfast.core import node as ranks
+from holdfast.core import rank_life
 from holdfast.core.common_events import Note
+from holdfast.core.failure import signal_name
+from holdfast.core.launcher import Finish, Quit
+from holdfast.core.leader import Publish
+from holdfast.core.member import Send, Standby
 from holdfast.core.membership import (
     Control,
     Decision,
@@ -60,29 +66,39 @@ def decision(one: Decision) -> str:
             return "beat"
 
 
-def effect(one: lead.Effect | mem.Effect) -> str:
-    """What a machine asks to be done."""
+def _ranks(local_ranks: tuple[int, ...]) -> str:
+    numbers = ", ".join(map(str, local_ranks))
+    return f"local rank{'' if len(local_ranks) == 1 else 's'} {numbers}"
+
+
+def effect(one: Any) -> str:
+    """What a launcher does; empty: nothing to write home about."""
     match one:
-        case mem.Send(message=sent):
+        case Send(message=sent):
             return f"-> {message(sent)}"
-        case lead.Publish(decision=decided):
+        case Publish(decision=decided):
             return f"=> {decision(decided)}"
-        case mem.StartRanks(round=formed, place=place):
-            last = place.rank_offset + place.nproc - 1
-            ranks = f"{place.rank_offset}" if place.nproc == 1 else f"{place.rank_offset}-{last}"
-            return f"starts rank {ranks} of {formed.world_size}, cycle {formed.cycle}"
-        case mem.CycleStopping(cycle=cycle, cause=cause):
-            return f"says that cycle {cycle} is over: {cause}"
-        case mem.StopRanks(cycle=cycle, how=how, for_good=for_good):
-            manner = "politely" if how is mem.How.POLITE else "at once"
-            return f"stops its ranks of cycle {cycle}, {manner}{', for good' if for_good else ''}"
-        case mem.Standby(cycle=cycle):
+        case ranks.StartCycle(cycle):
+            return f"starts its ranks of cycle {cycle}"
+        case ranks.SignalRanks(local_ranks=local_ranks, signum=signum):
+            return f"signals {_ranks(local_ranks)} with {signal_name(signum)}"
+        case ranks.KillRanks(local_ranks=local_ranks):
+            return f"kills {_ranks(local_ranks)}"
+        case ranks.EndRank(local_rank=local_rank, problem=problem):
+            return f"kills local rank {local_rank}, as its host is not healthy: {problem}"
+        case rank_life.HangFound(local_rank=local_rank, hang=hang):
+            return f"its monitor finds local rank {local_rank} hung: {hang}"
+        case rank_life.EvidenceTaken(local_rank=local_rank):
+            return f"its monitor has taken evidence of local rank {local_rank}"
+        case rank_life.Signalled(local_rank=local_rank, signum=signum):
+            return f"its monitor signals local rank {local_rank} with {signal_name(signum)}"
+        case Standby(cycle=cycle):
             return f"stands by in cycle {cycle}"
-        case mem.Finish(exit_code=code, why=why, text=text):
-            return f"exits with {code} ({why.value}{': ' + text if text else ''})"
-        case lead.ReadIteration():
-            return "asks how far the checkpoints are"
-        case lead.Close(missing=missing):
-            return f"closes{'; no word of ' + ' '.join(missing) if missing else ''}"
+        case Finish():
+            why = f" ({one.text})" if one.text else ""
+            return f"{one.how}{why}, exit code {one.exit_code}"
+        case Quit(exit_code=code):
+            return f"exits with {code}"
         case Note(text=text):
             return f"({text})"
+    return ""

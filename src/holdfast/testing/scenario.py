@@ -118,6 +118,39 @@ class Stuck:
     host: int
 
 
+@dataclass(frozen=True)
+class Hangs:
+    """A rank of this host hangs, if it runs: its monitor takes evidence, and kills it."""
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class MonitorDies:
+    """The monitor of a rank of this host is gone."""
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class HealthDies:
+    """The health process of this host dies of the next so many questions."""
+
+    at: float
+    host: int
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """A device of this host breaks, under its ranks if there are any."""
+
+    at: float
+    host: int
+
+
 class Forgery(enum.Enum):
     """What somebody who reaches the store, but does not know the job's secret, writes there."""
 
@@ -140,7 +173,22 @@ class Stranger:
     writes: Forgery
 
 
-Fault = RankFails | Crash | Return | Cut | Pause | Ask | Signal | Sick | Stuck | Stranger
+Fault = (
+    RankFails
+    | Crash
+    | Return
+    | Cut
+    | Pause
+    | Ask
+    | Signal
+    | Sick
+    | Stuck
+    | Stranger
+    | Hangs
+    | MonitorDies
+    | HealthDies
+    | Breaks
+)
 
 
 @dataclass(frozen=True)
@@ -155,6 +203,8 @@ class Scenario:
         slow_stop: Probability that ranks take all of their grace to stop.
         infra_ranks: Hosts are numbered by the infrastructure.
         codec: Every message travels as signed JSON.
+        nproc: Ranks of each launcher.
+        standby: Interpreters are parked.
     """
 
     hosts: int
@@ -168,6 +218,8 @@ class Scenario:
     slow_stop: float = 0.0
     infra_ranks: bool = False
     codec: bool = False
+    nproc: int = 1
+    standby: bool = False
 
     @property
     def troubled_until(self) -> float:
@@ -183,12 +235,8 @@ class Scenario:
         """By when the job must be over for all: a generous bound of what can follow each other."""
         rules, pace = self.rules, self.pace
         longest_cycle_s = self.work_s * 1.2 + rules.grow_cooldown_s
-        longest_gap_s = (
-            pace.silence_s
-            + 50.0
-            + pace.join_timeout_s
-            + rules.backoff_max_s * bool(rules.backoff_s)
-        )
+        waits_s = 0.0 if rules.is_of_one else pace.silence_s + pace.join_timeout_s
+        longest_gap_s = waits_s + 140.0 + rules.backoff_max_s * bool(rules.backoff_s)
         # A restart for each that is left, a growth for each host, and the end.
         restarts = rules.max_restarts if rules.restarts_period_s is None else 2 * rules.max_restarts
         cycles = restarts + self.hosts + 2
@@ -201,7 +249,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
     rng = random.Random(seed)  # noqa: S311 - repeatable is the point
     least = rng.randint(1, hosts)
     most = rng.randint(least, hosts)
-    numbered = rng.random() < 0.3
+    numbered = hosts > 1 and rng.random() < 0.3
     rules = Rules(
         nodes=NodePolicy(
             least, most, use_infra_group_rank=numbered, active=rng.choice(("max", "max", "min"))
@@ -215,6 +263,10 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         grow_cooldown_s=rng.choice((0.0, 5.0, 30.0)),
         backoff_s=rng.choice((0.0, 0.0, 4.0)),
         backoff_max_s=20.0,
+        launchers=1 if hosts == 1 else None,
+        is_of_one=hosts == 1,
+        reads_iterations=rng.random() < 0.3,
+        max_no_progress_cycles=3,
     )
     network = Network(
         delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
@@ -244,6 +296,8 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         slow_stop=rng.choice((0.0, 0.1, 0.5)),
         infra_ranks=numbered,
         codec=rng.random() < 0.1,
+        nproc=rng.choice((1, 1, 2)) if hosts > 1 else rng.choice((1, 2, 4)),
+        standby=rng.random() < 0.5,
     )
 
 
@@ -251,7 +305,11 @@ def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
     host = rng.randrange(hosts)
     if host == 0 and rng.random() < 0.7:
         host = rng.randrange(hosts)  # without its leader a job is over: have more of the rest
-    kind = rng.randrange(100)
+    kind = rng.randrange(120)
+    if kind >= 100:
+        if kind < 110:
+            return [Hangs(at, host)]
+        return [rng.choice((MonitorDies(at, host), HealthDies(at, host, 2), Breaks(at, host)))]
     if kind < 30:
         return [RankFails(at, host, every=rng.random() < 0.5, may_restart=rng.random() < 0.95)]
     if kind < 55:

@@ -76,7 +76,7 @@ def _many(first: int, seeds: int, nodes: int) -> int:
         if violation is not None:
             _replay(seed, nodes)
             return 1
-        end = simulation.leader.end
+        end = simulation.leader.end if simulation.leader is not None else None
         outcomes[end.outcome.value if end is not None else "leader lost"] += 1
     took_s = clock.monotonic() - began_at
     ends = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

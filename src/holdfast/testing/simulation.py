@@ -1,8 +1,12 @@
-"""One leader and many members on a virtual clock and network, with faults, checked at each step.
+"""Launchers of a job on a virtual clock and network, with faults, checked at each step.
 
-The machines are the ones that run in production; launchers, ranks, network and time are simulated.
-The same scenario and seed give the same history, to the last step. A *step* is one event handed to
-a machine, or one of its effects carried out: a launcher can die between any two of them.
+The machines are the ones that run in production, those of every launcher whole
+(:mod:`holdfast.core.launcher`: node, member, leader, lives of ranks), with its gate to the health
+process and its parked interpreters. Processes (:mod:`holdfast.testing.simulated_node`), network and
+time are simulated. The same scenario and seed give the same history, to the last step. A *step* is
+one event handed to a launcher, or one of its effects carried out: a launcher can die between any
+two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque for the
+store.
 
 Checked, with the names of the invariants:
 
@@ -13,7 +17,10 @@ Checked, with the names of the invariants:
 - R-2: after a Stop, every survivor that can be heard is in the next round, or a spare, or has left,
   and the round or the end comes in bounded time. Nobody who can be heard is called gone.
 - B-1: restarts never exceed the budget.
-- K-1: nobody leaves while its ranks run, unless they cannot be killed.
+- K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
+  signalled, and nothing is swept or checked beside them.
+- K-2: no failure of a node is told while a monitor takes evidence of another of its ranks.
+- What a machine has decided is passed on before it is told anything else.
 - The job ends the same for all, for a reason that is true, by :attr:`Scenario.over_by`.
 - No machine asks to be woken in the past (it would spin).
 
@@ -28,14 +35,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from holdfast.core import leader as lead
-from holdfast.core import member as mem
+from holdfast.core import node as ranks
 from holdfast.core.actions import SHUTDOWN
 from holdfast.core.codec import decode, encode
-from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.leader import Leader, RestartPolicy
-from holdfast.core.member import How, Member
+from holdfast.core.common_events import Begin, ControlRequested, SignalArrived
+from holdfast.core.launcher import Ended, Finish, Met, Quit
+from holdfast.core.leader import Arrived, Leader, Publish, RestartPolicy
+from holdfast.core.member import Heard, LeaderLost, Member, Send
 from holdfast.core.membership import (
     DECISIONS,
     MESSAGES,
@@ -50,6 +58,7 @@ from holdfast.core.membership import (
     Message,
     NodeState,
     Outcome,
+    Pace,
     Place,
     Refused,
     Round,
@@ -57,15 +66,18 @@ from holdfast.core.membership import (
     Stop,
 )
 from holdfast.core.never import assert_never
-from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.scenario import (
     Ask,
+    Breaks,
     Crash,
     Cut,
     Fault,
     Forgery,
+    Hangs,
+    HealthDies,
+    MonitorDies,
     Pause,
     RankFails,
     Return,
@@ -75,57 +87,18 @@ from holdfast.testing.scenario import (
     Stranger,
     Stuck,
 )
+from holdfast.testing.simulated_node import SIGTERM, SimulatedNode, launcher_of
 from holdfast.wire.sealed import Sealer, SealError
 
 OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
-STOP_GRACE_S = 15.0
-UNKILLABLE_S = 45.0
 SESSION = "5e55"
-RANKS_OUTLIVE_LAUNCHER_S = 0.05
 
 
 class Violation(AssertionError):  # noqa: N818 - reads as what it is
     """The machines broke a promise; the text says which, when and where."""
-
-
-@dataclass
-class _Launcher:
-    """One incarnation of the launcher of a host, and its ranks."""
-
-    host: int
-    member: Member
-    rng: random.Random
-    alive: bool = True
-    finish: mem.Finish | None = None
-    timer_at: float | None = None
-    # ranks
-    running: int | None = None
-    ranks_token: int = 0
-    ending: bool = False
-    failing: bool = False
-    last_started: int = -1
-    # faults
-    lawful: bool = True
-    audible: bool = True
-    paused_until: float = 0.0
-    held: list[mem.Event] = field(default_factory=list)
-    signalled: bool = False
-    sick: bool = False
-    stuck: bool = False
-    # network
-    reads_at: float = 0.0
-    ops: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.member.node
-
-    @property
-    def is_member(self) -> bool:
-        return self.alive and self.finish is None
 
 
 @dataclass(frozen=True)
@@ -176,16 +149,14 @@ class Simulation:
         self._crashes: dict[int, list[int]] = {}
         for step, host in self.crash_after:
             self._crashes.setdefault(step, []).append(host)
-        self.leader = Leader(self.scenario.rules, self.scenario.pace)
+        self.make_leader = Leader
+        """For tests: a leader with a bug."""
         self.sealer = Sealer("of the job", "j1")
-        self._leader_timer_at: float | None = None
-        self._leader_held: list[lead.Event] = []
-        self._leader_closed = False
         self._leader_reads = 0
-        self._launchers: dict[int, _Launcher] = {}
-        self._by_node: dict[str, _Launcher] = {}
+        self._launchers: dict[int, SimulatedNode] = {}
+        self._by_node: dict[str, SimulatedNode] = {}
         self._incarnations: Counter[int] = Counter()
-        self._members = 0
+        self._arriving: list[SimulatedNode] = []
         self._cuts: list[tuple[Cut, float]] = []
         self._log: list[Decision] = []
         self._rounds: list[Round] = []
@@ -199,7 +170,6 @@ class Simulation:
         self._restart_ops: dict[str, int] = {}
         self._store_dies_loudly = self._rng.random() < 0.5
         starts = dict(enumerate(self.scenario.starts_at))
-        self.clock.call_at(0.0, partial(self._tell_leader, Begin()))
         for host in range(self.scenario.hosts):
             self.clock.call_at(starts.get(host, 0.0), partial(self.start, host))
         for fault in self.scenario.faults:
@@ -222,46 +192,76 @@ class Simulation:
             steps=self.steps,
             virtual_s=self.clock.now,
             cycles=len(self._rounds),
-            restarts_used=self.leader.restarts_used,
+            restarts_used=0 if self.leader is None else self.leader.restarts_used,
             end=self._end,
             exit_codes={
-                node: launcher.finish.exit_code
-                for node, launcher in self._by_node.items()
-                if launcher.finish is not None
+                node: one.core.finished.exit_code
+                for node, one in self._by_node.items()
+                if one.core.finished is not None
             },
             restart_ops=self._restart_ops,
             leader_reads=self._leader_reads,
             published=len(self._log),
         )
 
+    @property
+    def leader(self) -> Leader | None:
+        """Of the job, in the launcher of host 0; None: it has not begun."""
+        home = self._launchers.get(0)
+        return home.core.leader if home is not None else None
+
     def start(self, host: int) -> None:
         """Start a launcher on a host, unless one lives there or the store is gone."""
         before = self._launchers.get(host)
-        if (before is not None and before.alive and before.finish is None) or not self._has_store():
+        if before is not None and (host == 0 or before.is_member or not self._has_store()):
+            return  # that of host 0 serves the store, and leads
+        if host != 0 and 0 in self._launchers and not self._has_store():
             return
-        if host == 0 and before is not None:
-            return  # it still serves the store, and leads
         self._incarnations[host] += 1
         again = self._incarnations[host]
         node = f"n{host}" if again == 1 else f"n{host}#{again}"
+        scenario = self.scenario
         desc = Descriptor(
             addr=f"10.0.{host >> 8}.{host & 255}",
             hostname=f"n{host}",
-            nproc=1,
+            nproc=scenario.nproc,
             pid=1000 + again,
-            infra_rank=host if self.scenario.infra_ranks else None,
+            infra_rank=host if scenario.infra_ranks else None,
             port=20000 + again,
         )
-        member = Member(node, desc, self.scenario.pace)
-        seed = self._rng.random()
-        launcher = _Launcher(host, member, random.Random(seed))  # noqa: S311 - repeatable
-        launcher.reads_at = self.clock.now
-        self._members += 1
-        self._launchers[host] = self._by_node[node] = launcher
+        pace = Pace.of_one() if scenario.rules.is_of_one else scenario.pace
+        one = SimulatedNode(
+            self,
+            host,
+            launcher_of(Member(node, desc, pace), scenario.rules, scenario.nproc),
+            random.Random(self._rng.random()),  # noqa: S311 - repeatable
+            scenario.work_s,
+            scenario.slow_stop,
+            scenario.standby,
+        )
+        one.reads_at = self.clock.now
+        self._launchers[host] = self._by_node[node] = one
         for cut, until in self._cuts:
             if until > self.clock.now:
-                self._suffer(cut, launcher)
-        self._tell(launcher, Begin())
+                self._suffer(cut, one)
+        one.tell(Begin())
+        self._arriving.append(one)
+        if 0 in self._launchers:
+            arriving, self._arriving = self._arriving, []
+            for each in arriving:
+                self._meet(each)
+
+    def _meet(self, one: SimulatedNode) -> None:
+        one.reads_at = self.clock.now
+        one.tell(Met(leads=one.host == 0))
+        leader = one.core.leader
+        if leader is not None:
+            self._open_since = self.clock.now
+        if leader is not None and self.make_leader is not Leader:
+            one.core.leader = leader = self.make_leader(leader.rules, leader.pace)
+            leader.handle(Begin(), self.clock.now)
+        if leader is not None:
+            one.watch(leader)
 
     def inflict(self, fault: Fault) -> None:
         """Let ``fault`` happen now, whatever its ``at`` says."""
@@ -271,182 +271,129 @@ class Simulation:
         if isinstance(fault, Stranger):
             self._forge(fault)
             return
-        launcher = self._launchers.get(fault.host)
-        if launcher is None or not launcher.alive:
+        one = self._launchers.get(fault.host)
+        if one is None or not one.alive or one.has_quit:
             return
-        self._say(launcher.name, f"** {fault}")
+        self._say(one.name, f"** {fault}")
         match fault:
             case RankFails(every=every, may_restart=may_restart):
-                self._fail_ranks(launcher, launcher.running, "a rank failed", every, may_restart)
+                self._fail_ranks(one, one.running, every, may_restart)
             case Crash():
-                self.crash(launcher)
+                self.crash(one)
             case Cut():
                 self._cut(fault)
             case Pause(for_s=for_s):
-                self._pause(launcher, for_s)
+                self._pause(one, for_s)
             case Ask(action=action):
-                if launcher.running is not None:
-                    self._tell(launcher, ControlRequested(0, action, "as planned"))
-                    self.clock.call_in(
-                        0.01,
-                        partial(
-                            self._fail_ranks, launcher, launcher.running, "as planned", True, True
-                        ),
-                    )
+                if one.running is not None:
+                    one.tell(ControlRequested(0, action, "as planned"))
+                    fail = partial(self._fail_ranks, one, one.running, True, True)
+                    self.clock.call_in(0.01, fail)
             case Signal(grace_s=grace_s, well=well):
-                self._signal(launcher, grace_s, well)
+                self._signal(one, grace_s, well)
             case Sick():
-                launcher.sick = True
+                one.sick = True
+            case Breaks():
+                self._note_failure(one)
+                one.breaks()
             case Stuck():
-                launcher.stuck = launcher.running is not None
-                if not launcher.audible:
-                    self._break_rules(launcher)
+                one.stuck = one.running is not None
+                if not one.audible:
+                    self._break_rules(one)
+            case Hangs():
+                if one.stuck:
+                    self._break_rules(one)
+                self._note_failure(one)
+                one.hang()
+            case MonitorDies():
+                one.monitor_dies()
+            case HealthDies(times=times):
+                one.health_dies = times
             case _:
                 assert_never(fault)
 
-    def crash(self, launcher: _Launcher) -> None:
+    def crash(self, one: SimulatedNode) -> None:
         """The launcher is gone; its ranks follow when its monitors see it."""
-        self._members -= launcher.is_member
-        launcher.alive = False
-        self._say(launcher.name, "** dies")
-        cycle = launcher.running
-        outlive_s = launcher.rng.uniform(0, RANKS_OUTLIVE_LAUNCHER_S)
-        self.clock.call_in(outlive_s, partial(self._ranks_are_gone, launcher))
+        self._say(one.name, "** dies")
+        cycle = one.running
+        one.die()
         if cycle is not None:
-            self._cascade(launcher, cycle)
-        if launcher.host == 0:
+            self._cascade(cycle)
+        if one.host == 0:
             for other in self._launchers.values():
                 if other.signalled:
                     self._break_rules(other)
             if self._store_dies_loudly:
                 self._lose_store("connection reset")
 
-    # ------------------------------------------------------------ machines
-    def _tell(self, launcher: _Launcher, event: mem.Event) -> None:
-        if not launcher.is_member:
-            return
-        if self.clock.now < launcher.paused_until:
-            if not isinstance(event, TimePassed):
-                launcher.held.append(event)
-            return
-        if not self._survives_step(launcher):
-            return
-        for effect in launcher.member.handle(event, self.clock.now):
-            self._do(launcher, effect)
-            if not self._survives_step(launcher):
-                return
-        self._check_sleep(launcher.member.next_deadline(), launcher.name)
-        self._arm(launcher)
+    # ------------------------------------------------------------ what a node asks of its world
+    def say(self, who: str, what: object) -> None:
+        """See :class:`.simulated_node.World`."""
+        self._say(who, what)
 
-    def _tell_leader(self, event: lead.Event) -> None:
-        if not self._has_store():
-            return
-        home = self._launchers.get(0)
-        if home is not None and self.clock.now < home.paused_until:
-            if not isinstance(event, TimePassed):
-                self._leader_held.append(event)
-            return
-        self._count_step()
-        if not self._has_store():
-            return
-        for effect in self.leader.handle(event, self.clock.now):
-            self._do_leader(effect)
-            self._count_step()
-            if not self._has_store():
-                return
-        self._check_sleep(self.leader.next_deadline(), "the leader")
-        self._arm_leader()
+    def check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+        """See :class:`.simulated_node.World`."""
+        self._check(holds, otherwise)
 
-    def _survives_step(self, launcher: _Launcher) -> bool:
-        self._count_step()
-        return launcher.alive
-
-    def _count_step(self) -> None:
+    def survives_step(self, one: SimulatedNode) -> bool:
+        """See :class:`.simulated_node.World`."""
         self.steps += 1
         for host in self._crashes.get(self.steps, ()):
-            launcher = self._launchers.get(host)
-            if launcher is not None and launcher.alive:
-                self.crash(launcher)
+            doomed = self._launchers.get(host)
+            if doomed is not None and doomed.alive and not doomed.has_quit:
+                self.crash(doomed)
+        return one.alive
 
-    def _arm(self, launcher: _Launcher) -> None:
-        at = launcher.member.next_deadline()
-        if at is not None and (launcher.timer_at is None or at < launcher.timer_at):
-            launcher.timer_at = at
-            self.clock.call_at(at, partial(self._timer, launcher, at))
-
-    def _timer(self, launcher: _Launcher, at: float) -> None:
-        if launcher.timer_at != at or not launcher.is_member:
-            return
-        launcher.timer_at = None
-        due = launcher.member.next_deadline()
-        if due is not None and due <= self.clock.now:
-            self._tell(launcher, TimePassed())
-        else:
-            self._arm(launcher)
-
-    def _arm_leader(self) -> None:
-        at = self.leader.next_deadline()
-        if at is not None and (self._leader_timer_at is None or at < self._leader_timer_at):
-            self._leader_timer_at = at
-            self.clock.call_at(at, partial(self._leader_timer, at))
-
-    def _leader_timer(self, at: float) -> None:
-        if self._leader_timer_at != at:
-            return
-        self._leader_timer_at = None
-        due = self.leader.next_deadline()
-        if due is not None and due <= self.clock.now:
-            self._tell_leader(TimePassed())
-        else:
-            self._arm_leader()
-
-    # ------------------------------------------------------------ effects
-    def _do(self, launcher: _Launcher, effect: mem.Effect) -> None:
-        is_beat = isinstance(effect, mem.Send) and isinstance(effect.message, Beat)
-        if not is_beat and not isinstance(effect, mem.CycleStopping):
-            self._say(launcher.name, effect)
+    def carry_out(self, one: SimulatedNode, effect: Any) -> None:
+        """See :class:`.simulated_node.World`."""
         match effect:
-            case mem.Send(message):
-                self._send(launcher, message)
-            case mem.StartRanks(formed, place):
-                self._check_start(launcher, formed, place.group_rank)
-                self._start_ranks(launcher, formed.cycle)
-            case mem.StopRanks(cycle, how):
-                self._check(
-                    launcher.running in (cycle, None), f"{launcher.name} stops another cycle"
-                )
-                if launcher.running is not None:  # else word of their end is on its way
-                    self._stop_ranks(launcher, how)
-            case mem.Finish():
-                self._on_finish(launcher, effect)
-            case mem.Standby() | mem.CycleStopping() | Note():
-                pass
+            case Send(message):
+                if not isinstance(message, Beat):
+                    self._say(one.name, effect)
+                self._send(one, message)
+            case Publish(decision):
+                if not isinstance(decision, LeaderBeat):
+                    self._say("leader", effect)
+                self._publish(one, decision)
+            case ranks.StartCycle(cycle):
+                self._say(one.name, effect)
+                self._check_start(one, cycle)
+                self._on_start(one, cycle)
+            case Finish():
+                self._say(one.name, effect)
+                self._on_finish(one, effect)
+            case Quit():
+                self._say(one.name, effect)
+                one.has_quit = True
+                if one.host == 0:
+                    self._lose_store("the leader has closed")
             case _:
-                assert_never(effect)
+                self._say(one.name, effect)
 
-    def _do_leader(self, effect: lead.Effect) -> None:
-        if not (isinstance(effect, lead.Publish) and isinstance(effect.decision, LeaderBeat)):
-            self._say("leader", effect)
-        match effect:
-            case lead.Publish(decision):
-                self._check_decision(decision)
-                if self.scenario.codec:
-                    slot = f"down/{len(self._log) + 1}"
-                    sealed = self.sealer.seal(slot, SESSION, encode(decision))
-                    decision = decode(DECISIONS, self.sealer.open(slot, SESSION, sealed))
-                self._log.append(decision)
-                for launcher in self._launchers.values():
-                    if launcher.is_member:
-                        self._deliver(launcher, decision)
-            case lead.Close():
-                self._leader_closed = True
-                self._lose_store("the leader has closed")
-            case lead.ReadIteration() | Note():
-                pass
-            case _:
-                assert_never(effect)
+    def ranks_gone(self, one: SimulatedNode) -> None:
+        """See :class:`.simulated_node.World`."""
+        cycle = one.running
+        if cycle is not None and one.lawful:
+            self._running[cycle] -= 1
+        one.running = None
+        if cycle is not None and one.alive and not one.failing and not one.told_to_stop:
+            self._succeeded.add((cycle, one.name))
 
     # ------------------------------------------------------------ network
+    def _publish(self, home: SimulatedNode, decision: Decision) -> None:
+        self._check_decision(decision)
+        if self.scenario.codec:
+            slot = f"down/{len(self._log) + 1}"
+            sealed = self.sealer.seal(slot, SESSION, encode(decision))
+            decision = decode(DECISIONS, self.sealer.open(slot, SESSION, sealed))
+        self._log.append(decision)
+        if self.scenario.rules.is_of_one:
+            home.tell(Heard(decision), by_log=True)
+            return
+        for one in self._launchers.values():
+            if one.is_member:
+                self._deliver(one, decision)
+
     def _delay_s(self) -> float:
         network = self.scenario.network
         if network.spike and self._rng.random() < network.spike:
@@ -463,39 +410,49 @@ class Simulation:
                 at = until + self._delay_s()
         return at
 
-    def _send(self, sender: _Launcher, message: Message) -> None:
+    def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
             sender.ops += OPS_PER_MESSAGE
         if self.scenario.codec:
             sealed = self.sealer.seal("up/1", SESSION, encode(message))
             message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))
+        if self.scenario.rules.is_of_one:
+            self._leader_reads += 1
+            sender.tell(Arrived(message), by_log=True)
+            return
         self._put(sender, message)
         network = self.scenario.network
         if network.duplicate and self._rng.random() < network.duplicate:
             again_s = self._rng.choice((0.001, 1.0, 60.0)) * self._rng.random()
             self.clock.call_in(again_s, partial(self._put, sender, message))
 
-    def _put(self, sender: _Launcher, message: Message) -> None:
-        if sender.is_member:
+    def _put(self, sender: SimulatedNode, message: Message) -> None:
+        if sender.alive and not sender.has_quit:
             doomed = self._rng.random() < 0.5
             at = self._arrives_at(sender.host, self.clock.now, up=True)
             self.clock.call_at(at, partial(self._arrive, sender, message, doomed))
 
-    def _arrive(self, sender: _Launcher, message: Message, doomed: bool) -> None:  # noqa: FBT001
+    def _arrive(self, sender: SimulatedNode, message: Message, doomed: bool) -> None:  # noqa: FBT001
         if doomed and not sender.alive:
             return  # it died between taking a number and writing under it
         self._leader_reads += 1
-        self._tell_leader(lead.Arrived(message))
+        self._tell_leader(Arrived(message))
 
-    def _deliver(self, launcher: _Launcher, decision: Decision) -> None:
-        at = self._arrives_at(launcher.host, self.clock.now, up=False)
-        launcher.reads_at = at = max(at, launcher.reads_at)
-        self.clock.call_at(at, partial(self._read, launcher, decision))
+    def _tell_leader(self, event: Arrived) -> None:
+        home = self._launchers.get(0)
+        if home is not None:
+            home.tell(event)
 
-    def _read(self, launcher: _Launcher, decision: Decision) -> None:
+    def _deliver(self, one: SimulatedNode, decision: Decision) -> None:
+        at = self._arrives_at(one.host, self.clock.now, up=False)
+        one.reads_at = at = max(at, one.reads_at)
+        self.clock.call_at(at, partial(self._read, one, decision))
+
+    def _read(self, one: SimulatedNode, decision: Decision) -> None:
         if not isinstance(decision, LeaderBeat):
-            launcher.ops += OPS_PER_DECISION
-        self._tell(launcher, mem.Heard(decision))
+            one.ops += OPS_PER_DECISION
+        if one.is_member:
+            one.tell(Heard(decision))
 
     # ------------------------------------------------------------ strangers
     def _forge(self, fault: Stranger) -> None:
@@ -512,7 +469,7 @@ class Simulation:
             except SealError:
                 continue
             if slot == slot_up:
-                self._tell_leader(lead.Arrived(decode(MESSAGES, body)))
+                self._tell_leader(Arrived(decode(MESSAGES, body)))
                 continue
             for launcher in self._launchers.values():
                 if launcher.is_member:
@@ -544,153 +501,89 @@ class Simulation:
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)
         self._cuts.append((cut, self.clock.now + cut.for_s))
-        for launcher in self._launchers.values():
-            self._suffer(cut, launcher)
+        for one in self._launchers.values():
+            self._suffer(cut, one)
 
-    def _suffer(self, cut: Cut, launcher: _Launcher) -> None:
-        if launcher.host != 0 and cut.host in (launcher.host, 0):
+    def _suffer(self, cut: Cut, one: SimulatedNode) -> None:
+        if one.host != 0 and cut.host in (one.host, 0):
             # Cut off twice, what gets through in between is old and looks like news.
-            helpless = launcher.signalled or launcher.stuck or not launcher.audible
-            launcher.audible = False
+            helpless = one.signalled or one.stuck or not one.audible
+            one.audible = False
             if helpless or not (cut.up and cut.down):
-                self._break_rules(launcher)
+                self._break_rules(one)
 
-    def _pause(self, launcher: _Launcher, for_s: float) -> None:
-        launcher.paused_until = self.clock.now + for_s
-        everyone = launcher.host == 0  # nobody hears of the leader meanwhile
-        for other in self._launchers.values() if everyone else [launcher]:
+    def _pause(self, one: SimulatedNode, for_s: float) -> None:
+        one.paused_until = self.clock.now + for_s
+        everyone = one.host == 0  # nobody hears of the leader meanwhile
+        for other in self._launchers.values() if everyone else [one]:
             other.audible = False
             self._break_rules(other)
-        self.clock.call_at(launcher.paused_until, partial(self._resume, launcher))
-
-    def _resume(self, launcher: _Launcher) -> None:
-        if self.clock.now < launcher.paused_until or not launcher.alive:
-            return
-        if launcher.host == 0:
-            messages, self._leader_held = self._leader_held, []
-            for message in messages:
-                self._tell_leader(message)
-            self._tell_leader(TimePassed())
-        held, launcher.held = launcher.held, []
-        for event in held:
-            self._tell(launcher, event)
-        self._tell(launcher, TimePassed())
+        self.clock.call_at(one.paused_until, one.resume)
 
     def _has_store(self) -> bool:
         home = self._launchers.get(0)
-        return not self._leader_closed and (home is None or home.alive)
+        return home is None or (home.alive and not home.has_quit)
 
     def _lose_store(self, why: str) -> None:
-        for launcher in self._launchers.values():
-            if launcher.is_member and launcher.host != 0:
-                at = max(self.clock.now + self._delay_s(), launcher.reads_at)
-                self.clock.call_at(at, partial(self._tell, launcher, mem.LeaderLost(why)))
+        for one in self._launchers.values():
+            if one.is_member and one.host != 0:
+                at = max(self.clock.now + self._delay_s(), one.reads_at)
+                self.clock.call_at(at, partial(one.tell, LeaderLost(why)))
 
     # ------------------------------------------------------------ ranks
-    def _start_ranks(self, launcher: _Launcher, cycle: int) -> None:
-        launcher.last_started = launcher.running = cycle
-        launcher.ending = launcher.failing = False
-        launcher.ranks_token += 1
-        if launcher.lawful:
+    def _on_start(self, one: SimulatedNode, cycle: int) -> None:
+        if one.lawful:
             self._running[cycle] += 1
         if cycle:
-            self._restart_ops[launcher.name] = launcher.ops
-        takes_s = self.scenario.work_s * launcher.rng.uniform(0.8, 1.2)
-        done = partial(self._ranks_succeed, launcher, launcher.ranks_token)
-        self.clock.call_in(takes_s, done)
+            self._restart_ops[one.name] = one.ops
 
-    def _ranks_succeed(self, launcher: _Launcher, token: int) -> None:
-        if launcher.ranks_token != token or launcher.running is None or not launcher.alive:
-            return
-        cycle = launcher.running
-        self._succeeded.add((cycle, launcher.name))
-        self._say(launcher.name, f"** ranks of cycle {cycle} succeed")
-        self._ranks_are_gone(launcher)
-        self._tell(launcher, RanksSucceeded(cycle))
+    def _note_failure(self, one: SimulatedNode) -> None:
+        if one.running is not None:
+            self._failed.add((one.running, one.name))
 
     def _fail_ranks(
         self,
-        launcher: _Launcher,
+        one: SimulatedNode,
         cycle: int | None,
-        why: str,
         every: bool,  # noqa: FBT001
         may_restart: bool,  # noqa: FBT001
     ) -> None:
-        if cycle is None or launcher.running != cycle or launcher.ending or not launcher.alive:
+        if cycle is None or one.running != cycle or one.told_to_stop or not one.alive:
             return
-        launcher.ranks_token += 1  # they will not succeed any more
-        self._failed.add((cycle, launcher.name))
-        self._tell(launcher, mem.RanksFailed(cycle, why, every, may_restart))
-        if not launcher.failing:
-            launcher.failing = True
-            self._cascade(launcher, cycle)
+        was_failing = one.failing
+        self._note_failure(one)
+        one.fail(every, may_restart)
+        if not was_failing:
+            self._cascade(cycle)
 
-    def _cascade(self, source: _Launcher, cycle: int) -> None:
+    def _cascade(self, cycle: int) -> None:
         if not self.scenario.cascade:
             return
-        why = f"lost a peer on {source.name}"
-        for launcher in self._launchers.values():
-            if launcher.running == cycle and launcher.is_member and not launcher.failing:
-                token = launcher.ranks_token
-                if launcher.rng.random() < self.scenario.cascade:
-                    self.clock.call_in(
-                        launcher.rng.choice((0.001, 0.1, 5.0)) * launcher.rng.random(),
-                        partial(self._follow_suit, launcher, token, why),
-                    )
+        for one in self._launchers.values():
+            may_follow = one.running == cycle and one.is_member and not one.failing
+            if may_follow and one.rng.random() < self.scenario.cascade:
+                after_s = one.rng.choice((0.001, 0.1, 5.0)) * one.rng.random()
+                self.clock.call_in(after_s, partial(self._follow_suit, one, cycle))
 
-    def _follow_suit(self, launcher: _Launcher, token: int, why: str) -> None:
-        if launcher.ranks_token == token and not launcher.ending and not launcher.failing:
-            self._fail_ranks(launcher, launcher.running, why, every=True, may_restart=True)
+    def _follow_suit(self, one: SimulatedNode, cycle: int) -> None:
+        if not one.failing:
+            self._fail_ranks(one, cycle, every=True, may_restart=True)
 
-    def _stop_ranks(self, launcher: _Launcher, how: How) -> None:
-        rng = launcher.rng
-        launcher.ending = True
-        launcher.ranks_token += 1
-        token = launcher.ranks_token
-        if launcher.stuck:
-            takes_s = UNKILLABLE_S
-        elif how is How.AT_ONCE:
-            takes_s = rng.uniform(0.005, 0.2)
-        elif rng.random() < self.scenario.slow_stop:
-            takes_s = STOP_GRACE_S + rng.uniform(0.005, 0.2)
-        else:
-            takes_s = rng.uniform(0.001, 0.3)
-        self.clock.call_in(takes_s, partial(self._ranks_stopped, launcher, token, failed=True))
+    def _signal(self, one: SimulatedNode, grace_s: float, well: bool) -> None:  # noqa: FBT001
+        one.signalled = True
+        if not one.audible:
+            self._break_rules(one)
+        if one.running is not None and not one.told_to_stop:
+            one.signal_grace = (grace_s, 0 if well else -SIGTERM)
+            for rank in one.ranks.values():
+                rank.is_stubborn = False
+        one.tell(SignalArrived(SIGTERM))
 
-    def _ranks_stopped(self, launcher: _Launcher, token: int, *, failed: bool) -> None:
-        if launcher.ranks_token != token or launcher.running is None or not launcher.alive:
-            return
-        cycle = launcher.running
-        if launcher.stuck:
-            self._break_rules(launcher)
-            self._tell(launcher, RanksStuck(cycle, "rank 0 does not die of SIGKILL"))
-            return
-        self._ranks_are_gone(launcher)
-        if launcher.sick:
-            self._tell(launcher, Unhealthy("a GPU fell off the bus"))
-        self._tell(launcher, RanksStopped(cycle, failed))
-
-    def _signal(self, launcher: _Launcher, grace_s: float, well: bool) -> None:  # noqa: FBT001
-        launcher.signalled = True
-        if not launcher.audible:
-            self._break_rules(launcher)
-        if launcher.running is not None and not launcher.ending:
-            launcher.ending = True
-            launcher.ranks_token += 1
-            stopped = partial(self._ranks_stopped, launcher, launcher.ranks_token, failed=not well)
-            self.clock.call_in(grace_s, stopped)
-        self._tell(launcher, mem.ToldToEnd("SIGTERM"))
-
-    def _ranks_are_gone(self, launcher: _Launcher) -> None:
-        if launcher.running is not None and launcher.lawful:
-            self._running[launcher.running] -= 1
-        launcher.running = None
-
-    def _break_rules(self, launcher: _Launcher) -> None:
+    def _break_rules(self, one: SimulatedNode) -> None:
         """From now on this one may overlap with others through no fault of the machines."""
-        if launcher.lawful and launcher.running is not None:
-            self._running[launcher.running] -= 1
-        launcher.lawful = False
+        if one.lawful and one.running is not None:
+            self._running[one.running] -= 1
+        one.lawful = False
 
     # ------------------------------------------------------------ promises
     def _check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
@@ -699,10 +592,6 @@ class Simulation:
             raise Violation(
                 f"{otherwise}, at {self.clock.now:.4f} s, step {self.steps}, seed {self.seed}"
             )
-
-    def _check_sleep(self, deadline: float | None, who: str) -> None:
-        if deadline is not None and deadline <= self.clock.now:
-            self._check(False, f"{who} wants to be woken at {deadline}, in the past")
 
     def _check_decision(self, decision: Decision) -> None:
         if isinstance(decision, LeaderBeat):
@@ -817,28 +706,27 @@ class Simulation:
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
         elif "no restart is left" in end.why and rules.restarts_period_s is None:
-            used = self.leader.restarts_used
+            used = 0 if self.leader is None else self.leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")
 
-    def _check_start(self, launcher: _Launcher, formed: Round, group_rank: int) -> None:
+    def _check_start(self, launcher: SimulatedNode, cycle: int) -> None:
         self._check(
             launcher.running is None,
-            f"R-1: {launcher.name} starts cycle {formed.cycle} while {launcher.running} runs",
+            f"R-1: {launcher.name} starts cycle {cycle} while {launcher.running} runs",
         )
+        self._check(cycle > launcher.last_started, f"R-1: {launcher.name} starts a cycle again")
         self._check(
-            formed.cycle > launcher.last_started, f"R-1: {launcher.name} starts a cycle again"
+            cycle < len(self._rounds),
+            f"R-1: {launcher.name} starts cycle {cycle}, which nobody has formed",
         )
+        place = launcher.core.place
+        true_one = self._rounds[cycle]
         self._check(
-            formed.cycle < len(self._rounds),
-            f"R-1: {launcher.name} starts cycle {formed.cycle}, which nobody has formed",
-        )
-        true_one = self._rounds[formed.cycle]
-        self._check(
-            true_one.places[group_rank].node == launcher.name,
-            f"R-1: {launcher.name} takes group rank {group_rank} of another",
+            place is not None and true_one.places[place.group_rank].node == launcher.name,
+            f"R-1: {launcher.name} takes a group rank of another",
         )
         if launcher.lawful:
-            self._check_alone(formed.cycle, f"{launcher.name} starts")
+            self._check_alone(cycle, f"{launcher.name} starts")
 
     def _check_alone(self, cycle: int, what: str) -> None:
         """R-1 between nodes: no ranks of two cycles at a time."""
@@ -848,26 +736,26 @@ class Simulation:
                 f"R-1: {what} in cycle {cycle}, ranks of cycle {other} run on {count} nodes",
             )
 
-    def _on_finish(self, launcher: _Launcher, finish: mem.Finish) -> None:
+    def _on_finish(self, launcher: SimulatedNode, finish: Finish) -> None:
         self._check(
-            launcher.running is None or launcher.stuck,
+            launcher.running is None or launcher.stuck or finish.ended is Ended.STUCK,
             f"K-1: {launcher.name} leaves, and its ranks run",
         )
-        if finish.outcome is not None:
-            end = self._end
+        if launcher.running is not None:
+            self._break_rules(launcher)
+        end = self._end
+        if end is not None and finish.ended in (Ended.SUCCEEDED, Ended.SHUT_DOWN):
+            wanted = {Outcome.SUCCEEDED: Ended.SUCCEEDED, Outcome.SHUT_DOWN: Ended.SHUT_DOWN}
             self._check(
-                end is not None
-                and finish.outcome is end.outcome
+                finish.ended is wanted.get(end.outcome)
                 and (end.exit_code is None or finish.exit_code == end.exit_code),
                 f"{launcher.name} ends otherwise than the job",
             )
-        launcher.finish = finish
-        self._members -= 1
-        if launcher.host == 0 and finish.why is LeaveWhy.SIGNALLED:
-            self._tell_leader(lead.Abdicate("SIGTERM"))
 
     def _is_over(self) -> bool:
-        return not self._members and not self._has_store() and not any(self._running.values())
+        if self._arriving or any(one.is_member for one in self._launchers.values()):
+            return False
+        return not self._has_store() and not any(self._running.values())
 
     def _check_end(self) -> None:
         for launcher in self._by_node.values():
@@ -878,7 +766,8 @@ class Simulation:
         )
 
     # ------------------------------------------------------------ words
-    def _say(self, who: str, what: mem.Effect | lead.Effect | str) -> None:
+    def _say(self, who: str, what: Any) -> None:
         if self.trace:
             text = what if isinstance(what, str) else describe.effect(what)
-            self.transcript.append(f"{self.clock.now:10.4f}  {who}: {text}")
+            if text:
+                self.transcript.append(f"{self.clock.now:10.4f}  {who}: {text}")

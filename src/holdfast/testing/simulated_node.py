@@ -1,0 +1,490 @@
+"""One simulated node: a launcher with the machines of production, and the processes around it.
+
+Ranks, their monitors, the health process and parked interpreters are as bad as the scenario wants
+them. What a launcher does with the network is :mod:`holdfast.testing.simulation`'s business.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.core import gate as gating
+from holdfast.core import launcher as machine
+from holdfast.core import node, rank_life, standby
+from holdfast.core.common_events import IterationRead, Note, TimePassed
+from holdfast.core.failure import Hang
+from holdfast.core.gate import Gate
+from holdfast.core.health import Finding, Verdict
+from holdfast.core.launcher import Launcher, PortReserved
+from holdfast.core.leader import ReadIteration
+from holdfast.core.member import CycleStopping, RanksFailed, Standby
+from holdfast.core.rank_life import HELD_S
+from holdfast.testing.clock import VirtualClock
+
+RANKS_OUTLIVE_LAUNCHER_S = 0.05
+SIGTERM, SIGKILL = 15, 9
+_DIES_S = (0.001, 0.2)
+"""How long SIGKILL takes, by the memory that the kernel frees."""
+_SHAPE = standby.Shape(["train.py"], {}, {})
+
+
+class World(Protocol):
+    """What a node needs of the simulation."""
+
+    clock: VirtualClock
+
+    def say(self, who: str, what: object) -> None:
+        """Write a line of the transcript."""
+
+    def check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+        """Raise a violation if it does not hold."""
+
+    def survives_step(self, one: SimulatedNode) -> bool:
+        """Count a step; False: the launcher died of it."""
+
+    def carry_out(self, one: SimulatedNode, effect: Any) -> None:
+        """What is no business of processes: messages, and the beginning and end of cycles."""
+
+    def ranks_gone(self, one: SimulatedNode) -> None:
+        """No rank of the node is alive any more."""
+
+
+@dataclass
+class Rank:
+    """One process."""
+
+    is_stubborn: bool = False
+    """It does not heed SIGTERM."""
+    is_stuck: bool = False
+    """SIGKILL does not end it."""
+    hung_at: float | None = None
+    ends_with: int = -SIGTERM
+    """After SIGTERM."""
+    ends_in_s: float | None = None
+    is_ending: bool = False
+
+
+@dataclass
+class SimulatedNode:
+    """One incarnation of the launcher of a host.
+
+    Attributes:
+        running: The cycle whose ranks are alive; None: none is.
+        lawful: It can keep to R-1; see the simulation.
+        audible: The leader hears it, and it hears the leader.
+    """
+
+    world: World
+    host: int
+    core: Launcher
+    rng: random.Random
+    work_s: float
+    slow_stop: float
+    uses_standby: bool = False
+    alive: bool = True
+    has_quit: bool = False
+    timer_at: float | None = None
+    # ranks
+    running: int | None = None
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    last_started: int = -1
+    failing: bool = False
+    told_to_stop: bool = False
+    iteration: int = 0
+    # faults
+    lawful: bool = True
+    audible: bool = True
+    paused_until: float = 0.0
+    held: list[Any] = field(default_factory=list)
+    signalled: bool = False
+    signal_grace: tuple[float, int] | None = None
+    sick: bool = False
+    stuck: bool = False
+    health_dies: int = 0
+    # network
+    reads_at: float = 0.0
+    ops: int = 0
+    # inside
+    gate: Gate = field(default_factory=lambda: Gate(5.0))
+    parked: standby.Standby | None = None
+    _inbox: deque[Any] = field(default_factory=deque)
+    _log: deque[Any] = field(default_factory=deque)
+    _is_at_work: bool = False
+    _unpassed: dict[int, int] = field(default_factory=dict)
+    _sweeping: int | None = None
+    _health: int = 0
+    """The question that the health process works on; it may die of it."""
+
+    def __post_init__(self) -> None:
+        if self.uses_standby:
+            self.parked = standby.Standby(self.core.node.nproc, 5.0, 1 << 40)
+        self._watch_machines()
+
+    @property
+    def name(self) -> str:
+        """Of its member."""
+        return self.core.member.node
+
+    @property
+    def is_member(self) -> bool:
+        """It lives, and has not left the job."""
+        return self.alive and self.core.finished is None and not self._has_last_words
+
+    @property
+    def _has_last_words(self) -> bool:
+        return self.core.member.phase.value == "done"
+
+    # ------------------------------------------------------------ the launcher's loop
+    def tell(self, event: Any, *, by_log: bool = False) -> None:
+        """As the agent does: one event after the other, what the log brings first."""
+        if not self.alive or self.has_quit:
+            return
+        if self.world.clock.now < self.paused_until:
+            if not isinstance(event, TimePassed):
+                self.held.append(event)
+            return
+        (self._log if by_log else self._inbox).append(event)
+        self._work()
+
+    def _work(self) -> None:
+        if self._is_at_work:
+            return
+        self._is_at_work = True
+        try:
+            while (self._log or self._inbox) and self.alive and not self.has_quit:
+                event = (self._log or self._inbox).popleft()
+                if not self.world.survives_step(self):
+                    return
+                for effect in self.core.handle(event, self.world.clock.now):
+                    self._do(effect)
+                    if not self.world.survives_step(self):
+                        return
+        finally:
+            self._is_at_work = False
+        self.arm()
+
+    def resume(self) -> None:
+        """It gets the processor again."""
+        if self.world.clock.now < self.paused_until or not self.alive:
+            return
+        held, self.held = self.held, []
+        self._inbox += held
+        self._on_time()
+
+    def next_deadline(self) -> float | None:
+        """Of all its machines."""
+        machines = (self.core, self.gate, self.parked)
+        instants = [one.next_deadline() for one in machines if one is not None]
+        return min((at for at in instants if at is not None), default=None)
+
+    def arm(self) -> None:
+        """Have it woken in time."""
+        if not self.alive or self.has_quit or self.world.clock.now < self.paused_until:
+            return
+        at = self.next_deadline()
+        if at is None:
+            return
+        self.world.check(
+            at > self.world.clock.now, f"{self.name} wants to be woken at {at}, in the past"
+        )
+        if self.timer_at is None or at < self.timer_at:
+            self.timer_at = at
+            self.world.clock.call_at(at, partial(self._timer, at))
+
+    def _timer(self, at: float) -> None:
+        if self.timer_at != at or not self.alive or self.has_quit:
+            return
+        self.timer_at = None
+        now = self.world.clock.now
+        due = self.next_deadline()
+        if due is None or due > now or now < self.paused_until:
+            self.arm()  # not while it is paused: then when it is not
+            return
+        self._on_time()
+
+    def _on_time(self) -> None:
+        self._inbox.append(TimePassed())
+        self._is_at_work = True
+        self._tell_gate(TimePassed())
+        self._tell_parked(TimePassed())
+        self._is_at_work = False
+        self._work()
+
+    def _watch_machines(self) -> None:
+        """What one of them decided is passed on before it is told anything else."""
+        core = self.core
+        for one in (core.node, core.member, core.lives):
+            self.watch(one)
+        pass_on = core._pass_on  # noqa: SLF001
+
+        def passed(effect: Any) -> Any:
+            self._unpassed.pop(id(effect), None)
+            return pass_on(effect)
+
+        core._pass_on = passed  # type: ignore[method-assign] # noqa: SLF001
+
+    def watch(self, one: Any) -> None:
+        """Check that it is told nothing while what it decided is still to be passed on."""
+        handle: Callable[[Any, float], list[Any]] = one.handle
+
+        def watched(event: Any, now: float) -> list[Any]:
+            waits = id(one) in self._unpassed.values()
+            self.world.check(not waits, f"{type(one).__name__} of {self.name} is fed too early")
+            effects = handle(event, now)
+            self._unpassed.update((id(effect), id(one)) for effect in effects)
+            return effects
+
+        one.handle = watched
+
+    # ------------------------------------------------------------ effects
+    def _do(self, effect: Any) -> None:
+        match effect:
+            case node.StartCycle(cycle):
+                self.world.carry_out(self, effect)
+                self._start(cycle)
+            case node.SignalRanks(local_ranks, signum):
+                self.told_to_stop = True
+                self.world.say(self.name, effect)
+                self._send(local_ranks, signum)
+            case node.KillRanks(local_ranks):
+                self.world.say(self.name, effect)
+                self._send(local_ranks, SIGKILL)
+            case node.EndRank(local_rank):
+                self.world.say(self.name, effect)
+                self._signal(local_rank, SIGKILL)
+            case node.Sweep(cycle):
+                self.world.check(not self.ranks, f"K-1: {self.name} sweeps, and its ranks run")
+                self.tell(PortReserved(20001 + cycle))
+                self._sweeping = cycle
+                self.world.clock.call_in(self.rng.choice((0.0, 0.02)), partial(self._swept, cycle))
+            case node.FailureSeen():
+                self._on_failure_seen(effect)
+            case node.CheckHost():
+                self.world.check(not self.ranks, f"{self.name} checks its host beside its ranks")
+                self._tell_gate(gating.Asked(effect.after_ranks))
+            case ReadIteration():
+                reached = self.rng.choice((None, self.iteration, self.iteration))
+                takes_s = self.rng.choice((0.0, 0.01, 7.0))
+                self.world.clock.call_in(takes_s, partial(self.tell, IterationRead(reached)))
+            case (
+                node.StartMonitor()
+                | node.Explain()
+                | rank_life.Deliver()
+                | CycleStopping()
+                | Note()
+                | Standby()
+            ):
+                self.world.carry_out(self, effect)
+            case _:
+                self.world.carry_out(self, effect)
+
+    def _on_failure_seen(self, seen: node.FailureSeen) -> None:
+        now = self.world.clock.now
+        lives = self.core.rank_lives
+        waits = [
+            k
+            for k, life in lives.items()
+            if life.suspected_at is not None
+            and not life.is_gone
+            and now < life.suspected_at + HELD_S
+            and k != seen.local_rank
+        ]
+        self.world.check(
+            not waits or self.told_to_stop,
+            f"K-2: {self.name} tells of rank {seen.local_rank} while {waits} give evidence",
+        )
+        cause = "a rank failed"
+        failed = RanksFailed(seen.cycle, cause, seen.every, seen.may_restart)
+        self.tell(failed)
+
+    # ------------------------------------------------------------ ranks
+    def _start(self, cycle: int) -> None:
+        self.last_started = self.running = cycle
+        self.failing = self.told_to_stop = False
+        self._sweeping = None
+        self.ranks = {
+            k: Rank(is_stubborn=self.rng.random() < self.slow_stop)
+            for k in range(self.core.node.nproc)
+        }
+        for local_rank, rank in self.ranks.items():
+            takes_s = self.work_s * self.rng.uniform(0.8, 1.2)
+            end = partial(self.rank_exits, cycle, local_rank, 0, rank)
+            self.world.clock.call_in(takes_s, end)
+        if self.parked is not None:
+            self._tell_parked(standby.Wanted(0, _SHAPE))
+            self._tell_parked(standby.CycleStarted())
+        self.iteration += self.rng.choice((0, 1))
+
+    def rank_exits(self, cycle: int, local_rank: int, code: int, who: Rank | None = None) -> None:
+        """A rank of this cycle ends by itself, if it still runs."""
+        rank = self.ranks.get(local_rank)
+        if self.running != cycle or rank is None or (who is not None and rank is not who):
+            return
+        if who is not None and code == 0 and (rank.is_ending or rank.hung_at or self.failing):
+            return  # it does not succeed any more: it waits for a rank that is gone
+        if rank.is_stuck:
+            return
+        self._reap(local_rank, code)
+
+    def fail(self, every: bool, may_restart: bool) -> None:  # noqa: FBT001
+        """One rank exits, or all of them."""
+        cycle, code = self.running, 1 if may_restart else 93
+        if cycle is None or not self.alive:
+            return
+        self.failing = True
+        for local_rank in list(self.ranks)[0 if every else -1 :]:
+            self.rank_exits(cycle, local_rank, code)
+
+    def hang(self) -> None:
+        """The first rank hangs; its monitor finds it, takes evidence, and kills it."""
+        cycle = self.running
+        if cycle is None or not self.ranks or not self.alive:
+            return
+        local_rank, rank = next(iter(self.ranks.items()))
+        if rank.is_ending:
+            return
+        now = self.world.clock.now
+        self.failing = True
+        rank.hung_at, rank.is_stubborn = now, True
+        found = Hang("section", "step", 6.0, 5.0, now)
+        takes_s = self.rng.choice((0.05, 0.05, 1.0))
+        words = [
+            (0.0, rank_life.HangFound(cycle, local_rank, found)),
+            (takes_s, rank_life.EvidenceTaken(cycle, local_rank)),
+            (takes_s, rank_life.Signalled(cycle, local_rank, SIGKILL)),
+        ]
+        for after_s, word in words:
+            self.world.clock.call_in(after_s, partial(self._monitor_says, rank, local_rank, word))
+
+    def _monitor_says(self, rank: Rank, local_rank: int, word: Any) -> None:
+        if not self.alive:
+            return
+        self.world.say(self.name, word)
+        self.tell(word)
+        if isinstance(word, rank_life.Signalled) and self.ranks.get(local_rank) is rank:
+            self._signal(local_rank, SIGKILL)
+            outlived = rank_life.Outlived(word.cycle, local_rank, 15.0)
+            self.world.clock.call_in(15.0, partial(self._outlives, rank, local_rank, outlived))
+
+    def _outlives(self, rank: Rank, local_rank: int, word: rank_life.Outlived) -> None:
+        if self.ranks.get(local_rank) is rank:
+            self.tell(word)
+
+    def monitor_dies(self) -> None:
+        """Of the first rank; the launcher starts another."""
+        self.tell(rank_life.MonitorGone(0))
+        self.tell(node.MonitorExited(0))
+
+    def _send(self, local_ranks: tuple[int, ...], signum: int) -> None:
+        for local_rank in local_ranks:
+            self.world.check(
+                not self.core.rank_lives[local_rank].is_gone,
+                f"K-1: {self.name} signals local rank {local_rank}, which was reaped",
+            )
+            self._signal(local_rank, signum)
+        self.tell(rank_life.Sent(local_ranks, signum))
+
+    def _signal(self, local_rank: int, signum: int) -> None:
+        rank = self.ranks.get(local_rank)
+        if rank is None or self.running is None:
+            return  # it has ended, and the launcher has not heard of it
+        rank.is_stuck = rank.is_stuck or self.stuck
+        if rank.is_stuck or (rank.is_stubborn and signum != SIGKILL):
+            return
+        code, takes_s = -signum, self.rng.uniform(*_DIES_S)
+        if signum != SIGKILL and self.signal_grace is not None and not rank.is_ending:
+            takes_s, code = self.signal_grace
+        rank.is_ending = True
+        end = partial(self.rank_exits, self.running, local_rank, code)
+        self.world.clock.call_in(takes_s, end)
+
+    def _reap(self, local_rank: int, code: int) -> None:
+        del self.ranks[local_rank]
+        if not self.ranks:
+            self.world.ranks_gone(self)
+        if self.parked is not None:
+            self._tell_parked(standby.CycleEnding())
+        self.tell(rank_life.Exited(local_rank, code))
+
+    def _swept(self, cycle: int) -> None:
+        if self._sweeping == cycle:
+            self._sweeping = None
+            self.tell(node.Swept())
+
+    def die(self) -> None:
+        """The launcher is gone; its ranks follow."""
+        self.alive = False
+        self.world.clock.call_in(self.rng.uniform(0, RANKS_OUTLIVE_LAUNCHER_S), self._ranks_follow)
+
+    def _ranks_follow(self) -> None:
+        if self.ranks:
+            self.ranks = {}
+            self.world.ranks_gone(self)
+
+    # ------------------------------------------------------------ the health process
+    def _tell_gate(self, event: gating.Event) -> None:
+        for effect in self.gate.handle(event, self.world.clock.now):
+            match effect:
+                case gating.Ask(number):
+                    self._health = number
+                    self.world.clock.call_in(0.01, partial(self._answer, number))
+                case gating.Checked(problem):
+                    self.tell(node.HostChecked(problem))
+                case gating.Sick(finding):
+                    self.tell(node.HostBroke(str(finding), finding.device))
+                case gating.Start() | gating.Kill() | Note():
+                    pass
+        if not self._is_at_work:
+            self.arm()
+
+    def _answer(self, number: int) -> None:
+        if not self.alive or self.has_quit or number != self._health:
+            return
+        if self.health_dies > 0:
+            self.health_dies -= 1
+            self._tell_gate(gating.Died("killed"))
+            return
+        if self.sick:
+            lost = Finding("gpu", "GPU 0", Verdict.UNHEALTHY, "lost")
+            self._tell_gate(gating.Found(number, lost))
+        self._tell_gate(gating.Answered(number))
+
+    def breaks(self) -> None:
+        """Its health process notices something that nobody asked for."""
+        self.sick = True
+        lost = Finding("gpu", "GPU 0", Verdict.UNHEALTHY, "lost", device=0)
+        if self.alive and not self.has_quit:
+            self._tell_gate(gating.Noticed(lost))
+
+    # ------------------------------------------------------------ parked interpreters
+    def _tell_parked(self, event: standby.Event) -> None:
+        if self.parked is None or not self.alive or self.has_quit:
+            return
+        for effect in self.parked.handle(event, self.world.clock.now):
+            match effect:
+                case standby.Prepare(local_rank):
+                    self.world.check(
+                        self.running is not None, f"{self.name} prepares beside no ranks"
+                    )
+                    started = standby.Started(local_rank, _SHAPE)
+                    ready = standby.Ready(local_rank, 1 << 18)
+                    self.world.clock.call_in(0.0, partial(self._tell_parked, started))
+                    self.world.clock.call_in(2.0, partial(self._tell_parked, ready))
+                case standby.GoOn() | standby.Discard() | Note():
+                    pass
+        if not self._is_at_work:
+            self.arm()
+
+
+def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
+    """The machines of one launcher."""
+    return machine.Launcher(
+        node.Node(nproc, stop_grace_s=15.0, signal_grace_s=60.0, checks_host=True),
+        member,
+        rules,
+    )
