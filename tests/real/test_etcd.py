@@ -172,7 +172,7 @@ def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, e
     leader.signal(signal.SIGKILL)
 
     assert other.wait(BOUND_S) == 1
-    assert other.said("nothing heard of the leader")
+    assert other.said("no message from the leader")
     assert not other.leftovers()
 
 
@@ -212,7 +212,7 @@ def test_a_job_ends_for_all_when_etcd_stays_away(ft: Launcher, etcd: Etcd, how: 
     os.kill(etcd.process.pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
 
     assert [job.wait(BOUND_S) for job in jobs] == [1, 1]
-    assert all(job.said("nothing heard of the leader|etcd") for job in jobs)
+    assert all(job.said("no message from the leader|etcd") for job in jobs)
     assert not any(job.leftovers() for job in jobs)
 
 

@@ -225,7 +225,7 @@ def test_a_host_of_the_store_that_was_asleep_finds_the_job_over_and_leaves(nodes
     in_cycle(0, host, b)
 
     host.signal(signal.SIGSTOP)
-    until(lambda: b.said("nothing heard of the leader"), "the other has ended its ranks")
+    until(lambda: b.said("no message from the leader"), "the other has ended its ranks")
     host.signal(signal.SIGCONT)
 
     assert [host.wait(), b.wait()] == [1, 1]

@@ -98,7 +98,7 @@ def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, s
     leader.signal(signal.SIGKILL)
 
     assert other.wait(BOUND_S) == 1
-    assert other.said("nothing heard of the leader")
+    assert other.said("no message from the leader")
     assert not other.leftovers()
 
 

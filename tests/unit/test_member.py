@@ -261,7 +261,7 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
         assert tell(one, TimePassed(), now) == [Send(Beat("n1"))]
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
-    why = "nothing heard of the leader of the job for 10.0 s"
+    why = "no message from the leader of the job for 10.0 s"
     assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, for_good=True)]
     assert heard(one, Stop(0, "too late"), 10.1) == []
     assert heard(one, formed(1), 10.1) == []
@@ -284,7 +284,7 @@ def test_a_leader_that_was_never_heard_of_is_not_waited_for() -> None:
     one = member()
     assert tell(one, TimePassed(), 9.99) == [Send(Beat("n1"))]
     finish = tell(one, TimePassed(), 10.0)[-1]
-    assert finish == Finish(1, LeaveWhy.FENCED, "no leader of the job was ever heard of")
+    assert finish == Finish(1, LeaveWhy.FENCED, "no message from any leader of the job came")
 
 
 def test_fencing_hurries_a_polite_stop() -> None:

@@ -234,19 +234,7 @@ class Launcher:
                 return [(one, event) for one in (lives, leader, member, node) if one is not None]
             case ranks.Swept():
                 return [(lives, rank_life.Swept()), (node, event)]
-            case (
-                rank_life.HangFound()
-                | rank_life.EvidenceTaken()
-                | rank_life.Recovered()
-                | rank_life.Signalled()
-                | rank_life.Outlived()
-                | rank_life.Closed()
-                | rank_life.MonitorGone()
-                | rank_life.HostFailed()
-                | rank_life.Sent()
-                | rank_life.Exited()
-                | rank_life.Swept()
-            ):
+            case _ if isinstance(event, rank_life.Event):
                 return [(lives, event)]
             case _:
                 return [(node, event)]

@@ -70,6 +70,7 @@ from holdfast.core.membership import (
 from holdfast.core.never import assert_never
 from holdfast.core.restarts import Restarts
 from holdfast.core.value import Value
+from holdfast.core.wording import count
 
 READ_LIMIT_S = 5.0
 """How long reading the iteration of a checkpoint may hold up a restart."""
@@ -768,12 +769,11 @@ class Leader:
             elif succeeded + running < len(self._states):
                 self._fail(cause, node, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
-            self._end(
-                Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), f"{succeeded} nodes succeeded", now
-            )
+            cause = f"{count(succeeded, 'node')} succeeded"
+            self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
         elif running + succeeded < self.rules.nodes.min_nodes:
             cause = (
-                f"{running + succeeded} nodes healthy or succeeded, at least "
+                f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
                 f"{self.rules.nodes.min_nodes} needed; last: {cause}"
             )
             self._fail(cause, node, now)
@@ -829,7 +829,8 @@ class Leader:
         except AssignmentError:
             return  # said when it matters: when the next cycle forms
         if after > len(self._states):
-            cause = f"{self._newcomer} joined: growing from {len(self._states)} to {after} nodes"
+            grown = f"from {count(len(self._states), 'node')} to {after}"
+            cause = f"{self._newcomer} joined: growing {grown}"
             self._stop(cause, self._newcomer, earliest_at=now)
 
     # ------------------------------------------------------------ the end, and time

@@ -337,7 +337,7 @@ class Member:
             self._effects.append(Standby(formed.cycle))
         elif self.phase is Phase.ACTIVE and formed.cycle > self.cycle:
             # Cannot be while there is one leader: a Stop comes first.
-            self._fence(f"cycle {formed.cycle} was formed while we are in {self.cycle}")
+            self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
 
     def _on_end(self, end: End) -> None:
         exit_code = end.exit_code
@@ -495,9 +495,9 @@ class Member:
         if self.phase is not Phase.LEAVING and now >= self._fence_at:
             silent_s = self.pace.fence_s + now - self._fence_at
             if self._heard_leader:
-                self._fence(f"nothing heard of the leader of the job for {silent_s:.1f} s")
+                self._fence(f"no message from the leader of the job for {silent_s:.1f} s")
             else:
-                self._fence("no leader of the job was ever heard of")
+                self._fence("no message from any leader of the job came")
         if any(isinstance(effect, Send) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:

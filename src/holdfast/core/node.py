@@ -615,8 +615,8 @@ class Node:
         self._note(
             "error",
             f"local rank {stuck} is still alive {UNKILLABLE_AFTER_S:.0f} s after SIGKILL: "
-            "stuck in the kernel (uninterruptible). This node cannot go on; it needs a "
-            "look at its storage, network and GPU drivers, and probably a reboot",
+            "stuck in the kernel (uninterruptible). This node cannot go on: "
+            "check its storage, network and GPU drivers; it probably needs a reboot",
         )
         self.phase = Phase.IDLE
         self._unexplained = self.cycle

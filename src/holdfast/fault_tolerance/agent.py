@@ -35,6 +35,7 @@ from holdfast.core.leader import Publish, ReadIteration
 from holdfast.core.member import CycleStopping, How, Phase, RanksFailed, Send, Standby
 from holdfast.core.never import assert_never
 from holdfast.core.numbering import Cycle, LocalRank
+from holdfast.core.wording import count
 from holdfast.fault_tolerance import report
 from holdfast.fault_tolerance.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
@@ -253,7 +254,7 @@ class NodeAgent:
         if ended:
             LOGGER.warning(
                 "killed %s that a killed launcher had left on this node",
-                _count(ended, "process", "es"),
+                count(ended, "process", "es"),
             )
         for pid, why in left.items():
             LOGGER.warning("process %d is left alone: %s", pid, why)
@@ -458,7 +459,7 @@ class NodeAgent:
                 self._on_stopping(effect)
             case Standby(cycle):
                 self._event("standing_by", without_us=cycle)
-                LOGGER.info("cycle %d has started without this node, which stands by", cycle)
+                LOGGER.info("cycle %d has started without this node, which waits as a spare", cycle)
             case node.Explain(cycle, will_restart):
                 self._explain(cycle, will_restart=will_restart)
             case node.CheckHost(after_ranks):
@@ -596,14 +597,14 @@ class NodeAgent:
             "cycle %d: started %s of %s, pids %s; node has joined round %d of the "
             "rendezvous %r as rank %d of %d%s",
             cycle,
-            _count(plan.nproc_per_node, "rank"),
+            count(plan.nproc_per_node, "rank"),
             plan.name,
             ", ".join(str(rank.pid) for rank in ranks.ranks.values()),
             cycle,
             plan.run_id,
             stands.group_rank,
             stands.group_world_size,
-            f"; {_count(warm, 'rank')} from warm standby" if warm else "",
+            f"; {count(warm, 'rank')} from warm standby" if warm else "",
         )
 
     def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
@@ -751,7 +752,7 @@ class NodeAgent:
             "%s %s after %s; exit code %d%s",
             self._plan.name,
             f"was {finish.how}" if finish.signal else finish.how,
-            _count(max(0, self._cycle), "restart"),
+            count(max(0, self._cycle), "restart"),
             finish.exit_code,
             "" if self._is_uneventful() else f"; logs and evidence are in {self.run_dir}",
         )
@@ -783,7 +784,7 @@ class NodeAgent:
         left = leftovers.running(self._remaining())
         if left:
             LOGGER.warning(
-                "killing %s that outlived their ranks:", _count(len(left), "process", "es")
+                "killing %s that outlived their ranks:", count(len(left), "process", "es")
             )
         for line in leftovers.describe_each(left):
             LOGGER.warning("  %s", line)
@@ -876,8 +877,3 @@ class NodeAgent:
         to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())
         asked = self._plan.log_dir is not None or to_files
         return ended_well and self._cycle == 0 and not asked
-
-
-def _count(number: int, thing: str, plural: str = "s") -> str:
-    """``1 rank``, ``2 ranks``."""
-    return f"{number} {thing}{'' if number == 1 else plural}"
