@@ -14,7 +14,7 @@ The type of a field says what is accepted::
                      cost the message it is in
     int              64 bits; Count: 0 or more; Annotated[int, Whole(1, 8)]: between these
     float            a finite number; Limit: of 0 or more, or infinity
-    bool, enums      true or false; the value of a member
+    bool, enums      true or false; the value of a member, a text
     X | None         null, too
     tuple[X, ...]    a list
     dict[str, X]     an object, whatever its keys
@@ -181,9 +181,9 @@ class _OneOf(Form):
         self.members = {member.value: member for member in kind}
 
     def read(self, value: Any) -> Any:
-        member = self.members.get(value) if isinstance(value, (str, int)) else None
-        if member is None or type(member.value) is not type(value):
-            raise _UnexpectedError(f"one of {', '.join(map(str, self.members))}", value)
+        member = self.members.get(value) if type(value) is str else None
+        if member is None:
+            raise _UnexpectedError(f"one of {', '.join(self.members)}", value)
         return member
 
     def write(self, value: Any) -> object:
