@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
+.PHONY: help demo demo-inprocess test pythons check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,6 +26,11 @@ test: check unit  ## everything CI runs: check, then all tests
 
 unit: $(VENV)/.ready  ## the tests alone (PYTEST_ARGS="-k name")
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+pythons:  ## the tests with other Pythons (PYTHONS="python3.10 python3.13"); each installs torch with CUDA, several GB
+	@for python in $(PYTHONS); do \
+		$(MAKE) --no-print-directory VENV=.venv-$$(basename $$python) PYTHON=$$python unit || exit; \
+	done
 
 check: $(VENV)/.ready  ## lint, format, types, direction of imports
 	$(VENV)/bin/ruff check .

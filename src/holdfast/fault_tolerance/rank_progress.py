@@ -163,13 +163,13 @@ class RankProgress:
                     report()
                 now = monotonic()
                 words[clock.slot] = clock.opened_at = now
-                if not self._n_open:
+                self._n_open += 1  # before any jump: Python 3.10 handles signals there
+                if self._n_open == 1:
                     words[OUTSIDE_SINCE] = 0.0
                     outside_s = now - self._outside_since
                     if outside_s > self._longest_outside:  # always so the first time
                         words[LONGEST_OUTSIDE] = self._longest_outside = outside_s
                         words[USED_SECTIONS] = 1.0
-                self._n_open += 1
         except BaseException:
             self._let_go()
             raise
@@ -191,10 +191,13 @@ class RankProgress:
             else:
                 now = monotonic()
                 took_s = now - clock.opened_at
-                self._n_open -= 1
-                if not self._n_open:
+                if self._n_open == 1:  # no jump within each branch, as above; a clock runs always
                     words[OUTSIDE_SINCE] = self._outside_since = now
-                words[clock.slot] = clock.opened_at = 0.0
+                    words[clock.slot] = clock.opened_at = 0.0
+                    self._n_open -= 1
+                else:
+                    words[clock.slot] = clock.opened_at = 0.0
+                    self._n_open -= 1
                 if took_s > clock.longest_s:
                     words[clock.slot + LONGEST] = clock.longest_s = took_s
         except BaseException:
