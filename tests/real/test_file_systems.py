@@ -85,9 +85,9 @@ note("lives", cycle)
         until(lambda: job.written("lives").count("1") == 2, "a restart")
         launcher = int(job.written("launcher")[0])
         os.kill(launcher, signal.SIGTERM)
-        until(lambda: job.said("was ended by a signal to its launcher"), "the end")
+        until(lambda: job.said("was stopped by SIGTERM"), "the end")
         until(lambda: not marked(f"{launcher}-"), "nothing is left")
         assert job.process.poll() is None, "its process ends when the file system lets it"
     finally:
         (job.folder / "thaw").touch()
-    job.wait()
+    assert job.wait() == 1
