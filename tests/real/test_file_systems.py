@@ -18,7 +18,9 @@ FULL = 'mkdir logs && mount -t tmpfs -o size=64k none logs && exec "$@"'
 """Runs a command where the log folder has little space."""
 HUNG = """
 fallocate -l 16M image && mkfs.ext4 -q -F image && mkdir logs && mount -o loop image logs || exit 99
-(for i in $(seq 1200); do { [ -e thaw ] || [ ! -e image ]; } && break; sleep 0.05; done; fsfreeze -u logs) >&- 2>&- &
+(for i in $(seq 1200); do
+   [ -e thaw ] && break; [ -e image ] || break; sleep 0.05
+ done; fsfreeze -u logs) >&- 2>&- &
 "$@"
 """
 """Runs a command where the log folder is a file system of its own, and lets a frozen one go on."""
