@@ -157,5 +157,6 @@ def test_torch_is_asked_for_each_rank(
 
 def test_torchs_own_error_is_passed_on() -> None:
     """The last line of it; here there is no such mode."""
+    pytest.importorskip("torch.numa", reason="torch has it from 2.9 on")
     with pytest.raises(NoBindingError, match="ValueError: 'nearby' is not a valid AffinityMode"):
         torchs_numa_prefixes("nearby", 1)

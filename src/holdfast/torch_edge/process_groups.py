@@ -219,10 +219,9 @@ def _destroy(groups: list[Any], kept: list[Any]) -> None:
 def _drop_last(groups: list[Any]) -> None:
     """Drop a reference; the destructor, if that was the last one, releases the interpreter's lock.
 
-    The destructor of torch's ``ProcessGroup`` does so from torch 2.11 on. Before, it joins gloo's
-    threads with the lock held, and one of them may wait for the lock to release a tensor: every
-    thread of the process stands still then. The destructors of the backends have always released
-    the lock, so they are to come last.
+    The destructor of torch 2.6's ``ProcessGroup`` joins gloo's threads with the lock held, and one
+    of them may wait for the lock to release a tensor: every thread of the process stands still
+    then. The destructors of the backends have always released the lock, so they are to come last.
     """
     backends = torch_private.backends_of(groups[-1])
     groups.pop()
