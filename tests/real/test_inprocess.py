@@ -615,6 +615,14 @@ def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
         note(iteration=call.iteration, now=now(), at=time.monotonic())
         while True:
             try:
+                swallow()
+            except BaseException:  # it came between two lines of the other
+                if RANK == 0:
+                    raise
+
+    def swallow():
+        while True:
+            try:
                 while True:
                     time.sleep(0.01)
                     with open(f"{os.environ['OUT']}/wrote{RANK}", "w") as file:
