@@ -12,7 +12,7 @@ from holdfast.doctor.faults import faults_of
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.command_line.options import OPTIONS
 from holdfast.fault_tolerance.environment import VARIABLES
-from holdfast.fault_tolerance.plan import make_plan
+from holdfast.fault_tolerance.launch.plan import make_plan
 from holdfast.host import facts
 
 DOCS = Path(__file__).parents[1] / "docs"

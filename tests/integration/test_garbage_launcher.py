@@ -21,10 +21,10 @@ from holdfast.core import parked_messages
 from holdfast.core import rank_messages as messages
 from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
-from holdfast.fault_tolerance import host_care, monitors, standbys
-from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.plan import WarmStandby
+from holdfast.fault_tolerance.launch import host_care, monitors, standbys
+from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.launch.plan import WarmStandby
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
 from holdfast.health.wanted import Wanted
 from holdfast.host import child, endpoint
@@ -168,7 +168,7 @@ def test_garbage_ends_no_control_endpoint(
     tmp_path_factory: pytest.TempPathFactory, data: list[bytes]
 ) -> None:
     """A rank's request is answered, whoever called before; what is reported can be written."""
-    from holdfast.fault_tolerance import control_endpoint
+    from holdfast.fault_tolerance.launch import control_endpoint
 
     asked: list[tuple[int, WorkloadAction, str]] = []
     path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
@@ -194,7 +194,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Said once for all that its process tries."""
-    from holdfast.fault_tolerance import control_endpoint
+    from holdfast.fault_tolerance.launch import control_endpoint
 
     def fail(*_request: object) -> None:
         raise RuntimeError("no")

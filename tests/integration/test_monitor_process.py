@@ -492,7 +492,8 @@ def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
 
 RANK_OF_A_STOPPED_MONITOR = """
 import sys, time
-from holdfast.fault_tolerance import RankMonitorClient, monitor_link
+from holdfast.fault_tolerance import RankMonitorClient
+from holdfast.fault_tolerance.rank import monitor_link
 monitor_link._ANSWER_S = 0.2
 client = RankMonitorClient()
 client.init_workload_monitoring()
@@ -1019,8 +1020,9 @@ def test_a_monitor_is_small_and_its_modules_are_few(start: Callable[..., Node]) 
 
     root = Path(endpoint.__file__).parents[2]
     code = (
-        "import sys; sys.path.append(sys.argv[1]); import holdfast.fault_tolerance.monitor_main;"
-        "import holdfast.fault_tolerance.incident_case; print(' '.join(sys.modules))"
+        "import sys; sys.path.append(sys.argv[1]);"
+        "import holdfast.fault_tolerance.monitor.monitor_main;"
+        "import holdfast.fault_tolerance.monitor.incident_case; print(' '.join(sys.modules))"
     )
     modules = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(root)],

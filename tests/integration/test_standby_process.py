@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.fault_tolerance import standbys
+from holdfast.fault_tolerance.launch import standbys
 from holdfast.host import child, wait_for
 from holdfast.host.standby_process import StandbyProcess, park
 from holdfast.wire.frames import Decoder

@@ -807,7 +807,7 @@ def test_a_launcher_needs_no_torch(ft: Launcher) -> None:
 
     assert job.wait() == 0
     imported = {line.rpartition("|")[2].strip() for line in job.stderr.splitlines() if "|" in line}
-    assert "holdfast.fault_tolerance.agent" in imported
+    assert "holdfast.fault_tolerance.launch.agent" in imported
     assert not {"torch", "asyncio", "numpy", "yaml"} & imported
 
 

@@ -15,11 +15,11 @@ from holdfast.core import monitor_messages as said_by_monitor
 from holdfast.core import node
 from holdfast.core.common_events import Begin
 from holdfast.core.health import Finding, Verdict
-from holdfast.fault_tolerance.agent import NodeAgent
 from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.console import LOGGER
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.ranks import NodePlace, Ranks, read_error_file
+from holdfast.fault_tolerance.launch.agent import NodeAgent
+from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.launch.ranks import NodePlace, Ranks, read_error_file
 from holdfast.host import child, clock, leftovers
 
 
@@ -342,7 +342,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
     told: list[said_by_monitor.Cycle] = []
     if is_full:
-        monkeypatch.setattr("holdfast.fault_tolerance.agent.reserve", no_room)
+        monkeypatch.setattr("holdfast.fault_tolerance.launch.agent.reserve", no_room)
     monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
 
     agent._prepare_monitor(ranks_of_cycle(agent, plan, 0), 0)

@@ -22,8 +22,8 @@ from holdfast.fault_tolerance import (
     WorkloadAction,
     WorkloadControlRequest,
 )
-from holdfast.fault_tolerance import monitor_link as link_module
 from holdfast.fault_tolerance import timeouts_calc as calc_module
+from holdfast.fault_tolerance.rank import monitor_link as link_module
 from holdfast.host.proc import process_state, start_ticks
 from holdfast.wire import page as layout
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.host.loop import Loop
 from holdfast.wire.frames import Decoder, encode
 

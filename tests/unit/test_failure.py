@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
-from holdfast.fault_tolerance.report import cause_line, failure_summary
+from holdfast.fault_tolerance.launch.report import cause_line, failure_summary
 
 GIB_IN_KIB = 1 << 20
 

@@ -17,7 +17,7 @@ HEAVY = ["torch", "numpy", "yaml", "asyncio", "argparse", "difflib", "multiproce
         "holdfast.fault_tolerance",
         "holdfast.fault_tolerance.config",
         "holdfast.fault_tolerance.command_line.arguments",
-        "holdfast.fault_tolerance.plan",
+        "holdfast.fault_tolerance.launch.plan",
         "holdfast.inprocess",
         "holdfast.inprocess.arguments",
         "holdfast.inprocess.plugin_call",

@@ -18,8 +18,8 @@ from holdfast.core import monitor_messages as messages
 from holdfast.core.hang import SECTION, Limits, Overdue
 from holdfast.core.learned import TrippedLimits
 from holdfast.core.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
-from holdfast.fault_tolerance import incident_case
-from holdfast.fault_tolerance.incident_case import Case
+from holdfast.fault_tolerance.monitor import incident_case
+from holdfast.fault_tolerance.monitor.incident_case import Case
 from holdfast.host import clock, proc
 from holdfast.host.staging import reserve
 

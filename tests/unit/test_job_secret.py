@@ -7,8 +7,8 @@ import pytest
 from holdfast.core.job_secret import SECRET, drop_secret, without_secret
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.command_line.help import describe_config
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.worker_env import Place, worker_env
+from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
 
 WORD = "correct-horse-battery"
 NODES = ("--nnodes=2", "--rdzv-endpoint=h:1")

@@ -13,7 +13,7 @@ import yaml
 
 from holdfast.core.exit_codes import Ending
 from holdfast.core.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
-from holdfast.fault_tolerance import agent
+from holdfast.fault_tolerance.launch import agent
 from holdfast.torch_edge import job_threads
 from tests.unit.kubernetes_fields import refused
 from tests.unit.test_deploy_examples import (

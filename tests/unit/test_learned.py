@@ -10,7 +10,7 @@ from holdfast.core.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.data import HeartbeatTimeouts
-from holdfast.fault_tolerance.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.core.ownership import Claim, Facts, Origin
 from holdfast.core.standby import State
-from holdfast.fault_tolerance.plan import WarmStandby
-from holdfast.fault_tolerance.standbys import Standbys
+from holdfast.fault_tolerance.launch.plan import WarmStandby
+from holdfast.fault_tolerance.launch.standbys import Standbys
 from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, wait_for
 from holdfast.host.family import Family
 from holdfast.host.job_record import JobRecord

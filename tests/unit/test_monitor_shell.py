@@ -14,10 +14,10 @@ import pytest
 
 from holdfast.core.kill_ladder import EVIDENCE_S
 from holdfast.core.monitor_messages import Configure, Cycle
-from holdfast.fault_tolerance import incident_case
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.monitor_main import Monitor
-from holdfast.fault_tolerance.visitors import Seat
+from holdfast.fault_tolerance.monitor import incident_case
+from holdfast.fault_tolerance.monitor.monitor_main import Monitor
+from holdfast.fault_tolerance.monitor.visitors import Seat
 from holdfast.host import endpoint, page, proc
 from holdfast.wire import page as layout
 

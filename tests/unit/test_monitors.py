@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.monitor_messages import Closed, Configure
-from holdfast.fault_tolerance import monitors
+from holdfast.fault_tolerance.launch import monitors
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
 from holdfast.wire.frames import encode

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.fault_tolerance.command_line.arguments import UsageError
-from holdfast.fault_tolerance.numa import by_count
+from holdfast.fault_tolerance.launch.numa import by_count
 from holdfast.host.facts import (
     NoBindingError,
     numa_nodes,

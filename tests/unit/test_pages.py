@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.pages import Pages
+from holdfast.fault_tolerance.launch.pages import Pages
 from holdfast.host.page import map_page
 
 

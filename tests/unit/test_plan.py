@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.codec import decode, encode
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
 from holdfast.health.messages import TO_HEALTH, Configure
 from holdfast.host import facts
 

@@ -21,11 +21,11 @@ from holdfast.core import monitor as machine
 from holdfast.core.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
-from holdfast.fault_tolerance import rank_progress
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig, resolve
-from holdfast.fault_tolerance.limits_in_force import LimitsInForce
-from holdfast.fault_tolerance.monitor_main import sleep_s
+from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.monitor.monitor_main import sleep_s
+from holdfast.fault_tolerance.rank import rank_progress
 from holdfast.host.page import Page
 from holdfast.wire.page_view import PageView
 from tests.unit.fake_monitor import FakeMonitor, rank_environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.fault_tolerance.restart_lines import RestartLines
+from holdfast.fault_tolerance.launch.restart_lines import RestartLines
 
 START, GOES_ON, DONE = (
     f"handling stage={stage}" for stage in ("starting", "processing", "completed")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.admission import EXCUSED_S, SILENT_S
-from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
+from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
 from holdfast.host.descriptors import Descriptors

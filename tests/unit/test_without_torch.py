@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.fault_tolerance import launcher
-from holdfast.fault_tolerance.plan import make_plan
+from holdfast.fault_tolerance.launch.plan import make_plan
 from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress
 
 

@@ -14,7 +14,7 @@ from holdfast.doctor.faults import faults_of, what_a_restart_is
 from holdfast.doctor.page import as_json, as_text, is_ok
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
 from holdfast.health.bounded import BoundedChecks
 from holdfast.health.checks import Checks
 

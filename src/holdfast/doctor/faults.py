@@ -16,7 +16,7 @@ from holdfast.core.restarts import Restarts
 from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
-from holdfast.fault_tolerance.plan import LaunchPlan
+from holdfast.fault_tolerance.launch.plan import LaunchPlan
 
 _AT_ONCE = "within milliseconds"
 

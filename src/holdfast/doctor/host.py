@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
-from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
 from holdfast.host import clock, system_calls
 from holdfast.host.address import gloo_interface, is_our_address, publish
 from holdfast.host.tcp import bound_socket

@@ -26,15 +26,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import LaunchError, UnhealthyNodeException
-from holdfast.fault_tolerance import function_rank, launcher_process
+from holdfast.fault_tolerance.launch import function_rank, launcher_process
+from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
-from holdfast.fault_tolerance.numa import GPUS_PER_NUMA
 from holdfast.host import child, run_dirs
 from holdfast.host.job_name import new_job
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
-    from holdfast.fault_tolerance.plan import LaunchPlan
+    from holdfast.fault_tolerance.launch.plan import LaunchPlan
 
 Entrypoint = Callable[..., Any] | str | os.PathLike[str]
 _LEAVES = ("UNHEALTHY", "EXCLUDED")

@@ -16,7 +16,7 @@ from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_ar
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.command_line.launch_options import DEFAULT_SIGNALS
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.plan import LaunchPlan, make_plan
+from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
 
 _RDZV_TIMEOUT_S = 900
 

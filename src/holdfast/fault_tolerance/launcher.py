@@ -18,11 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.fault_tolerance.agent import NodeAgent
     from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
     from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
+    from holdfast.fault_tolerance.launch.agent import NodeAgent
+    from holdfast.fault_tolerance.launch.plan import LaunchPlan
     from holdfast.fault_tolerance.launch_config import LaunchConfig
-    from holdfast.fault_tolerance.plan import LaunchPlan
     from holdfast.host.controlled_process import ControlledProcess
 
 __all__ = [
@@ -89,7 +89,7 @@ def run(
 
     job = new_job()
     health = _start_health_process(plan, job)
-    from holdfast.fault_tolerance.agent import NodeAgent  # noqa: PLC0415 - meanwhile
+    from holdfast.fault_tolerance.launch.agent import NodeAgent  # noqa: PLC0415 - meanwhile
 
     try:
         agent = NodeAgent(plan, dict(os.environ), job, health, owns_process=owns_process)
@@ -145,7 +145,7 @@ def _main(args: Sequence[str] | None) -> int:
         UsageError,
         parse_args,
     )
-    from holdfast.fault_tolerance.plan import make_plan  # noqa: PLC0415
+    from holdfast.fault_tolerance.launch.plan import make_plan  # noqa: PLC0415
     from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
     from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
 

@@ -25,9 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.rank_messages import Armed, Limits
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance import iterations, limits_state
-from holdfast.fault_tolerance.client_errors import NoSetupError
-from holdfast.fault_tolerance.control_request import send_control_request
 from holdfast.fault_tolerance.data import (
     FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
     FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR,
@@ -37,11 +34,14 @@ from holdfast.fault_tolerance.data import (
     WorkloadControlRequest,
     timeouts_text,
 )
-from holdfast.fault_tolerance.limits_state import LearnedBefore
-from holdfast.fault_tolerance.monitor_link import MonitorLink
-from holdfast.fault_tolerance.rank_info import rank_info
-from holdfast.fault_tolerance.rank_progress import RankProgress
-from holdfast.fault_tolerance.section import Section
+from holdfast.fault_tolerance.rank import iterations, limits_state
+from holdfast.fault_tolerance.rank.client_errors import NoSetupError
+from holdfast.fault_tolerance.rank.control_request import send_control_request
+from holdfast.fault_tolerance.rank.limits_state import LearnedBefore
+from holdfast.fault_tolerance.rank.monitor_link import MonitorLink
+from holdfast.fault_tolerance.rank.rank_info import rank_info
+from holdfast.fault_tolerance.rank.rank_progress import RankProgress
+from holdfast.fault_tolerance.rank.section import Section
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump

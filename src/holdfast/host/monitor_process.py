@@ -11,7 +11,7 @@ from holdfast.host.controlled_process import ControlledProcess, start_controlled
 
 LISTENER_FD = 3
 CONTROL_FD = 4
-_BOOT = "from holdfast.fault_tolerance.monitor_main import main; main()"
+_BOOT = "from holdfast.fault_tolerance.monitor.monitor_main import main; main()"
 
 
 def start_monitor(

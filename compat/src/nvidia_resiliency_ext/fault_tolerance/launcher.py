@@ -87,7 +87,7 @@ def config_from_args(args: Any) -> tuple[LaunchConfig, Callable[..., Any] | str,
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std  # noqa: PLC0415
 
     from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
-    from holdfast.fault_tolerance.plan import _nproc  # noqa: PLC0415 - of the same release
+    from holdfast.fault_tolerance.launch.plan import _nproc  # noqa: PLC0415 - of the same release
     from holdfast.host import facts  # noqa: PLC0415
     from nvidia_resiliency_ext.fault_tolerance._launch_config import (  # noqa: PLC0415
         LaunchConfig,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
 from holdfast.core.rank_messages import TO_LAUNCHER, Error, Ok
-from holdfast.fault_tolerance.console import LOGGER
 from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock, endpoint
 from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted, peer_of

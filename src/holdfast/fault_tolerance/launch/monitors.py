@@ -22,7 +22,7 @@ from holdfast.core.monitor_messages import (
     ToLauncher,
     Tripped,
 )
-from holdfast.fault_tolerance.console import LOGGER
+from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
 from holdfast.host.loop import Loop

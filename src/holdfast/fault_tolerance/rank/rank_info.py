@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast.fault_tolerance.client_errors import NoSetupError
 from holdfast.fault_tolerance.data import RankInfo
+from holdfast.fault_tolerance.rank.client_errors import NoSetupError
 
 
 def rank_info() -> RankInfo:

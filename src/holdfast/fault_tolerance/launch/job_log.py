@@ -27,7 +27,7 @@ from holdfast.core.membership import Decision, Message
 from holdfast.errors import LaunchError
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+    from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.host.loop import Loop
     from holdfast.torch_edge.job_threads import OwnAddress
 

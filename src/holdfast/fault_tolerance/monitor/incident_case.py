@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.core.hang import Overdue
-    from holdfast.fault_tolerance.monitor_reports import Reports
+    from holdfast.fault_tolerance.monitor.monitor_reports import Reports
     from holdfast.wire.page_view import PageView
 
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.agent import NodeAgent
+    from holdfast.fault_tolerance.launch.agent import NodeAgent
 
 _CANNOT_START = 127
 
@@ -30,7 +30,7 @@ def main(folder: str, parent: int) -> int:
         return _CANNOT_START
     from holdfast.core.job_secret import drop_secret  # noqa: PLC0415
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
-    from holdfast.fault_tolerance.function_rank import open_own, take  # noqa: PLC0415
+    from holdfast.fault_tolerance.launch.function_rank import open_own, take  # noqa: PLC0415
     from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
     from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.rank_progress import RankProgress
+    from holdfast.fault_tolerance.rank.rank_progress import RankProgress
 
 _thread_id = threading.get_ident
 

@@ -38,12 +38,12 @@ from holdfast.fault_tolerance.config import (
     option_of,
     resolve,
 )
-from holdfast.fault_tolerance.numa import GPUS_PER_NUMA, Prefixes, bindings
+from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.meeting_plan import MeetingPlan
+    from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.health.wanted import Wanted
 
 LOCAL_RANK_MACRO = "${local_rank}"
@@ -483,7 +483,7 @@ def _meeting(
 ) -> MeetingPlan | None:
     if nodes[1] == 1:
         return None
-    from holdfast.fault_tolerance.meeting_plan import make_meeting_plan  # noqa: PLC0415
+    from holdfast.fault_tolerance.launch.meeting_plan import make_meeting_plan  # noqa: PLC0415
 
     return make_meeting_plan(args, environ, config, nodes)
 

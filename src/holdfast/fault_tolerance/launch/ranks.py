@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.failure import RankEnd, explain
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
 from holdfast.core.rank_life import RankLife, State
-from holdfast.fault_tolerance.plan import LaunchPlan
-from holdfast.fault_tolerance.worker_env import Place, worker_env
+from holdfast.fault_tolerance.launch.plan import LaunchPlan
+from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom
 from holdfast.host.file_writer import LogFile
 from holdfast.host.line_log import LineLog, cycle_path
@@ -31,7 +31,7 @@ from holdfast.host.output import OutputPump, Stream
 from holdfast.host.port import ReservedPort
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.standbys import Standbys
+    from holdfast.fault_tolerance.launch.standbys import Standbys
 
 LOGGER = logging.getLogger("holdfast")
 STDOUT, STDERR = 1, 2

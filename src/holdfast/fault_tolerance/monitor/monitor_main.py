@@ -32,9 +32,9 @@ from holdfast.core.hang import Snapshot
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.learned import TrippedLimits
 from holdfast.core.rank_messages import Armed, Bye, Limits, Ok, Welcome
-from holdfast.fault_tolerance.limits_in_force import LimitsInForce
-from holdfast.fault_tolerance.monitor_reports import Reports
-from holdfast.fault_tolerance.visitors import Seat, Visitor, Visitors
+from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.monitor.monitor_reports import Reports
+from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
 from holdfast.host.channel import Channel
 from holdfast.host.descriptor_limit import raise_descriptor_limit
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.hang import Overdue
     from holdfast.core.rank_messages import Raised
-    from holdfast.fault_tolerance.incident_case import Case
+    from holdfast.fault_tolerance.monitor.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
     from holdfast.host.kin import Kin
     from holdfast.host.lease import Lease
@@ -215,7 +215,7 @@ class Monitor:
         seat, view, cycle = self._visitors.seat, self._view, self._cycle
         if seat is None or view is None or cycle is None:
             return
-        from holdfast.fault_tolerance.incident_case import Case  # noqa: PLC0415 - in memory by now
+        from holdfast.fault_tolerance.monitor.incident_case import Case  # noqa: PLC0415 - in memory by now
 
         identity = {"local_rank": self._config.local_rank, "node": self._config.node}
         self._case = case = Case(
@@ -301,7 +301,7 @@ class Monitor:
             self._kin = Kin(config.marker, config.runtime_dir, config.local_rank)
         # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
         # then may be the file system.
-        import holdfast.fault_tolerance.incident_case  # noqa: F401, PLC0415
+        import holdfast.fault_tolerance.monitor.incident_case  # noqa: F401, PLC0415
 
     def _end_on_signals(self) -> None:
         reader, writer = os.pipe()

@@ -36,17 +36,17 @@ from holdfast.core.member import CycleStopping, How, Phase, RanksFailed, Send, S
 from holdfast.core.never import assert_never
 from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.core.wording import count
-from holdfast.fault_tolerance import report
-from holdfast.fault_tolerance.console import LOGGER, PumpHandler
-from holdfast.fault_tolerance.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.job_part import iteration_file, make_launcher, open_log
-from holdfast.fault_tolerance.monitors import Monitors, socket_path
-from holdfast.fault_tolerance.pages import Pages
-from holdfast.fault_tolerance.plan import LaunchPlan
-from holdfast.fault_tolerance.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
-from holdfast.fault_tolerance.restart_lines import RestartLines
-from holdfast.fault_tolerance.worker_env import unplaced
+from holdfast.fault_tolerance.launch import report
+from holdfast.fault_tolerance.launch.console import LOGGER, PumpHandler
+from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.launch.job_part import iteration_file, make_launcher, open_log
+from holdfast.fault_tolerance.launch.monitors import Monitors, socket_path
+from holdfast.fault_tolerance.launch.pages import Pages
+from holdfast.fault_tolerance.launch.plan import LaunchPlan
+from holdfast.fault_tolerance.launch.ranks import NodePlace, Rank, Ranks, rank_env, write_error_file
+from holdfast.fault_tolerance.launch.restart_lines import RestartLines
+from holdfast.fault_tolerance.launch.worker_env import unplaced
 from holdfast.host import child, clock, leftovers, memory_read, run_dirs
 from holdfast.host.bounded import call_within
 from holdfast.host.family import Family
@@ -62,8 +62,8 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 if TYPE_CHECKING:
     from holdfast.core.health import Finding
     from holdfast.core.ownership import Identity
-    from holdfast.fault_tolerance.host_care import HostCare
-    from holdfast.fault_tolerance.standbys import Standbys
+    from holdfast.fault_tolerance.launch.host_care import HostCare
+    from holdfast.fault_tolerance.launch.standbys import Standbys
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
     from holdfast.host.lease import Lease
@@ -213,7 +213,7 @@ class NodeAgent:
     def _prepare(self) -> None:
         plan = self._plan
         if plan.care:
-            from holdfast.fault_tolerance.host_care import HostCare  # noqa: PLC0415 - where used
+            from holdfast.fault_tolerance.launch.host_care import HostCare  # noqa: PLC0415 - where used
 
             self._care = HostCare(
                 plan.care,
@@ -236,7 +236,7 @@ class NodeAgent:
         if plan.why_cold:
             LOGGER.info("no warm standby: %s", plan.why_cold)
         if plan.warm:
-            from holdfast.fault_tolerance.standbys import Standbys  # noqa: PLC0415 - where used
+            from holdfast.fault_tolerance.launch.standbys import Standbys  # noqa: PLC0415 - where used
 
             self._standbys = Standbys(
                 plan.warm,

@@ -28,8 +28,8 @@ from holdfast.core.rank_messages import (
     Welcome,
 )
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.client_errors import UnreachableError, raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo
+from holdfast.fault_tolerance.rank.client_errors import UnreachableError, raise_unreachable
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
 from holdfast.host.endpoint import (

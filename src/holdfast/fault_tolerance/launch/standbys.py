@@ -17,7 +17,7 @@ from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.libraries import TORCH, imported_libraries
 from holdfast.core.never import assert_never
 from holdfast.core.parked_messages import FROM_PARKED, Ready, Unfit
-from holdfast.fault_tolerance.worker_env import LASTING, PER_CYCLE
+from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, memory, memory_read, proc
 from holdfast.host.channel import Channel
 from holdfast.host.inherited import inherited
@@ -26,7 +26,7 @@ from holdfast.host.memory_read import MemoryRead
 from holdfast.host.standby_process import StandbyProcess, park
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.plan import WarmStandby
+    from holdfast.fault_tolerance.launch.plan import WarmStandby
 
 LOGGER = logging.getLogger("holdfast")
 _SIGKILL = 9

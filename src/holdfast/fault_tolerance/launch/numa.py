@@ -14,7 +14,7 @@ from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.host.facts import NoBindingError
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.plan import Machine
+    from holdfast.fault_tolerance.launch.plan import Machine
 
 GPUS_PER_NUMA = "NVRX_GPUS_PER_NUMA"
 _NUMACTL = "numactl"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from holdfast.core.learned import NEVER
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.data import RankInfo
-from holdfast.fault_tolerance.section import Section
+from holdfast.fault_tolerance.rank.section import Section
 from holdfast.host.clock import monotonic
 from holdfast.wire import page as layout
 from holdfast.wire.page import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.rank_messages import TO_RANK, Control, Error, Ok
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.client_errors import raise_unreachable
 from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
+from holdfast.fault_tolerance.rank.client_errors import raise_unreachable
 from holdfast.host import endpoint
 from holdfast.host.endpoint import EndpointError
 

@@ -13,12 +13,12 @@ from holdfast.core.leader import Rules
 from holdfast.core.member import Member
 from holdfast.core.membership import Descriptor, Pace
 from holdfast.core.node import Node
-from holdfast.fault_tolerance.console import LOGGER
-from holdfast.fault_tolerance.job_log import JobLog, LocalLog, StoreLog
+from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.fault_tolerance.launch.job_log import JobLog, LocalLog, StoreLog
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.meeting_plan import MeetingPlan
-    from holdfast.fault_tolerance.plan import LaunchPlan
+    from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
+    from holdfast.fault_tolerance.launch.plan import LaunchPlan
 
 
 def iteration_file(plan: LaunchPlan) -> str | None:
