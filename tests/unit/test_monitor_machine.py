@@ -306,7 +306,7 @@ class WatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshot is None)
     @rule()
     def arm(self) -> None:
-        self.snapshot = Snapshot(self.now)
+        self.snapshot = Snapshot(self.now, sections={})
         self.log.clear()
         self.excused = False
         self.feed()
@@ -314,7 +314,7 @@ class WatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshot is not None)
     @rule()
     def leave(self) -> None:
-        self.snapshot = Snapshot(self.now, left_at=self.now)
+        self.snapshot = Snapshot(self.now, sections={}, left_at=self.now)
         self.log.clear()
         self.excused = False
         self.feed()

@@ -383,8 +383,8 @@ class SimulatedNode:
     def _send(self, local_ranks: tuple[int, ...], signum: int) -> None:
         for local_rank in local_ranks:
             self.world.check(
-                not self.core.rank_lives[local_rank].is_gone,
-                f"K-1: {self.name} signals local rank {local_rank}, which was reaped",
+                local_rank in self.core.node.alive,
+                f"K-1: {self.name} signals local rank {local_rank}, and knows that it has ended",
             )
             self._signal(local_rank, signum)
         self.tell(rank_life.Sent(local_ranks, signum))
