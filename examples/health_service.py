@@ -180,7 +180,7 @@ def why_not_free(path: Path) -> str:
         return "" if path.parent.is_dir() else f"there is no folder {path.parent}"
     except OSError as failure:
         return str(failure)
-    return "somebody listens there already"
+    return "a process listens there already"
 
 
 def pipe_of_signals(*signums: signal.Signals) -> int:

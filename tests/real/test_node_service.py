@@ -64,7 +64,7 @@ def service(tmp_path: Path) -> Iterator[HealthService]:
         ({"success": False, "output": '{"fail_count": 0}'}, UNHEALTHY, "fail_count"),
         ({"success": False, "output": "x" * 1_000_000}, UNHEALTHY, "xxx..."),
         (b"", UNHEALTHY, "it gives no reason"),  # proto3: this is success=False
-        (b"\xff" * 40, UNKNOWN, "40 bytes that are no HealthCheckResponse"),
+        (b"\xff" * 40, UNKNOWN, "40 bytes that cannot be read as a HealthCheckResponse"),
         ({"success": False, "output": "x" * (5 << 20)}, UNKNOWN, "RESOURCE_EXHAUSTED"),
     ],
 )
