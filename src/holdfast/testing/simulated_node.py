@@ -189,9 +189,7 @@ class SimulatedNode:
         at = self.next_deadline()
         if at is None:
             return
-        self.world.check(
-            at > self.world.clock.now, f"{self.name} wants to be woken at {at}, in the past"
-        )
+        at = max(at, self.world.clock.now)
         if self.timer_at is None or at < self.timer_at:
             self.timer_at = at
             self.world.clock.call_at(at, partial(self._timer, at))
@@ -214,6 +212,11 @@ class SimulatedNode:
         self._tell_parked(TimePassed())
         self._is_at_work = False
         self._work()
+        at = self.next_deadline() if self.alive and not self.has_quit else None
+        self.world.check(
+            at is None or at > self.world.clock.now,
+            f"{self.name} wants to be woken at {at}, in the past",
+        )
 
     def _watch_machines(self) -> None:
         """What one of them decided is passed on before it is told anything else."""
