@@ -383,6 +383,47 @@ def test_a_sweep_ends_with_its_cycle(
     assert killed == [4711, 4711]
 
 
+def test_an_effect_that_fails_ends_the_launcher_and_not_what_called_it(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller may be the channel of the health process, which is not to blame."""
+
+    def no_process(_: int) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    stopped: list[bool] = []
+    monkeypatch.setattr(agent, "_start_cycle", no_process)
+    monkeypatch.setattr(agent._loop, "stop", lambda: stopped.append(True))
+
+    begin(agent)
+
+    assert stopped
+    assert isinstance(agent._defect, OSError)
+    told = told_to_the_node(agent, monkeypatch)
+    agent._feed(node.WorkerExited(0, 0))
+    assert told == [], "what it decides now would be carried out by halves"
+
+
+def test_a_host_that_has_no_port_left_does_not_cost_a_job_its_success(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was for a cycle that does not come; one that comes uses the port of the last."""
+
+    def none_left() -> None:
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+    assert agent._port is not None
+    agent._port.release()
+    agent._port = None
+    monkeypatch.setattr("holdfast.fault_tolerance.launch.agent.ReservedPort", none_left)
+    before = agent._launcher.member.desc
+
+    agent._reserve_port()
+
+    assert agent._launcher.member.desc == before
+    assert "no port can be kept" in caplog.text
+
+
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("why", [ProcessLookupError, PermissionError])
 def test_a_process_that_is_gone_or_of_another_user_is_passed_over(

@@ -318,7 +318,7 @@ class NodeAgent:
 
         An effect that cannot be carried out ends the launcher, and not whatever has called us.
         """
-        if self._is_at_work:
+        if self._is_at_work or self._defect is not None:
             return
         self._is_at_work = True
         try:
@@ -544,9 +544,17 @@ class NodeAgent:
         return stands, port
 
     def _reserve_port(self) -> None:
-        """For rank 0 of the next cycle, in case it will be here."""
-        if self._port is None and self._fixed_port is None:
+        """For rank 0 of the next cycle, in case it will be here.
+
+        There may be no next one: a host that has no port left must not cost a job its success.
+        """
+        if self._port is not None or self._fixed_port is not None:
+            return
+        try:
             self._port = ReservedPort()
+        except OSError as error:
+            LOGGER.warning("no port can be kept for the next cycle, which uses the last: %s", error)
+        else:
             self._feed(machine.PortReserved(self._port.number))
 
     def _start_cycle(self, cycle: int) -> None:
