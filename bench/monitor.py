@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core import codec
-from holdfast.core.monitor_messages import Configure, Cycle
+from holdfast.core.monitor.monitor_messages import Configure, Cycle
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.host import endpoint
 from holdfast.host.job_name import new_job

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core import monitor_messages as said
-from holdfast.core import parked_messages
-from holdfast.core import rank_messages as messages
 from holdfast.core.codec import encode
 from holdfast.core.complaints import LINES_MAX, QUIET_S
+from holdfast.core.launch import parked_messages
+from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.monitor import rank_messages as messages
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch import host_care, monitors, standbys
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint

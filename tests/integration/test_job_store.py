@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import mailbox as mailbox_rules
+from holdfast.core.job import mailbox as mailbox_rules
 from holdfast.host.port import ReservedPort
 from tests.real.harness import until
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import mailbox
 from holdfast.core.codec import encode
-from holdfast.core.membership import (
+from holdfast.core.job import mailbox
+from holdfast.core.job.membership import (
     Beat,
     Decision,
     Descriptor,

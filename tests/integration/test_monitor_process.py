@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor_messages import Configure
+from holdfast.core.monitor.monitor_messages import Configure
 from holdfast.host import child, endpoint, proc
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.lease import Lease

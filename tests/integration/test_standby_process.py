@@ -528,7 +528,7 @@ def test_variables_that_no_import_reads_may_be_set_before(ranks: Ranks, name: st
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import threading\nthreading.Thread(target=input, daemon=True).start()", "threads"),
+        ("import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()", "threads"),
         ("import os\nport = os.environ.get('MASTER_PORT')", "reads MASTER_PORT"),
         ("import os\nport = os.environ.copy()['MASTER_PORT']", "keeps variables"),
         ("import os\nenviron = dict(os.environ)", "keeps variables"),

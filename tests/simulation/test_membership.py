@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import standby
-from holdfast.core.assign import Policy as NodePolicy
-from holdfast.core.gate import Gate
-from holdfast.core.launcher import Launcher
-from holdfast.core.leader import Effect, Event, Leader, RestartPolicy, Rules
-from holdfast.core.member import Member
-from holdfast.core.member import Phase as MemberPhase
-from holdfast.core.membership import Outcome, Pace, Stop
-from holdfast.core.node import Node
-from holdfast.core.rank_life import RankLives
-from holdfast.core.restarts import Restarts
+from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.leader import Effect, Event, Leader, RestartPolicy, Rules
+from holdfast.core.job.member import Member
+from holdfast.core.job.member import Phase as MemberPhase
+from holdfast.core.job.membership import Outcome, Pace, Stop
+from holdfast.core.job.restarts import Restarts
+from holdfast.core.launch import standby
+from holdfast.core.launch.gate import Gate
+from holdfast.core.launch.launcher import Launcher
+from holdfast.core.launch.node import Node
+from holdfast.core.launch.rank_life import RankLives
 from holdfast.testing import (
     Crash,
     Forgery,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import launcher as machine
-from holdfast.core import monitor_messages as said_by_monitor
-from holdfast.core import node
 from holdfast.core.common_events import Begin
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch import launcher as machine
+from holdfast.core.launch import node
+from holdfast.core.monitor import monitor_messages as said_by_monitor
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.launch.agent import NodeAgent
 from holdfast.fault_tolerance.launch.console import LOGGER

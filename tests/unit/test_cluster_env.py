@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.cluster_env import Cluster, hosts, nodes_by_default, read_cluster, world_of_one
+from holdfast.core.launch.cluster_env import (
+    Cluster,
+    hosts,
+    nodes_by_default,
+    read_cluster,
+    world_of_one,
+)
 from holdfast.errors import ConfigError
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "gpu[01-04]"}

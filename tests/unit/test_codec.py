@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.core import membership, monitor_messages, parked_messages, rank_messages
 from holdfast.core.codec import (
     MAX_TEXT,
     Characters,
@@ -32,6 +31,9 @@ from holdfast.core.codec import (
     family,
 )
 from holdfast.core.inprocess import messages as inprocess
+from holdfast.core.job import membership
+from holdfast.core.launch import parked_messages
+from holdfast.core.monitor import monitor_messages, rank_messages
 from holdfast.health import messages as health
 from tests.garbage import bodies, values
 from tests.message_strategies import messages, shape

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.core.cluster_env import read_cluster
-from holdfast.core.job_secret import SECRET, SHORT
+from holdfast.core.job.job_secret import SECRET, SHORT
+from holdfast.core.launch.cluster_env import read_cluster
 from holdfast.fault_tolerance.command_line.arguments import Arguments, parse_args
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.core import node
 from holdfast.core.address import Published
-from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch import node
+from holdfast.core.launch.cluster_env import Cluster
 from holdfast.doctor import limits, page
 from holdfast.doctor.advice import (
     WITHOUT_CALL,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.common_events import Begin, Note, TimePassed
-from holdfast.core.gate import (
+from holdfast.core.health import Finding, Verdict, why_unfit
+from holdfast.core.launch.gate import (
     DEATHS,
     Answered,
     Ask,
@@ -23,7 +24,6 @@ from holdfast.core.gate import (
     Sick,
     Start,
 )
-from holdfast.core.health import Finding, Verdict, why_unfit
 
 LOST = Finding("gpu", "GPU 3", Verdict.UNHEALTHY, "is lost", device=3)
 NO_DRIVER = Finding("gpu", "driver", Verdict.UNKNOWN, "there is no driver")

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.hang import (
+from holdfast.core.monitor.hang import (
     EXIT,
     HEARTBEAT,
     INITIAL_HEARTBEAT,

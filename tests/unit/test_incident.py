@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.core import hang
-from holdfast.core.hang import Overdue
-from holdfast.core.incident import advice, report, seconds, what, who
+from holdfast.core.monitor import hang
+from holdfast.core.monitor.hang import Overdue
+from holdfast.core.monitor.incident import advice, report, seconds, what, who
 
 RECORD = {
     "rank": 3,

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import incident, kill_ladder, monitor
-from holdfast.core import monitor_messages as messages
-from holdfast.core.hang import SECTION, Limits, Overdue
-from holdfast.core.learned import TrippedLimits
-from holdfast.core.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
+from holdfast.core import kill_ladder
+from holdfast.core.monitor import incident, monitor
+from holdfast.core.monitor import monitor_messages as messages
+from holdfast.core.monitor.hang import SECTION, Limits, Overdue
+from holdfast.core.monitor.learned import TrippedLimits
+from holdfast.core.monitor.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
 from holdfast.fault_tolerance.monitor import incident_case
 from holdfast.fault_tolerance.monitor.incident_case import Case
 from holdfast.host import clock, proc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.infra_rank import InfraRank, infra_rank
+from holdfast.core.job.infra_rank import InfraRank, infra_rank
 from holdfast.errors import ConfigError
 
 BLOCK = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", "SLURM_TOPOLOGY_ADDR": "b2.gpu-07"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.job_secret import SECRET, drop_secret, without_secret
+from holdfast.core.job.job_secret import SECRET, drop_secret, without_secret
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.command_line.help import describe_config
 from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan

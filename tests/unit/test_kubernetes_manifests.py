@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.core.exit_codes import Ending
-from holdfast.core.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
+from holdfast.core.launch.exit_codes import Ending
+from holdfast.core.launch.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
 from holdfast.fault_tolerance.launch import agent
 from holdfast.torch_edge import job_threads
 from tests.unit.kubernetes_fields import refused

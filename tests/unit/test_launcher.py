@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.assign import Policy
 from holdfast.core.common_events import (
     Begin,
     ControlRequested,
@@ -19,11 +18,12 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.core.launcher import Ended, Finish, Launcher, Met, Quit
-from holdfast.core.leader import READ_LIMIT_S, Arrived, Publish, ReadIteration, Rules
-from holdfast.core.member import CycleStopping, Heard, Member, RanksFailed, Send
-from holdfast.core.membership import Descriptor, Pace
-from holdfast.core.node import (
+from holdfast.core.job.assign import Policy
+from holdfast.core.job.leader import READ_LIMIT_S, Arrived, Publish, ReadIteration, Rules
+from holdfast.core.job.member import CycleStopping, Heard, Member, RanksFailed, Send
+from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
+from holdfast.core.launch.node import (
     MONITOR_DEATHS,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
@@ -47,7 +47,7 @@ from holdfast.core.node import (
     Swept,
     WorkerExited,
 )
-from holdfast.core.rank_life import Deliver
+from holdfast.core.launch.rank_life import Deliver
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.job_secret import SECRET
+from holdfast.core.job.job_secret import SECRET
 from holdfast.fault_tolerance import launcher
 from holdfast.fault_tolerance.command_line import arguments
 

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.layered_restart import TRANSITIONS, RankMonitorState, RestartEvent, next_state
+from holdfast.core.launch.layered_restart import (
+    TRANSITIONS,
+    RankMonitorState,
+    RestartEvent,
+    next_state,
+)
 from holdfast.fault_tolerance.rank_monitor_state_machine import (
     InvalidStateTransitionException,
     RankMonitorStateMachine,

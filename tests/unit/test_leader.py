@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from holdfast.core.actions import SHUTDOWN
-from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.core.leader import (
+from holdfast.core.job.actions import SHUTDOWN
+from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.leader import (
     READ_LIMIT_S,
     Abdicate,
     Arrived,
@@ -23,7 +23,7 @@ from holdfast.core.leader import (
     RestartPolicy,
     Rules,
 )
-from holdfast.core.membership import (
+from holdfast.core.job.membership import (
     Beat,
     Control,
     Decision,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import hang
-from holdfast.core import rank_messages as messages
-from holdfast.core.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
+from holdfast.core.monitor import hang
+from holdfast.core.monitor import rank_messages as messages
+from holdfast.core.monitor.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.data import HeartbeatTimeouts

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.member import (
+from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.job.member import (
     MAX_CAUSE,
     CycleStopping,
     Effect,
@@ -28,7 +28,7 @@ from holdfast.core.member import (
     StopRanks,
     ToldToEnd,
 )
-from holdfast.core.membership import (
+from holdfast.core.job.membership import (
     Beat,
     Control,
     Decision,
@@ -46,7 +46,7 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
-from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
 PLACE = Place("n1", 1, 2, 2, "10.0.0.1")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.codec import MAX_TEXT, MessageError, decode, encode
-from holdfast.core.membership import (
+from holdfast.core.job.membership import (
     DECISIONS,
     MESSAGES,
     Control,

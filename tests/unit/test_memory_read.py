@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.launch.standby import State
 from holdfast.core.ownership import Claim, Facts, Origin
-from holdfast.core.standby import State
 from holdfast.fault_tolerance.launch.plan import WarmStandby
 from holdfast.fault_tolerance.launch.standbys import Standbys
 from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, wait_for

@@ -5,7 +5,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
 from holdfast.core.kill_ladder import (
     EVIDENCE_S,
     KILLED,
@@ -16,8 +15,9 @@ from holdfast.core.kill_ladder import (
     TAKING_EVIDENCE,
     UNKILLABLE_S,
 )
-from holdfast.core.learned import TrippedLimits
-from holdfast.core.monitor import (
+from holdfast.core.monitor.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.core.monitor.learned import TrippedLimits
+from holdfast.core.monitor.monitor import (
     GRACE_OVER,
     HAS_LEFT,
     HUNG,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.kill_ladder import EVIDENCE_S
-from holdfast.core.monitor_messages import Configure, Cycle
+from holdfast.core.monitor.monitor_messages import Configure, Cycle
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.monitor import incident_case
 from holdfast.fault_tolerance.monitor.monitor_main import Monitor

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor_messages import Closed, Configure
+from holdfast.core.monitor.monitor_messages import Closed, Configure
 from holdfast.fault_tolerance.launch import monitors
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop

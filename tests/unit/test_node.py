@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
-from holdfast.core.node import (
+from holdfast.core.launch.node import (
     UNKILLABLE_AFTER_S,
     CheckHost,
     Dismissed,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.hang import (
+from holdfast.core.monitor.hang import (
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,

@@ -24,8 +24,8 @@ from holdfast.core.kill_ladder import (
     UNKILLABLE_S,
     KillLadder,
 )
-from holdfast.core.node import RankKilled, RankStuck, WorkerExited
-from holdfast.core.rank_life import (
+from holdfast.core.launch.node import RankKilled, RankStuck, WorkerExited
+from holdfast.core.launch.rank_life import (
     HELD_S,
     Closed,
     Deliver,

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 import holdfast.fault_tolerance as ft
-from holdfast.core import monitor as machine
-from holdfast.core.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
 from holdfast.core.kill_ladder import SIGKILL
-from holdfast.core.learned import TrippedLimits
+from holdfast.core.monitor import monitor as machine
+from holdfast.core.monitor.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
+from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig, resolve
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.common_events import Note, TimePassed
-from holdfast.core.libraries import imported_libraries
-from holdfast.core.standby import (
+from holdfast.core.launch.libraries import imported_libraries
+from holdfast.core.launch.standby import (
     FAILURES_MAX,
     LEFT_OUT_MAX,
     PATIENCE_S,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.infra_rank import infra_rank
+from holdfast.core.job.infra_rank import infra_rank
 from holdfast.errors import ConfigError
 from holdfast.host.endpoint import EndpointError
 from holdfast.wire.frames import FrameError

@@ -46,12 +46,12 @@ _PLURAL = re.compile(rf"(?<!of )\{{\}} (more |parked |other )?(({COUNTED})s|proc
 
 
 AT_LEAST_TWO = (
-    ("core/cluster_env.py", "{} gave this job {} nodes"),
-    ("core/cluster_env.py", "Slurm starts {} launchers on a node"),
-    ("core/cluster_env.py", "this Slurm step has {} of the job's {} nodes"),
+    ("core/launch/cluster_env.py", "{} gave this job {} nodes"),
+    ("core/launch/cluster_env.py", "Slurm starts {} launchers on a node"),
+    ("core/launch/cluster_env.py", "this Slurm step has {} of the job's {} nodes"),
     ("core/inprocess/escalation.py", "hung by itself in {} iterations in a row"),
     ("doctor/advice.py", "at most {} processes and threads"),
-    ("core/leader.py", "no progress"),
+    ("core/job/leader.py", "no progress"),
     ("fault_tolerance/launch/agent.py", "Worker group FAILED. {}/{} attempts left"),
     ("fault_tolerance/launch/plan.py", "OMP_NUM_THREADS is not set; each of the {} ranks"),
 )

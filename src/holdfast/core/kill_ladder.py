@@ -1,8 +1,8 @@
 """The steps by which a process is ended, and when each is due.
 
-One ladder for everybody who ends ranks: the rank monitor (``core/monitor.py``), the node guard of
-restarts in place (``core/inprocess/guard.py``), the launcher (``core/node.py``). They decide who is
-ended, and from which step on; the ladder decides what comes next and when. ::
+One ladder for everybody who ends ranks: the rank monitor (``core/monitor/monitor.py``), the node
+guard of restarts in place (``core/inprocess/guard.py``), the launcher (``core/launch/node.py``).
+They decide who is ended, and from which step on; the ladder decides what comes next and when. ::
 
     AT_REST ──► TAKING_EVIDENCE ──taken, or EVIDENCE_S──► SIGNALLED ──grace over──► KILLED ──► STUCK
                                                                        still there after stuck_s

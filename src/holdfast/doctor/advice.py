@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.address import Endpoint, Published, is_loopback
-from holdfast.core.cluster_env import Cluster
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch.cluster_env import Cluster
 from holdfast.core.wording import count
 
 DESCRIPTORS_OF_A_RANK = 12

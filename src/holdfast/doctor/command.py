@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.cluster_env import read_cluster
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch.cluster_env import read_cluster
 from holdfast.doctor import advice, host, limits
 from holdfast.doctor.faults import faults_of, what_a_restart_is
 from holdfast.doctor.page import as_json, as_text, is_ok

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.core import kill_ladder, node
-from holdfast.core.exit_codes import Ending
-from holdfast.core.restarts import Restarts
+from holdfast.core import kill_ladder
+from holdfast.core.job.restarts import Restarts
+from holdfast.core.launch import node
+from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED

@@ -214,7 +214,7 @@ class Outcome:
     Attributes:
         name: Of script or function.
         exit_code: The launcher's.
-        end: Name of its :class:`holdfast.core.launcher.Ended`; None: it never got so far.
+        end: Name of its :class:`holdfast.core.launch.launcher.Ended`; None: it never got so far.
         return_values: By global rank.
         failures: By global rank: local rank, pid, exit code, path of the error file; and why.
     """

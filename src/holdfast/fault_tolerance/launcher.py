@@ -1,7 +1,7 @@
 """``ft_launcher``: start the ranks of a node, watch them, and start them again when they fail.
 
 The command line is torchrun's, and more (``ft_launcher --help``). Its exit codes are those of
-:class:`holdfast.core.exit_codes.Ending`; docs/exit-codes.md is for people.
+:class:`holdfast.core.launch.exit_codes.Ending`; docs/exit-codes.md is for people.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from holdfast.core.exit_codes import Ending
+from holdfast.core.launch.exit_codes import Ending
 from holdfast.errors import UnhealthyNodeException
 
 TYPE_CHECKING = False
@@ -139,7 +139,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _main(args: Sequence[str] | None) -> int:
-    from holdfast.core.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
+    from holdfast.core.job.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
     from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
     from holdfast.fault_tolerance.command_line.arguments import (  # noqa: PLC0415
         UsageError,

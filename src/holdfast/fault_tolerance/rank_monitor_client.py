@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.rank_messages import Armed, Limits
+from holdfast.core.monitor.rank_messages import Armed, Limits
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.data import (
     FT_LAUNCHER_IPC_SOCKET_ENV_VAR,

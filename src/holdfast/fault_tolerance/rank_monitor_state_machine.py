@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.core.layered_restart import (
+from holdfast.core.launch.layered_restart import (
     RESTARTING,
     TRANSITIONS,
     RankMonitorState,

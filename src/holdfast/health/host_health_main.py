@@ -5,8 +5,8 @@
              ◄─Noticed────────────               ──► GPU memory, until it is free
 
 A process of its own, because drivers and file systems hang, and because the launcher and the rank
-monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.gate`). While
-nothing is wrong it sends answers only.
+monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.launch.gate`).
+While nothing is wrong it sends answers only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from holdfast.core import codec
 from holdfast.core.codec import decode
 from holdfast.core.common_events import Note
-from holdfast.core.gate import Answered, Found, Noticed
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch.gate import Answered, Found, Noticed
 from holdfast.core.never import assert_never
 from holdfast.health import messages
 from holdfast.health.bounded import BoundedChecks, Check

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.core.codec import Count, Raw, family
 from holdfast.core.common_events import Note
-from holdfast.core.gate import Answered, Found, Noticed
+from holdfast.core.launch.gate import Answered, Found, Noticed
 from holdfast.health.wanted import Wanted
 
 

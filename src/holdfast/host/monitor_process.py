@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from holdfast.core.codec import encode
-from holdfast.core.monitor_messages import Configure
+from holdfast.core.monitor.monitor_messages import Configure
 from holdfast.host.controlled_process import ControlledProcess, start_controlled
 
 LISTENER_FD = 3

@@ -23,7 +23,7 @@ _FIRST_FREE_FD = 10
 
 
 class StandbyProcess(ControlledProcess):
-    """A parked interpreter. It says Ready or Unfit (``core/parked_messages.py``)."""
+    """A parked interpreter. It says Ready or Unfit (``core/launch/parked_messages.py``)."""
 
     __slots__ = ()
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import node as ranks
-from holdfast.core import rank_life
 from holdfast.core.common_events import Note
 from holdfast.core.failure import signal_name
-from holdfast.core.launcher import Finish, Quit
-from holdfast.core.leader import Publish
-from holdfast.core.member import Send, Standby
-from holdfast.core.membership import (
+from holdfast.core.job.leader import Publish
+from holdfast.core.job.member import Send, Standby
+from holdfast.core.job.membership import (
     Control,
     Decision,
     End,
@@ -23,6 +20,9 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
+from holdfast.core.launch import node as ranks
+from holdfast.core.launch import rank_life
+from holdfast.core.launch.launcher import Finish, Quit
 
 _FEW = 8
 """How many places a line shows before it only counts them."""

@@ -10,10 +10,10 @@ import enum
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.actions import EXCLUDE, SHUTDOWN
-from holdfast.core.assign import Policy as NodePolicy
-from holdfast.core.leader import RestartPolicy, Rules
-from holdfast.core.membership import Pace
+from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.leader import RestartPolicy, Rules
+from holdfast.core.job.membership import Pace
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core import gate as gating
-from holdfast.core import launcher as machine
-from holdfast.core import node, rank_life, standby
 from holdfast.core.common_events import IterationRead, Note, TimePassed
 from holdfast.core.failure import Hang
-from holdfast.core.gate import Gate
 from holdfast.core.health import Finding, Verdict
-from holdfast.core.launcher import Launcher, PortReserved
-from holdfast.core.leader import ReadIteration
-from holdfast.core.member import CycleStopping, RanksFailed, Standby
-from holdfast.core.rank_life import HELD_S
+from holdfast.core.job.leader import ReadIteration
+from holdfast.core.job.member import CycleStopping, RanksFailed, Standby
+from holdfast.core.launch import gate as gating
+from holdfast.core.launch import launcher as machine
+from holdfast.core.launch import node, rank_life, standby
+from holdfast.core.launch.gate import Gate
+from holdfast.core.launch.launcher import Launcher, PortReserved
+from holdfast.core.launch.rank_life import HELD_S
 from holdfast.testing.clock import VirtualClock
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05

@@ -1,12 +1,12 @@
 """Launchers of a job on a virtual clock and network, with faults, checked at each step.
 
 The machines are the ones that run in production, those of every launcher whole
-(:mod:`holdfast.core.launcher`: node, member, leader, lives of ranks), with its gate to the health
-process and its parked interpreters. Processes (:mod:`holdfast.testing.simulated_node`), network and
-time are simulated. The same scenario and seed give the same history, to the last step. A *step* is
-one event handed to a launcher, or one of its effects carried out: a launcher can die between any
-two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque for the
-store.
+(:mod:`holdfast.core.launch.launcher`: node, member, leader, lives of ranks), with its gate to the
+health process and its parked interpreters. Processes (:mod:`holdfast.testing.simulated_node`),
+network and time are simulated. The same scenario and seed give the same history, to the last step.
+A *step* is one event handed to a launcher, or one of its effects carried out: a launcher can die
+between any two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque
+for the store.
 
 Checked, with the names of the invariants:
 
@@ -37,14 +37,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast.core import node as ranks
-from holdfast.core.actions import SHUTDOWN
 from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, ControlRequested, SignalArrived
-from holdfast.core.launcher import Ended, Finish, Met, Quit
-from holdfast.core.leader import Arrived, Leader, Publish, RestartPolicy
-from holdfast.core.member import Heard, LeaderLost, Member, Send
-from holdfast.core.membership import (
+from holdfast.core.job.actions import SHUTDOWN
+from holdfast.core.job.leader import Arrived, Leader, Publish, RestartPolicy
+from holdfast.core.job.member import Heard, LeaderLost, Member, Send
+from holdfast.core.job.membership import (
     DECISIONS,
     MESSAGES,
     Beat,
@@ -65,6 +63,8 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
+from holdfast.core.launch import node as ranks
+from holdfast.core.launch.launcher import Ended, Finish, Met, Quit
 from holdfast.core.never import assert_never
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock

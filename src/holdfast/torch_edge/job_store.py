@@ -12,8 +12,8 @@ Values are bytes here: who may have written them is :mod:`holdfast.wire.sealed`'
 A constant number of operations for each message and decision, and no polling: the leader blocks on
 the next number, every launcher on the next decision. (While strangers write into those slots, they
 are looked at again and again; so are numbers without a message, for a while.
-:mod:`holdfast.core.mailbox` decides when.) A ``TCPStore`` client does one thing at a time (a thread
-that waits blocks all others that use it), so each concern has a connection of its own:
+:mod:`holdfast.core.job.mailbox` decides when.) A ``TCPStore`` client does one thing at a time (a
+thread that waits blocks all others that use it), so each concern has a connection of its own:
 :class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall a
 connection for seconds.
 
@@ -40,7 +40,7 @@ from typing import Generic, TypeVar
 
 from torch.distributed import DistStoreError
 
-from holdfast.core.mailbox import (
+from holdfast.core.job.mailbox import (
     Answer,
     AskCount,
     Look,
@@ -277,8 +277,8 @@ class JobStore:
 class Mailbox(Generic[_T]):
     """The leader's end of the mailbox: messages in the order of their numbers, as far as possible.
 
-    Carries out what :mod:`holdfast.core.mailbox` decides: a number without a message, or with text
-    that no launcher of the job has written, does not delay those that follow.
+    Carries out what :mod:`holdfast.core.job.mailbox` decides: a number without a message, or with
+    text that no launcher of the job has written, does not delay those that follow.
 
     Args:
         store: A connection for this alone.

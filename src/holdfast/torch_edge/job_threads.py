@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, cast
 from holdfast.core.address import Endpoint
 from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.complaints import Complaints
-from holdfast.core.job_secret import SECRET
-from holdfast.core.membership import (
+from holdfast.core.job.job_secret import SECRET
+from holdfast.core.job.membership import (
     DECISIONS,
     HELLO,
     MAILBOX,

@@ -11,7 +11,7 @@ Each agent is one member, so group ranks are ours; ranks within the groups are t
 arithmetic. What torch's agent does not tell, or does in its own way, stays so:
 
 - It polls (``--monitor-interval``), and ends ranks with SIGTERM and up to 30 s of grace: a
-  cut-off node is silent before others go on (:class:`~holdfast.core.membership.Pace`) as far as
+  cut-off node is silent before others go on (:class:`~holdfast.core.job.membership.Pace`) as far as
   its ranks heed SIGTERM.
 - It counts restarts by itself, each agent its own; the leader's budget has no limit here.
 - It says that its ranks failed when they are gone, by asking for the next round.
@@ -48,15 +48,15 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from holdfast.core import leader as leading
-from holdfast.core import member as belonging
-from holdfast.core.actions import SHUTDOWN
 from holdfast.core.address import EndpointError, parse_endpoint
-from holdfast.core.assign import Policy
 from holdfast.core.common_events import Begin, Note, TimePassed
-from holdfast.core.infra_rank import infra_rank
-from holdfast.core.job_secret import SECRET, drop_secret
-from holdfast.core.membership import (
+from holdfast.core.job import leader as leading
+from holdfast.core.job import member as belonging
+from holdfast.core.job.actions import SHUTDOWN
+from holdfast.core.job.assign import Policy
+from holdfast.core.job.infra_rank import infra_rank
+from holdfast.core.job.job_secret import SECRET, drop_secret
+from holdfast.core.job.membership import (
     Control,
     Decision,
     Descriptor,
@@ -65,8 +65,8 @@ from holdfast.core.membership import (
     Outcome,
     Pace,
 )
+from holdfast.core.launch.node import RanksStopped, RanksSucceeded
 from holdfast.core.never import assert_never
-from holdfast.core.node import RanksStopped, RanksSucceeded
 from holdfast.host import clock
 from holdfast.host.address import interface_of, reached_at, way_to_store
 from holdfast.host.port import ReservedPort

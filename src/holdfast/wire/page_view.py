@@ -1,4 +1,4 @@
-"""Read a page: from words to what ``core.hang`` judges.
+"""Read a page: from words to what ``core.monitor.hang`` judges.
 
 The rank may be in the middle of a store, may have died there, and may have scribbled over its own
 memory. So nothing here raises for what a page holds: an instant that is no positive number is "not
@@ -8,8 +8,8 @@ Pure and lean: imported by the rank monitor.
 
 from __future__ import annotations
 
-from holdfast.core import hang
-from holdfast.core.hang import Limits, Snapshot
+from holdfast.core.monitor import hang
+from holdfast.core.monitor.hang import Limits, Snapshot
 from holdfast.wire import page
 
 TYPE_CHECKING = False

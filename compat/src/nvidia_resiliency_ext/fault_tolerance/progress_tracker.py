@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.restarts import Restarts
+from holdfast.core.job.restarts import Restarts
 from holdfast.host.iteration_file import IterationFile
 from nvidia_resiliency_ext._former import ignore
 

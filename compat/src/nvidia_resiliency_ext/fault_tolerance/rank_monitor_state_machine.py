@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.layered_restart import TRANSITIONS
+from holdfast.core.launch.layered_restart import TRANSITIONS
 from holdfast.errors import InvalidStateTransitionException
 from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorState, RestarterLogger
 from holdfast.fault_tolerance.rank_monitor_state_machine import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from holdfast.core.learned import NEVER
+from holdfast.core.monitor.learned import NEVER
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc

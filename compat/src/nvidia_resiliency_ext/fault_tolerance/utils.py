@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.infra_rank import infra_rank
+from holdfast.core.job.infra_rank import infra_rank
 from holdfast.host.clock import monotonic
 from holdfast.host.proc import Process, await_any, process_state
 from holdfast.wire.frames import Decoder, FrameError, encode
@@ -103,7 +103,7 @@ async def read_obj_from_ipc_stream(stream: StreamReader) -> Any:
 def get_infrastructure_rank(environ: Mapping[str, str] | None = None) -> int:
     """Number of this node in the order of the infrastructure; -1 where no variable gives one.
 
-    The rule is the launcher's own: :mod:`holdfast.core.infra_rank` lists the variables.
+    The rule is the launcher's own: :mod:`holdfast.core.job.infra_rank` lists the variables.
 
     Args:
         environ: Environment to read; ``None``: this process's.

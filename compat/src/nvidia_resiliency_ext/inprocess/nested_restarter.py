@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from holdfast.core.layered_restart import RankMonitorState
+from holdfast.core.launch.layered_restart import RankMonitorState
 from holdfast.inprocess.nested_restarter import (
     NestedRestarterAborted,
     NestedRestarterFinalized,

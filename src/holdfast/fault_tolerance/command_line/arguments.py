@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.job_secret import without_secret
+from holdfast.core.job.job_secret import without_secret
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.option import Option
 from holdfast.fault_tolerance.command_line.options import (

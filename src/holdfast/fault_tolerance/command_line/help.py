@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from holdfast.core.exit_codes import IN_SHORT
-from holdfast.core.job_secret import without_secret
+from holdfast.core.job.job_secret import without_secret
+from holdfast.core.launch.exit_codes import IN_SHORT
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.arguments import Arguments
 from holdfast.fault_tolerance.command_line.option import GROUPS, Option

@@ -1,4 +1,4 @@
-"""The launcher of one node at work: feeds :mod:`holdfast.core.launcher` and does what it says.
+"""The launcher of one node at work: feeds ``core/launch/launcher.py`` and does what it says.
 
 One thread on one epoll waits for signals (SIGCHLD: a process has ended), for monitors, for requests
 of ranks, and for the machine's deadline. Output and event files have threads of their own, because
@@ -18,9 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.core import launcher as machine
-from holdfast.core import monitor_messages as said
-from holdfast.core import node, rank_life
 from holdfast.core.common_events import (
     Begin,
     ControlRequested,
@@ -29,10 +26,13 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.core.exit_codes import Ending
 from holdfast.core.failure import Hang, explain, first_cause
-from holdfast.core.leader import Publish, ReadIteration
-from holdfast.core.member import CycleStopping, How, Phase, RanksFailed, Send, Standby
+from holdfast.core.job.leader import Publish, ReadIteration
+from holdfast.core.job.member import CycleStopping, How, Phase, RanksFailed, Send, Standby
+from holdfast.core.launch import launcher as machine
+from holdfast.core.launch import node, rank_life
+from holdfast.core.launch.exit_codes import Ending
+from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.never import assert_never
 from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.core.wording import count

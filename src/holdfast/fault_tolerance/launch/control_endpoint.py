@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
-from holdfast.core.rank_messages import TO_LAUNCHER, Error, Ok
+from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, Ok
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock, endpoint

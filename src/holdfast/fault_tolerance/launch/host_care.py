@@ -1,4 +1,4 @@
-"""The health process of a node at work: feeds :mod:`holdfast.core.gate`. Decides nothing."""
+"""The health process of a node at work: feeds :mod:`holdfast.core.launch.gate`. Decides nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core import gate as machine
 from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict
+from holdfast.core.launch import gate as machine
 from holdfast.core.never import assert_never
 from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.host import child, clock

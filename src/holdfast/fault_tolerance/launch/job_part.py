@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.assign import Policy
-from holdfast.core.launcher import Launcher
-from holdfast.core.leader import Rules
-from holdfast.core.member import Member
-from holdfast.core.membership import Descriptor, Pace
-from holdfast.core.node import Node
+from holdfast.core.job.assign import Policy
+from holdfast.core.job.leader import Rules
+from holdfast.core.job.member import Member
+from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.launch.launcher import Launcher
+from holdfast.core.launch.node import Node
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.job_log import JobLog, LocalLog, StoreLog
 
@@ -89,7 +89,7 @@ def _domain(meeting: MeetingPlan) -> str | None:
     """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
     if meeting.domain is not None or meeting.rules.nodes.segment is None:
         return meeting.domain
-    from holdfast.core.domain import BY_HAND  # noqa: PLC0415 - seldom used
+    from holdfast.core.job.domain import BY_HAND  # noqa: PLC0415 - seldom used
     from holdfast.host.nvlink import FabricUnknownError, fabric  # noqa: PLC0415 - likewise
 
     try:

@@ -28,7 +28,7 @@ def main(folder: str, parent: int) -> int:
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     if os.getppid() != parent:  # it died before the death signal was set
         return _CANNOT_START
-    from holdfast.core.job_secret import drop_secret  # noqa: PLC0415
+    from holdfast.core.job.job_secret import drop_secret  # noqa: PLC0415
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
     from holdfast.fault_tolerance.launch.function_rank import open_own, take  # noqa: PLC0415
     from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.address import Endpoint, EndpointError, bare_host, parse_endpoint
-from holdfast.core.assign import AssignmentError
-from holdfast.core.assign import Policy as NodePolicy
-from holdfast.core.cluster_env import KUBERNETES, Cluster, read_cluster
-from holdfast.core.domain import node_domain
-from holdfast.core.infra_rank import infra_rank
-from holdfast.core.job_secret import SECRET, SHORT, without_secret
-from holdfast.core.leader import RestartPolicy, Rules
-from holdfast.core.membership import Pace
+from holdfast.core.job.assign import AssignmentError
+from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.domain import node_domain
+from holdfast.core.job.infra_rank import infra_rank
+from holdfast.core.job.job_secret import SECRET, SHORT, without_secret
+from holdfast.core.job.leader import RestartPolicy, Rules
+from holdfast.core.job.membership import Pace
+from holdfast.core.launch.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError
 from holdfast.fault_tolerance.command_line.forms import read_rdzv_conf

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.codec import decode, encode
-from holdfast.core.monitor_messages import (
+from holdfast.core.monitor.monitor_messages import (
     TO_LAUNCHER,
     Configure,
     Cycle,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.address import bare_host
-from holdfast.core.cluster_env import nodes_by_default, read_cluster
+from holdfast.core.launch.cluster_env import nodes_by_default, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, is_set, refusal
 from holdfast.fault_tolerance.command_line.forms import (

@@ -20,8 +20,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.failure import RankEnd, explain
+from holdfast.core.launch.rank_life import RankLife, State
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
-from holdfast.core.rank_life import RankLife, State
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
 from holdfast.host import child, clock, oom

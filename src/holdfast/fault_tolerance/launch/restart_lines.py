@@ -2,15 +2,16 @@
 
     [NestedRestarter] name=[InJob] state=handling stage=starting
 
-Rank 0 is followed (``core/layered_restart.py``): its monitor says when it has begun to work, the
-launcher when a cycle failed and when the job is over. Only the launcher of rank 0's node writes.
+Rank 0 is followed (``core/launch/layered_restart.py``): its monitor says when it has begun to work,
+the launcher when a cycle failed and when the job is over. Only the launcher of rank 0's node
+writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.layered_restart import RankMonitorState
+from holdfast.core.launch.layered_restart import RankMonitorState
 from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
 
 

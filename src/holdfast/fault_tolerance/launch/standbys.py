@@ -1,4 +1,4 @@
-"""The parked interpreters of a node at work: feeds :mod:`holdfast.core.standby`.
+"""The parked interpreters of a node at work: feeds :mod:`holdfast.core.launch.standby`.
 
 Decides nothing, and waits for nothing: a rank whose process is not ready is started plainly.
 """
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core import standby as machine
 from holdfast.core.codec import decode
 from holdfast.core.common_events import Note, TimePassed
-from holdfast.core.libraries import TORCH, imported_libraries
+from holdfast.core.launch import standby as machine
+from holdfast.core.launch.libraries import TORCH, imported_libraries
+from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.core.never import assert_never
-from holdfast.core.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, memory, memory_read, proc
 from holdfast.host.channel import Channel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.job_secret import drop_secret
+from holdfast.core.job.job_secret import drop_secret
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.data import (

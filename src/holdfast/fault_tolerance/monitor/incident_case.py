@@ -3,8 +3,9 @@
     opened ── stacks come, bounded ──► concluded ── signals, one after the other ──► closed
        "overdue"                        "evidence", files       "signalled"
 
-The machine (``core.monitor``) decides when each step is due; a case carries it out and writes it
-down, for the launcher, for the events file, and as an incident: one JSON file and one text.
+The machine (``core.monitor.monitor``) decides when each step is due; a case carries it out and
+writes it down, for the launcher, for the events file, and as an incident: one JSON file and one
+text.
 
 K-2 has two halves: no kill without evidence or a reason, and no hung rank that lives on because its
 evidence cannot be had. So whatever fails here ends the part that failed, is said, and nothing else:
@@ -19,8 +20,9 @@ import select
 import signal
 import time
 
-from holdfast.core import incident, kill_ladder, monitor
-from holdfast.core import monitor_messages as messages
+from holdfast.core import kill_ladder
+from holdfast.core.monitor import incident, monitor
+from holdfast.core.monitor import monitor_messages as messages
 from holdfast.host import clock, proc
 from holdfast.host.stack_dump import StackDump
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from holdfast.core.hang import Overdue
+    from holdfast.core.monitor.hang import Overdue
     from holdfast.fault_tolerance.monitor.monitor_reports import Reports
     from holdfast.wire.page_view import PageView
 

@@ -6,16 +6,16 @@ the page, into which a rank has written the same limits. Pure and lean.
 
 from __future__ import annotations
 
-from holdfast.core import hang, monitor
-from holdfast.core import rank_messages as messages
-from holdfast.core.hang import Limits
+from holdfast.core.monitor import hang, monitor
+from holdfast.core.monitor import rank_messages as messages
+from holdfast.core.monitor.hang import Limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from holdfast.core.learned import TrippedLimits
+    from holdfast.core.monitor.learned import TrippedLimits
 
 _HEARTBEATS = {(hang.INITIAL_HEARTBEAT, None), (hang.HEARTBEAT, None)}
 _OUTSIDE = {(hang.OUTSIDE_SECTIONS, None)}

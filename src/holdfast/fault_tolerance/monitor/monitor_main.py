@@ -1,8 +1,8 @@
 """The rank monitor: a small process beside one rank, asleep until something can be wrong.
 
-The shell around ``core.monitor``: one epoll over the launcher's control connection, the rank's
-connections, the rank's pidfd and, during a verdict, the file its stacks are dumped into. It reads
-the rank's page, feeds the machine, carries out effects, and decides nothing itself.
+The shell around ``core.monitor.monitor``: one epoll over the launcher's control connection, the
+rank's connections, the rank's pidfd and, during a verdict, the file its stacks are dumped into. It
+reads the rank's page, feeds the machine, carries out effects, and decides nothing itself.
 
     launcher ──control (fd 4)──┐                    ┌── page, read twice before a verdict
                                ├── rank monitor ────┼── pidfd: its death, and signals to it alone
@@ -24,14 +24,14 @@ import os
 import signal
 import socket
 
-from holdfast.core import monitor
-from holdfast.core import monitor_messages as messages
 from holdfast.core.codec import MessageError, decode
 from holdfast.core.complaints import Complaints
-from holdfast.core.hang import Snapshot
 from holdfast.core.kill_ladder import SIGKILL
-from holdfast.core.learned import TrippedLimits
-from holdfast.core.rank_messages import Armed, Bye, Limits, Ok, Welcome
+from holdfast.core.monitor import monitor
+from holdfast.core.monitor import monitor_messages as messages
+from holdfast.core.monitor.hang import Snapshot
+from holdfast.core.monitor.learned import TrippedLimits
+from holdfast.core.monitor.rank_messages import Armed, Bye, Limits, Ok, Welcome
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
@@ -46,8 +46,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.core.hang import Overdue
-    from holdfast.core.rank_messages import Raised
+    from holdfast.core.monitor.hang import Overdue
+    from holdfast.core.monitor.rank_messages import Raised
     from holdfast.fault_tolerance.monitor.incident_case import Case
     from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
     from holdfast.host.kin import Kin

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.core.codec import encode
-from holdfast.core.monitor_messages import Event, Log, Ready
+from holdfast.core.monitor.monitor_messages import Event, Log, Ready
 from holdfast.host import clock
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from holdfast.core.monitor_messages import Configure, ToLauncher
+    from holdfast.core.monitor.monitor_messages import Configure, ToLauncher
     from holdfast.host.channel import Channel
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

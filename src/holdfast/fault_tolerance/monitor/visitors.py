@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from holdfast.core.admission import SILENT_S, Admission
 from holdfast.core.codec import MessageError, decode, encode
-from holdfast.core.rank_messages import FROM_RANK, Error, Hello
+from holdfast.core.monitor.rank_messages import FROM_RANK, Error, Hello
 from holdfast.host import clock, proc
 from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
-    from holdfast.core.rank_messages import Armed, Bye, Limits, Ok, Welcome
+    from holdfast.core.monitor.rank_messages import Armed, Bye, Limits, Ok, Welcome
     from holdfast.host.descriptors import Descriptors
     from holdfast.wire.frames import Message as Frame
 

@@ -6,7 +6,7 @@ The other end is ``control_endpoint.py``. One connection per request.
 from __future__ import annotations
 
 from holdfast.core.codec import MessageError, decode, encode
-from holdfast.core.rank_messages import TO_RANK, Control, Error, Ok
+from holdfast.core.monitor.rank_messages import TO_RANK, Control, Error, Ok
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
 from holdfast.fault_tolerance.rank.client_errors import raise_unreachable

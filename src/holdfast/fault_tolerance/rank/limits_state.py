@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core import rank_messages as messages
+from holdfast.core.monitor import rank_messages as messages
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.wire import page as layout
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.codec import MessageError, decode, encode
-from holdfast.core.rank_messages import (
+from holdfast.core.monitor.rank_messages import (
     TO_RANK,
     Armed,
     Bye,

@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from holdfast.core.learned import NEVER
+from holdfast.core.monitor.learned import NEVER
 from holdfast.errors import RankMonitorClientError
 from holdfast.fault_tolerance.data import RankInfo
 from holdfast.fault_tolerance.rank.section import Section

@@ -6,8 +6,8 @@ Lean: imported by the rank monitor.
 
 from __future__ import annotations
 
-from holdfast.core import hang
-from holdfast.core.hang import Overdue
+from holdfast.core.monitor import hang
+from holdfast.core.monitor.hang import Overdue
 from holdfast.core.wording import count
 
 TYPE_CHECKING = False

@@ -12,7 +12,7 @@ end from the kernel, in either order. ::
        ▼                                                                ▼
       GONE ◄── reaped, from wherever it was     STUCK ◄─UNKILLABLE_S─ KILLED
 
-What is decided here, for :mod:`holdfast.core.node` to act upon:
+What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
 
 - A rank that was killed has failed, before it has ended: the kernel takes 75 to 170 ms for each GiB
   of its memory, and the others need not wait for that.
@@ -39,8 +39,8 @@ from dataclasses import dataclass, field
 from holdfast.core.common_events import TimePassed
 from holdfast.core.failure import Hang, was_asked
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
+from holdfast.core.launch.node import RankKilled, RankStuck, WorkerExited
 from holdfast.core.never import assert_never
-from holdfast.core.node import RankKilled, RankStuck, WorkerExited
 from holdfast.core.value import Value
 
 HELD_S = EVIDENCE_S + 2.0

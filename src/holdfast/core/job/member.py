@@ -40,10 +40,9 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from holdfast.core.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.exit_codes import Ending
-from holdfast.core.membership import (
+from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
+from holdfast.core.job.membership import (
     Beat,
     Control,
     Decision,
@@ -63,8 +62,9 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
+from holdfast.core.launch.exit_codes import Ending
+from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.core.never import assert_never
-from holdfast.core.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.core.value import Value
 
 MAX_CAUSE = 2000

@@ -11,8 +11,8 @@ Pure: reads no clock, starts no process. Times are seconds on the caller's monot
          +------------- nothing of the cycle is left (and the host is checked) --+
 
 Whether and when there is another cycle is not decided here: this machine tells the member
-(:mod:`holdfast.core.member`) what becomes of the ranks, and is told when to start, to stop and to
-leave.
+(:mod:`holdfast.core.job.member`) what becomes of the ranks, and is told when to start, to stop and
+to leave.
 
 A *cycle* is one life of all ranks of the job; cycles are counted 0, 1, 2 ... and never twice.
 STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace is over. SWEEPING
@@ -35,9 +35,9 @@ from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
-from holdfast.core.exit_codes import NO_RESTART
 from holdfast.core.failure import signal_name
 from holdfast.core.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
+from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
@@ -209,8 +209,8 @@ class EndRank(Value):
 class FailureSeen(Value):
     """A rank failed: the first of its cycle, or the first that asks for no restart.
 
-    To be answered with :class:`~holdfast.core.member.RanksFailed`, which says in words what it was.
-    ``every``: none runs any more; not ``may_restart``: the rank asks for that.
+    To be answered with :class:`~holdfast.core.job.member.RanksFailed`, which says in words what it
+    was. ``every``: none runs any more; not ``may_restart``: the rank asks for that.
     """
 
     cycle: int

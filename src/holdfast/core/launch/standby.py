@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Note, TimePassed
-from holdfast.core.libraries import TORCH
+from holdfast.core.launch.libraries import TORCH
 from holdfast.core.never import assert_never
 from holdfast.core.wording import count
 

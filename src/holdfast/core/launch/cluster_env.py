@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal
 
-from holdfast.core.infra_rank import whole_number
+from holdfast.core.job.infra_rank import whole_number
 from holdfast.errors import ConfigError
 
 SLURM: Final = "Slurm"

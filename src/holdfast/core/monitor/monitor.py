@@ -11,7 +11,8 @@ A rank that has left its monitor is watched on, by one clock: its process is exp
 Rules kept here:
 
     H-1  a verdict needs a second look that agrees with the first: the page has no lock
-    H-2  tickless: look again at ``min(next deadline, now + shortest limit)``; see core/hang.py
+    H-2  tickless: look again at ``min(next deadline, now + shortest limit)``; see
+         core/monitor/hang.py
     K-2  nobody is signalled before the evidence is concluded: ``TakeEvidence`` precedes
          ``Conclude`` precedes ``Send``
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
@@ -23,10 +24,10 @@ Lean: imported by the rank monitor.
 
 from __future__ import annotations
 
-from holdfast.core import hang
-from holdfast.core.hang import Excuse, Limits, Overdue, Snapshot
 from holdfast.core.kill_ladder import SIGCONT, SIGNALLED, STUCK, TAKING_EVIDENCE, KillLadder
-from holdfast.core.learned import TrippedLimits
+from holdfast.core.monitor import hang
+from holdfast.core.monitor.hang import Excuse, Limits, Overdue, Snapshot
+from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False

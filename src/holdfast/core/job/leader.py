@@ -43,12 +43,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.actions import SHUTDOWN
-from holdfast.core.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
-from holdfast.core.assign import Policy as NodePolicy
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.core.exit_codes import NO_RESTART, Ending, why_over
-from holdfast.core.membership import (
+from holdfast.core.job.actions import SHUTDOWN
+from holdfast.core.job.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
+from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.membership import (
     Beat,
     Control,
     Decision,
@@ -67,8 +66,9 @@ from holdfast.core.membership import (
     State,
     Stop,
 )
+from holdfast.core.job.restarts import Restarts
+from holdfast.core.launch.exit_codes import NO_RESTART, Ending, why_over
 from holdfast.core.never import assert_never
-from holdfast.core.restarts import Restarts
 from holdfast.core.value import Value
 from holdfast.core.wording import count
 

@@ -15,7 +15,7 @@ from holdfast.core.codec import Count, Raw, family
 
 @dataclass(frozen=True)
 class Ready:
-    """It has imported what it should, and waits; see ``core/standby.py``."""
+    """It has imported what it should, and waits; see ``core/launch/standby.py``."""
 
     memory_kib: Count
     assumed: dict[str, Raw]

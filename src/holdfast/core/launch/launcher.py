@@ -19,8 +19,8 @@ Duties of the caller:
 
 1. Carry out the effects of one call of :meth:`Launcher.handle` in order, and only then hand over
    the next event, whatever carrying them out brings.
-2. Answer :class:`~holdfast.core.node.FailureSeen` with
-   :class:`~holdfast.core.member.RanksFailed`, which says in words what happened.
+2. Answer :class:`~holdfast.core.launch.node.FailureSeen` with
+   :class:`~holdfast.core.job.member.RanksFailed`, which says in words what happened.
 3. What the log has brought comes before :class:`TimePassed`: who spoke is not silent.
 """
 
@@ -33,10 +33,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core import leader as leading
-from holdfast.core import member as belonging
-from holdfast.core import node as ranks
-from holdfast.core import rank_life
 from holdfast.core.common_events import (
     Begin,
     ControlRequested,
@@ -45,13 +41,17 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.core.exit_codes import of_a_host
 from holdfast.core.failure import signal_name
-from holdfast.core.leader import Leader, Rules
-from holdfast.core.member import Member
-from holdfast.core.membership import End, LeaveWhy, Outcome, Place, Round
-from holdfast.core.node import Node
-from holdfast.core.rank_life import RankLife, RankLives
+from holdfast.core.job import leader as leading
+from holdfast.core.job import member as belonging
+from holdfast.core.job.leader import Leader, Rules
+from holdfast.core.job.member import Member
+from holdfast.core.job.membership import End, LeaveWhy, Outcome, Place, Round
+from holdfast.core.launch import node as ranks
+from holdfast.core.launch import rank_life
+from holdfast.core.launch.exit_codes import of_a_host
+from holdfast.core.launch.node import Node
+from holdfast.core.launch.rank_life import RankLife, RankLives
 from holdfast.core.value import Value
 
 
