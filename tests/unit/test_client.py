@@ -1124,7 +1124,7 @@ raise ValueError("loss is nan")
 
 
 def test_importing_the_client_is_light(tmp_path) -> None:
-    """No torch, no asyncio, nothing of the launcher."""
+    """Nor is making one; what it may import at all, import-linter holds (pyproject.toml)."""
     script = """
 import sys
 import holdfast
@@ -1132,7 +1132,6 @@ assert "logging" not in sys.modules
 from holdfast.fault_tolerance import RankMonitorClient
 RankMonitorClient()
 heavy = {"torch", "numpy", "asyncio", "yaml", "argparse", "multiprocessing", "subprocess"}
-heavy |= {"holdfast.fault_tolerance." + name for name in ("agent", "launcher", "monitors")}
 print(sorted(heavy & set(sys.modules)))
 """
     done = subprocess.run(

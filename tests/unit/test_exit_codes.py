@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.common_events import Begin, ControlRequested, IterationRead
-from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.job.assign import Policy
 from holdfast.core.job.leader import Arrived, Publish, ReadIteration, Rules
 from holdfast.core.job.member import Heard, Member, RanksFailed, Send
-from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.job.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    Descriptor,
+    Pace,
+)
 from holdfast.core.launch.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
 from holdfast.core.launch.launcher import Event, Finish, Launcher, Met
 from holdfast.core.launch.node import (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.core.job.actions import SHUTDOWN
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.leader import (
     READ_LIMIT_S,
@@ -24,6 +23,7 @@ from holdfast.core.job.leader import (
     Rules,
 )
 from holdfast.core.job.membership import (
+    SHUTDOWN,
     Beat,
     Control,
     Decision,

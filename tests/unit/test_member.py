@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.job.member import (
     MAX_CAUSE,
     CycleStopping,
@@ -29,6 +28,8 @@ from holdfast.core.job.member import (
     ToldToEnd,
 )
 from holdfast.core.job.membership import (
+    EXCLUDE,
+    SHUTDOWN,
     Beat,
     Control,
     Decision,

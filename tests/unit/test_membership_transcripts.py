@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.leader import RestartPolicy, Rules
-from holdfast.core.job.membership import Pace
+from holdfast.core.job.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    Pace,
+)
 from holdfast.testing import (
     Ask,
     Breaks,

@@ -9,7 +9,7 @@ A server that looks LATE_S after a deadline was itself stopped or busy: its call
 meanwhile. Who has most: so that a flood from one host or process pushes out its own connections,
 and no others.
 
-Pure. Times are seconds on the caller's monotonic clock. Lean: imported by the rank monitor.
+Pure. Times are seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Rules kept here:
     a stopped process takes no signal but SIGKILL: SIGCONT goes before the first signal
     a signal that is SIGKILL has no grace; nothing is sent after SIGKILL
 
-Pure. Times are seconds on the caller's monotonic clock. Lean: imported by the rank monitor.
+Pure. Times are seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ session number are in one session; and who was in the session of a rank before t
 is in it still.
 
 Environment, cgroup and owner of a process are looked up only where they decide: the table of
-verdicts names the pids for which they are wanted. Lean: imported by the rank monitor.
+verdicts names the pids for which they are wanted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A connection that cannot be accepted stays in the queue, and the listener stays readable: a loop
 that waits for it would turn without end. So one descriptor is kept in reserve. When there is no
-other it is given up to accept, and at once to hang up on who called: a refusal is an answer. Lean.
+other it is given up to accept, and at once to hang up on who called: a refusal is an answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Acceptor:
     def retry(self) -> bool:
         """A descriptor may be free now: whether the listener may be waited for (again)."""
         if self._reserve < 0:
-            try:  # noqa: SIM105 - contextlib is not lean
+            try:  # noqa: SIM105 - contextlib is slow to import
                 self._reserve = _spare()
             except OSError:
                 pass
@@ -79,7 +79,7 @@ class Acceptor:
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
-            try:  # noqa: SIM105 - contextlib is not lean
+            try:  # noqa: SIM105 - contextlib is slow to import
                 self._listener.accept()[0].close()
             except OSError:
                 pass

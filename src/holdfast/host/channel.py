@@ -1,7 +1,4 @@
-"""A framed connection for an epoll loop: never waits, whatever the other end does.
-
-Lean: imported by the rank monitor.
-"""
+"""A framed connection for an epoll loop: never waits, whatever the other end does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many descriptors a process may have open (``RLIMIT_NOFILE``, ``ulimit -n``). Lean.
+"""How many descriptors a process may have open (``RLIMIT_NOFILE``, ``ulimit -n``).
 
 The usual soft limit, 1024, is there for programs that use select(2), which we don't; a coordinator
 of 1,000 ranks needs more. So our own processes raise it to the hard one, or to a million: where
@@ -32,7 +32,7 @@ def give_limit_back(pid: int) -> None:
     """Give a process that was just started the limit that this one had before it was raised."""
     if _before is None:
         return
-    try:  # noqa: SIM105 - contextlib is not lean
+    try:  # noqa: SIM105 - contextlib is slow to import
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _before)
     except OSError:  # it has ended
         pass

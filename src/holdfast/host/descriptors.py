@@ -1,7 +1,4 @@
-"""One epoll: which descriptors are waited for, and who is called when one is ready.
-
-Lean: imported by the rank monitor.
-"""
+"""One epoll: which descriptors are waited for, and who is called when one is ready."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class Descriptors:
     def forget(self, fd: int) -> None:
         """Watch ``fd`` no more; to be called before it is closed."""
         if self._callbacks.pop(fd, None) is not None:
-            try:  # noqa: SIM105 - contextlib is not lean
+            try:  # noqa: SIM105 - contextlib is slow to import
                 self.epoll.unregister(fd)
             except OSError:
                 pass

@@ -1,6 +1,6 @@
 """Be woken when a file is written to.
 
-Lean: ``ctypes`` is imported when a watch is made, not before; a healthy monitor never makes one.
+``ctypes`` is imported when a watch is made, not before; a healthy monitor never makes one.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 
 It names the runtime folder and marks the environment of every process of its ranks, and says by
 itself whether its launcher is alive: to a process of the same boot and the same namespaces, for
-whom alone pids and ticks mean the same. All others cannot tell, and must leave the job alone. Lean:
-imported by the rank monitor.
+whom alone pids and ticks mean the same. All others cannot tell, and must leave the job alone.
 """
 
 from __future__ import annotations

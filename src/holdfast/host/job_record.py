@@ -2,7 +2,6 @@
 
 One small file in the runtime directory, rewritten in each cycle. The job's monitors read it when
 the launcher is gone, and the next launcher of that user does when the monitors are gone as well.
-Lean: imported by the rank monitor.
 """
 
 from __future__ import annotations

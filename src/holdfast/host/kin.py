@@ -2,7 +2,7 @@
 
 A process that left the session of its rank and cleared its environment cannot be told from others
 once the rank is dead. So a monitor looks now and then what lies below its rank: one second after a
-cycle began, then after two more, and so on up to a minute. Lean: imported by the rank monitor.
+cycle began, then after two more, and so on up to a minute.
 """
 
 from __future__ import annotations

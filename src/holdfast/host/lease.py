@@ -1,7 +1,7 @@
 """One word that a launcher moves ahead of the clock for as long as it may have ranks.
 
 A launcher of several nodes that is stopped (SIGSTOP, a debugger) cannot end its ranks before the
-others go on without it; its monitors read this word, and can. Lean: imported by the rank monitor.
+others go on without it; its monitors read this word, and can.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """End what a job has left whose launcher cannot do that: it is dead, or stopped.
 
 Kills what :mod:`holdfast.core.ownership` can prove to be the job's, each through a pidfd, after a
-second look at the process it holds. Lean: imported by the rank monitor.
+second look at the process it holds.
 """
 
 from __future__ import annotations

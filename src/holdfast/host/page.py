@@ -1,7 +1,4 @@
-"""Make and map the page of a rank (layout and rules of stores: ``wire/page.py``).
-
-Lean: imported by the rank monitor.
-"""
+"""Make and map the page of a rank (layout and rules of stores: ``wire/page.py``)."""
 
 from __future__ import annotations
 
@@ -105,7 +102,7 @@ def create_page(path: str, cycle: int) -> None:
         page.close()
         os.rename(fresh, path)
     except OSError as error:
-        try:  # noqa: SIM105 - contextlib is not lean
+        try:  # noqa: SIM105 - contextlib is slow to import
             os.unlink(fresh)
         except OSError:
             pass

@@ -3,7 +3,7 @@
 Nothing here reads a file that lies in another process's memory (``environ``, ``cmdline``,
 ``maps``): the kernel makes a reader wait as long as that process is stuck. ``memory_read.py`` does,
 in a process of its own. A process that ends while it is looked at is ``None`` or absent, never an
-exception. Lean: imported by the rank monitor.
+exception.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Make and map the page of a rank's progress (layout: ``wire/progress.py``).
 
 Anonymous memory: nothing is left in any file system, whoever dies. The guard opens it through
-``/proc/<pid>/fd``, which the kernel allows for processes of the same user. Lean.
+``/proc/<pid>/fd``, which the kernel allows for processes of the same user.
 """
 
 from __future__ import annotations

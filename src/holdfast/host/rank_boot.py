@@ -1,6 +1,6 @@
 """The first lines of every rank: tie its life to the launcher's, then become the user's command.
 
-Run as ``python -I -S rank_boot.py LAUNCHER_PID COMMAND ...``; lean, because it stands between a
+Run as ``python -I -S rank_boot.py LAUNCHER_PID COMMAND ...``; few imports, as it stands between a
 fault and the first line of the restarted rank. The death signal survives ``exec`` but not ``fork``,
 so that ranks die with the launcher at once, and their children by the monitor's sweep.
 """

@@ -9,7 +9,7 @@ caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. 
                                                            ─► SIGCONT, once more
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
-action is death. Lean: imported by the rank monitor.
+action is death.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Callers that have not proved who they are: few bytes, little time, a limited number. Lean.
+"""Callers that have not proved who they are: few bytes, little time, a limited number.
 
     connection ──► stranger ──proof──► admitted: its owner serves it
                       └─ garbage, silence, too many ──► cut off

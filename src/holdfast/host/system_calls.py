@@ -3,7 +3,7 @@
 An interpreter built with headers of an old glibc (conda's and uv's: 2.17) lacks names for calls
 that the kernel under it has: they go through the C library. Where the kernel (Linux 5.3 has all of
 them) or a sandbox refuses a call, the caller gets ``OSError`` and does without; each docstring says
-how. Lean: ``ctypes`` (7 ms) is imported only where the interpreter lacks a name.
+how. ``ctypes`` (7 ms) is imported only where the interpreter lacks a name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def memory_file(name: str) -> int:
     try:
         return os.open(_TMPFS, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:
-        import tempfile  # noqa: PLC0415 - not lean, and hardly ever needed
+        import tempfile  # noqa: PLC0415 - slow to import, and hardly ever needed
 
         with tempfile.TemporaryFile(buffering=0) as file:
             return os.dup(file.fileno())

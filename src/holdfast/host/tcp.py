@@ -1,4 +1,4 @@
-"""TCP sockets for all addresses of a host, and connections that notice a vanished peer. Lean."""
+"""TCP sockets for all addresses of a host, and connections that notice a vanished peer."""
 
 from __future__ import annotations
 

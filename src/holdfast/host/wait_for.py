@@ -1,7 +1,4 @@
-"""Wait for descriptors. With poll(2): select(2) knows no descriptor above 1023.
-
-Lean: imported by the rank monitor.
-"""
+"""Wait for descriptors. With poll(2): select(2) knows no descriptor above 1023."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class GuardProcess:
             self._serve()
         except BaseException:
             # Nobody sees what this process prints; its ranks are about to lose it, and should know.
-            import traceback  # noqa: PLC0415 - not lean, and not needed otherwise
+            import traceback  # noqa: PLC0415 - slow to import, and not needed otherwise
 
             self._tell_people(f"the node guard failed:\n{traceback.format_exc()}")
             raise

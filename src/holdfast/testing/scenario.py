@@ -10,10 +10,13 @@ import enum
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.leader import RestartPolicy, Rules
-from holdfast.core.job.membership import Pace
+from holdfast.core.job.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    Pace,
+)
 
 
 @dataclass(frozen=True)

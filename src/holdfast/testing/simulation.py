@@ -39,12 +39,12 @@ from typing import Any
 
 from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, ControlRequested, SignalArrived
-from holdfast.core.job.actions import SHUTDOWN
 from holdfast.core.job.leader import Arrived, Leader, Publish, RestartPolicy
 from holdfast.core.job.member import Heard, LeaderLost, Member, Send
 from holdfast.core.job.membership import (
     DECISIONS,
     MESSAGES,
+    SHUTDOWN,
     Beat,
     Control,
     Decision,

@@ -52,11 +52,11 @@ from holdfast.core.address import EndpointError, parse_endpoint
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.job import leader as leading
 from holdfast.core.job import member as belonging
-from holdfast.core.job.actions import SHUTDOWN
 from holdfast.core.job.assign import Policy
 from holdfast.core.job.infra_rank import infra_rank
 from holdfast.core.job.job_secret import SECRET, drop_secret
 from holdfast.core.job.membership import (
+    SHUTDOWN,
     Control,
     Decision,
     Descriptor,

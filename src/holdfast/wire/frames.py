@@ -2,7 +2,7 @@
 
 The only thing that ever travels over holdfast's sockets. Data, never code (S-1); a frame longer
 than ``MAX_FRAME_BYTES`` or one that is no JSON object ends the connection it came on, nothing else.
-Pure and lean: imported by the rank monitor.
+Pure.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ is harmless, and a reader acts only when a second read agrees:
     word 32 + 4*i .. 35 + 4*i  section slot i: opened at, longest seen, limit, learned (0/1)
     byte NAMES_OFFSET ..       JSON list of the section names, slot order, NAMES_BYTES long
 
-Pure and lean: imported by the rank monitor, which must start in milliseconds.
+Pure.
 """
 
 from __future__ import annotations

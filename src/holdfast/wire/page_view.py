@@ -3,7 +3,7 @@
 The rank may be in the middle of a store, may have died there, and may have scribbled over its own
 memory. So nothing here raises for what a page holds: an instant that is no positive number is "not
 running", limits that are incomplete or senseless leave the last complete ones in force.
-Pure and lean: imported by the rank monitor.
+Pure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Instants of the machine's monotonic clock, 0.0 for never. Each word has one writer: the rank, and of
 ``LEASE_UNTIL`` the guard. There is no lock: a word is stored whole, and means something by itself.
-Lean: imported by the node guard.
 """
 
 VERSION = 0

@@ -3,7 +3,7 @@
     rank ──nonce──► guard ──proof, nonce──► rank ──proof──► guard
 
 A name in the abstract namespace belongs to whoever binds it first, of any user: neither side says
-the job's token before it has seen a proof. Lean: imported by the guard.
+the job's token before it has seen a proof.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.core.job.actions import SHUTDOWN
 from holdfast.core.job.assign import Assignment, AssignmentError, NodeDesc, assign, name_some
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.membership import (
+    SHUTDOWN,
     Beat,
     Control,
     Decision,

@@ -41,8 +41,9 @@ import math
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.job.actions import EXCLUDE, SHUTDOWN
 from holdfast.core.job.membership import (
+    EXCLUDE,
+    SHUTDOWN,
     Beat,
     Control,
     Decision,

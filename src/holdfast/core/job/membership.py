@@ -31,6 +31,9 @@ from holdfast.core.value import Value
 OneOrMore = Annotated[int, Whole(1)]
 OrMinusOne = Annotated[int, Whole(-1)]
 ExitCode = Annotated[int, Whole(0, 255)]
+SHUTDOWN = "ShutdownWorkload"
+EXCLUDE = "ExcludeThisNode"
+"""What a rank may ask of its job; the names of ``WorkloadAction`` that mean something here."""
 
 
 class NodeState(enum.Enum):

@@ -22,7 +22,6 @@ limit is found however many younger ones are open inside it. Two promises (DESIG
 (unless the rank reports something in between). That is what makes polling unnecessary: a reader who
 sleeps until ``min(next_deadline, now + shortest_limit)`` and then looks again misses nothing,
 because a clock started after ``now`` cannot run out before ``now + shortest_limit``.
-Lean: imported by the rank monitor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Words for a hang: what happened, to whom, with which numbers, what is done, what can be changed.
 
 Pure. One record is shown three ways: as one line for the log, as a report for people, as JSON.
-Lean: imported by the rank monitor.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                                                                       limit, if that was learned
 
 Seconds everywhere; ``NEVER`` stands for an interval that nobody has seen end. Which intervals, and
-that all ranks use the same ones, is the caller's concern. Pure and lean: the monitor imports it.
+that all ranks use the same ones, is the caller's concern. Pure.
 """
 
 from __future__ import annotations

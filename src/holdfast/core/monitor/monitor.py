@@ -18,8 +18,6 @@ Rules kept here:
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
     a monitor that woke late by itself gives the rank the delay back (``hang.Excuse``)
     a learned limit never trips twice at the same value (``learned.TrippedLimits``)
-
-Lean: imported by the rank monitor.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
                             Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
                             Log Event
 
-Fields of a verdict go into event files as they are, in this order. Lean: imported by the rank
-monitor.
+Fields of a verdict go into event files as they are, in this order.
 """
 
 from __future__ import annotations

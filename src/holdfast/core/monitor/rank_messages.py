@@ -7,8 +7,7 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
 
     rank ──► launcher   Control                      ◄── Ok, or Error
 
-The names of files and sections may hold bytes that are not UTF-8. Lean: imported by the rank
-monitor, and by every rank.
+The names of files and sections may hold bytes that are not UTF-8.
 """
 
 from __future__ import annotations

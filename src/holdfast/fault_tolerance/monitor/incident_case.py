@@ -9,7 +9,7 @@ text.
 
 K-2 has two halves: no kill without evidence or a reason, and no hung rank that lives on because its
 evidence cannot be had. So whatever fails here ends the part that failed, is said, and nothing else:
-the monitor must not die of it, since its successor would do the same. Lean.
+the monitor must not die of it, since its successor would do the same.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ class Case:
 def _make_room(path: str | None) -> None:
     """Free the space that the launcher has kept for this, in case there is no other."""
     if path is not None:
-        try:  # noqa: SIM105 - contextlib is not lean
+        try:  # noqa: SIM105 - contextlib is slow to import
             os.unlink(path)
         except OSError:
             pass

@@ -1,7 +1,7 @@
 """The limits that a monitor watches for: configured, then set by its ranks, raised if they tripped.
 
 They outlive ranks and cycles: what one rank learned is in the welcome of the next one. Judged is by
-the page, into which a rank has written the same limits. Pure and lean.
+the page, into which a rank has written the same limits. Pure.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ reads the rank's page, feeds the machine, carries out effects, and decides nothi
 What it survives: a launcher that does not read (nothing here waits for it), a rank that floods its
 socket or sends garbage (that connection ends, nothing else), its own replacement (a successor
 adopts an armed page). When the launcher is gone it ends what that launcher's ranks have started
-(``host/kin.py``), and itself. Lean: a bare interpreter (``python -I -S``) must run it within
-milliseconds.
+(``host/kin.py``), and itself. A bare interpreter (``python -I -S``) runs it, within milliseconds.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Monitor:
             if os.path.exists(path):
                 os.unlink(path)
         if folder := self._config.private_dir:
-            import shutil  # noqa: PLC0415 - not lean, and needed once
+            import shutil  # noqa: PLC0415 - slow to import, and needed once
 
             shutil.rmtree(folder, ignore_errors=True)  # its maker may have been killed
 

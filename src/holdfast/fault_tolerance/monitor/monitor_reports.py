@@ -1,6 +1,6 @@
 """What a rank monitor says: to the launcher, which writes it down, and to people.
 
-Nothing here waits for a reader, and nothing fails because of one. Lean.
+Nothing here waits for a reader, and nothing fails because of one.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
          └─ not ours, senseless, too many, too long ──► turned away, and told why
 
 A seat is held for one process, not for a connection: a rank that calls again keeps it, and so does
-one that was adopted from a page and has not called yet. Lean.
+one that was adopted from a page and has not called yet.
 """
 
 from __future__ import annotations
