@@ -21,8 +21,11 @@ def train(call: CallWrapper):
     note(cycle=CYCLE, iteration=call.iteration, world=world, pid=os.getpid())
     dist.init_process_group("gloo")
     assert all_reduce() == world
-    if CYCLE == 0 and RANK == 1 and call.iteration < int(sys.argv[2]):
-        raise SystemExit(3) if sys.argv[1] == "leave" else ValueError("boom")
+    if CYCLE == 0 and RANK == int(sys.argv[3] if len(sys.argv) > 3 else 1):
+        if sys.argv[1] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if call.iteration < int(sys.argv[2]):
+            raise SystemExit(3) if sys.argv[1] == "leave" else ValueError("boom")
     if CYCLE == 0 and call.iteration < int(sys.argv[2]):
         all_reduce()
     dist.destroy_process_group()
@@ -151,3 +154,30 @@ def test_with_min_healthy_the_other_node_goes_on_in_place(ft: Launcher, tmp_path
     assert (second["iteration"], second["world"]) == (1, 1)
     assert first["pid"] == second["pid"]
     assert [note["cycle"] for note in notes(tmp_path, 1)] == [0], "its process is not started again"
+
+
+def test_with_min_healthy_on_one_node_the_others_go_on_in_place(
+    ft: Launcher, tmp_path: Path
+) -> None:
+    """Rank 0 is killed, which had started the guard and the store: the launcher lets both be."""
+    script = ft.script(JOB)
+    job = ft.start(
+        *("--nproc-per-node", "3", "--max-restarts", "1", "--ft-restart-policy", "min-healthy"),
+        *(script, "die", "1", "0"),
+        env={"TMPDIR": str(tmp_path)},
+    )
+    assert job.wait(60) == 0, job.stderr
+    assert [note["iteration"] for note in notes(job.folder, 0)] == [0]
+    for rank in (1, 2):
+        seen = notes(job.folder, rank)
+        lives = [(note["cycle"], note["iteration"], note["world"]) for note in seen]
+        assert lives == [(0, 0, 3), (0, 1, 2)]
+        assert len({note["pid"] for note in seen}) == 1
+    lines = job.stderr.splitlines()
+    assert job.said(r"rank 0 \(local rank 0, pid \d+\): killed by SIGKILL")
+    assert job.said(r"cycle 0 goes on with 2 other ranks \(--ft-restart-policy min-healthy\)")
+    assert "completed without rank 0, which failed" in lines[-2]
+    kept = re.search("succeeded after 0 restarts; exit code 0; .* are in (.*)", lines[-1])
+    assert kept is not None, "somebody will look up why that rank was killed"
+    assert Path(kept[1]).is_dir()
+    assert not job.leftovers(), "the guard has ended with its ranks"

@@ -257,6 +257,13 @@ def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     assert ends["a rank exits with 93"] == 93
 
 
+def test_min_healthy_on_one_node_restarts_when_no_rank_is_left() -> None:
+    for restarts, last in ((2, "a restart"), (0, "no restart (--max-restarts 0)")):
+        line = f"--ft-restart-policy min-healthy --max-restarts {restarts} train.py"
+        then = fault("a rank is killed", line).then
+        assert then.endswith(f"the other ranks go on; when none of them is left, {last}")
+
+
 def test_a_restart_is_told_as_the_plan_has_it() -> None:
     warm = what_a_restart_is(plan("--max-restarts 2 --workers-stop-timeout 7 train.py"))
     assert "SIGKILL 7 s later" in warm

@@ -19,9 +19,17 @@ from holdfast.core.common_events import (
     TimePassed,
 )
 from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import READ_LIMIT_S, Arrived, Publish, ReadIteration, Rules
+from holdfast.core.job.leader import (
+    READ_LIMIT_S,
+    Arrived,
+    Publish,
+    ReadIteration,
+    RestartPolicy,
+    Rules,
+)
 from holdfast.core.job.member import CycleStopping, Heard, Member, RanksFailed, Send
 from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
 from holdfast.core.launch.node import (
     MONITOR_DEATHS,
@@ -124,6 +132,7 @@ _RULES = (
     "max_restarts",
     "no_restart_exit_code",
     "reads_iterations",
+    "restart",
     "restarts_period_s",
 )
 
@@ -163,6 +172,61 @@ def test_a_failure_stops_the_others_and_restarts_all() -> None:
     ]
     assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == [Sweep(0)]
     assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
+
+
+def surviving(**options: Any) -> OneNode:
+    """Three ranks under min-healthy."""
+    return running(nproc=3, restart=RestartPolicy.MIN_HEALTHY, **options)
+
+
+@pytest.mark.parametrize(
+    ("codes", "end"),
+    [
+        ([-SIGKILL, 0, 0], 0),
+        ([-SIGKILL, 3, 0], 0),
+        ([0, 0, -SIGKILL], 0),
+        ([NO_RESTART, 0, 0], 0),
+        ([-SIGKILL, 3, 1], 1),
+        ([NO_RESTART, 3, 1], NO_RESTART),
+        ([3, 1, NO_RESTART], NO_RESTART),
+    ],
+)
+def test_under_min_healthy_one_rank_that_ends_well_is_enough(codes: list[int], end: int) -> None:
+    """None is signalled: what remains of the job is completed in place, or fails by itself."""
+    node = surviving()
+    effects = []
+    for local_rank, code in enumerate(codes):
+        effects += without_notes(node.handle(WorkerExited(local_rank, code), now=1.0))
+    effects += without_notes(node.handle(Swept(), now=1.1))
+
+    assert not [effect for effect in effects if isinstance(effect, SignalRanks | KillRanks)]
+    finish = effects[-1]
+    assert isinstance(finish, Finish)
+    assert finish.exit_code == end
+    assert finish.ended is (Ended.FAILED if end else Ended.SUCCEEDED)
+
+
+def test_under_min_healthy_ranks_are_restarted_when_none_is_left() -> None:
+    """One restart for all of their failures."""
+    node = surviving(max_restarts=1)
+    for local_rank in range(3):
+        node.handle(WorkerExited(local_rank, 1), now=1.0)
+
+    assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
+    assert node.restarts_spent == 1
+
+
+def test_under_min_healthy_a_signal_ends_ranks_that_went_on() -> None:
+    """And the job has not succeeded, however they end."""
+    node = surviving()
+    node.handle(WorkerExited(2, -SIGKILL), now=1.0)
+    assert SignalRanks((0, 1), SIGTERM) in node.handle(SignalArrived(SIGTERM), now=2.0)
+    for local_rank in (0, 1):
+        node.handle(WorkerExited(local_rank, 0), now=2.1)
+
+    finish = node.handle(Swept(), now=2.2)[-1]
+    assert isinstance(finish, Finish)
+    assert (finish.ended, finish.exit_code) == (Ended.SIGNALLED, 1)
 
 
 def test_the_budget_is_for_the_whole_job() -> None:

@@ -804,6 +804,23 @@ def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
     assert isinstance(stop, Stop)
 
 
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        ([U], []),
+        ([U, U], []),
+        ([U, S], [End(Outcome.SUCCEEDED, 0, "all ranks succeeded")]),
+        ([U, F], [Stop(0, "a rank of n0 failed", "n0", 1)]),
+    ],
+)
+def test_min_healthy_on_one_node_goes_on_while_a_rank_runs(
+    states: list[NodeState], found: list[Decision]
+) -> None:
+    """Its ranks are counted, as nodes are in a job of several."""
+    job = of_one(restart=MIN, max_restarts=2)
+    assert [decision for state in states for decision in job.state("n0", state)] == found
+
+
 # ---------------------------------------------------------------- the end
 def test_a_job_succeeds_when_the_last_node_has() -> None:
     """And a node that is lost after it has succeeded takes nothing with it."""

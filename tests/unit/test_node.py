@@ -8,6 +8,7 @@ from holdfast.core.launch.node import (
     CheckHost,
     Dismissed,
     Effect,
+    EndRank,
     Explain,
     FailureSeen,
     HostBroke,
@@ -16,6 +17,7 @@ from holdfast.core.launch.node import (
     MayJoin,
     Node,
     Phase,
+    RankKilled,
     RanksStopped,
     RanksStuck,
     RanksSucceeded,
@@ -32,6 +34,7 @@ from holdfast.core.launch.node import (
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 LOST = "GPU 0 is lost"
+POLICY = "(--ft-restart-policy min-healthy)"
 
 
 def without_notes(effects: list[Effect]) -> list[Effect]:
@@ -194,3 +197,71 @@ def test_a_node_that_will_not_have_ranks_again_checks_nothing() -> None:
         checking.handle(StopAsked(), now=1.0)
         fail(checking, 1.1)
         assert checking.handle(word, now=1.2) == [RanksStopped(3)]
+
+
+# ---------------------------------------------------------------- a cycle that survives failures
+def three_that_survive(**options: object) -> Node:
+    node = Node(nproc=3, survives_ranks=True, **options)  # type: ignore[arg-type]
+    node.handle(Begin(), now=0.0)
+    node.handle(StartAsked(0), now=0.0)
+    return node
+
+
+def test_a_cycle_that_survives_failures_tells_of_each_and_how_many_ranks_go_on() -> None:
+    """Killed, then dead: one failure."""
+    node = three_that_survive()
+
+    assert node.handle(RankKilled(2), now=1.0) == [
+        FailureSeen(0, 2),
+        Note("info", "cycle 0 goes on with 2 other ranks " + POLICY),
+    ]
+    assert node.handle(WorkerExited(2, -SIGKILL), now=1.1) == []
+    assert node.handle(WorkerExited(0, 3), now=2.0) == [
+        FailureSeen(0, 0),
+        Note("info", "cycle 0 goes on with 1 other rank " + POLICY),
+    ]
+    assert node.handle(WorkerExited(1, 0), now=3.0) == [Sweep(0)]
+    assert node.handle(Swept(), now=3.0) == [RanksSucceeded(0)]
+
+
+def test_a_cycle_that_survives_failures_has_failed_when_no_rank_is_left() -> None:
+    """Also if the last one was killed and is still dying."""
+    node = three_that_survive()
+    node.handle(WorkerExited(0, 1), now=1.0)
+    node.handle(WorkerExited(1, 1), now=1.0)
+
+    assert node.handle(RankKilled(2), now=1.0) == [FailureSeen(0, 2, every=True)]
+    node.handle(WorkerExited(2, -SIGKILL), now=1.1)
+    assert node.handle(Swept(), now=1.2) == [RanksStopped(0)]
+
+
+def test_a_rank_that_fails_after_another_has_ended_well_does_not_fail_the_cycle() -> None:
+    """As the last one: ranks that end well have completed the work of all."""
+    node = three_that_survive()
+    node.handle(WorkerExited(0, 0), now=1.0)
+    node.handle(WorkerExited(1, 1), now=1.0)
+
+    assert node.handle(WorkerExited(2, -11), now=1.1) == [FailureSeen(0, 2), Sweep(0)]
+    assert node.handle(Swept(), now=1.2) == [RanksSucceeded(0)]
+
+
+def test_ranks_that_were_stopped_have_not_succeeded_because_one_of_them_exits_with_0() -> None:
+    """It may have saved its work on SIGTERM."""
+    node = three_that_survive()
+    node.handle(StopAsked(), now=1.0)
+    for local_rank, exit_code in enumerate((0, -SIGTERM, -SIGTERM)):
+        node.handle(WorkerExited(local_rank, exit_code), now=1.1)
+
+    assert node.handle(Swept(), now=1.2) == [RanksStopped(0)]
+
+
+def test_a_fault_of_the_whole_host_ends_all_ranks_of_a_cycle_that_survives_failures() -> None:
+    """Those that went on would use the broken host; the next start is behind a check."""
+    node = three_that_survive()
+    effects = without_notes(node.handle(HostBroke(LOST), now=1.0))
+
+    assert [e.local_rank for e in effects if isinstance(e, EndRank)] == [0, 1, 2]
+    assert effects[-1] == FailureSeen(0, 2, every=True)
+    one = three_that_survive()
+    effects = without_notes(one.handle(HostBroke(LOST, device=1), now=1.0))
+    assert effects == [EndRank(1, LOST), FailureSeen(0, 1)]

@@ -236,14 +236,17 @@ def _ends(plan: LaunchPlan) -> Iterator[Fault]:
 
 def _restart(plan: LaunchPlan) -> str:
     """In short; :func:`what_a_restart_is` has the rest."""
+    last = "no restart (--max-restarts 0)" if plan.max_restarts == 0 else "a restart"
+    if plan.restart_policy != ANY_FAILED and plan.meeting is None:
+        return f"the other ranks go on; when none of them is left, {last}"
     if plan.max_restarts == 0:
-        return f"no restart (--max-restarts 0): the job ends with exit code {Ending.FAILED.code()}"
+        return f"{last}: the job ends with exit code {Ending.FAILED.code()}"
     if plan.restart_policy != ANY_FAILED:
         return (
             f"no restart while at least {count(plan.min_nodes, 'healthy node')} run; otherwise a "
             "restart"
         )
-    return "a restart"
+    return last
 
 
 def what_a_restart_is(plan: LaunchPlan) -> str:

@@ -94,6 +94,8 @@ class SimulatedNode:
     ranks: dict[int, Rank] = field(default_factory=dict)
     last_started: int = -1
     failing: bool = False
+    any_well: bool = False
+    """A rank of its last cycle ended with 0."""
     told_to_stop: bool = False
     iteration: int = 0
     # faults
@@ -308,7 +310,7 @@ class SimulatedNode:
     # ------------------------------------------------------------ ranks
     def _start(self, cycle: int) -> None:
         self.last_started = self.running = cycle
-        self.failing = self.told_to_stop = False
+        self.failing = self.told_to_stop = self.any_well = False
         self._sweeping = None
         self.ranks = {
             k: Rank(is_stubborn=self.rng.random() < self.slow_stop)
@@ -328,7 +330,8 @@ class SimulatedNode:
         rank = self.ranks.get(local_rank)
         if self.running != cycle or rank is None or (who is not None and rank is not who):
             return
-        if who is not None and code == 0 and (rank.is_ending or rank.hung_at or self.failing):
+        waits = self.failing and not self.core.node.survives_ranks
+        if who is not None and code == 0 and (rank.is_ending or rank.hung_at or waits):
             return  # it does not succeed any more: it waits for a rank that is gone
         if rank.is_stuck:
             return
@@ -408,6 +411,7 @@ class SimulatedNode:
 
     def _reap(self, local_rank: int, code: int) -> None:
         del self.ranks[local_rank]
+        self.any_well = self.any_well or code == 0
         if not self.ranks:
             self.world.ranks_gone(self)
         if self.parked is not None:

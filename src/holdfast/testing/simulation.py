@@ -376,7 +376,8 @@ class Simulation:
         if cycle is not None and one.lawful:
             self._running[cycle] -= 1
         one.running = None
-        if cycle is not None and one.alive and not one.failing and not one.told_to_stop:
+        ended_well = not one.failing or (self.scenario.rules.survives_ranks and one.any_well)
+        if cycle is not None and one.alive and ended_well and not one.told_to_stop:
             self._succeeded.add((cycle, one.name))
 
     # ------------------------------------------------------------ network

@@ -89,7 +89,10 @@ class RestartPolicy(enum.Enum):
     ANY_FAILED = "any-failed"
     """One failed rank anywhere."""
     MIN_HEALTHY = "min-healthy"
-    """Fewer than MIN nodes that are healthy or have succeeded; lets in-process restart work."""
+    """Fewer than MIN nodes that are healthy or have succeeded; lets in-process restart work.
+
+    On one node: no rank runs any more, and none has ended well.
+    """
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,11 @@ class Rules:
     launchers: int | None = None
     is_of_one: bool = False
     reads_iterations: bool = False
+
+    @property
+    def survives_ranks(self) -> bool:
+        """Min-healthy counts ranks where the job has one node: it goes on as long as one runs."""
+        return self.is_of_one and self.restart is RestartPolicy.MIN_HEALTHY
 
 
 # ---------------------------------------------------------------- events
@@ -763,7 +771,9 @@ class Leader:
         running = self._tally[NodeState.HEALTHY] + leaving
         if leaving and leaving + self._tally[None] == len(self._states):
             return  # the whole job was told to end: let those who still save their work finish
-        if self.rules.restart is RestartPolicy.ANY_FAILED:
+        if self.rules.survives_ranks:
+            running += self._tally[NodeState.UNHEALTHY]  # which is: ranks failed, and others run
+        if self.rules.restart is RestartPolicy.ANY_FAILED or self.rules.is_of_one:
             if succeeded == len(self._states):
                 self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
             elif succeeded + running < len(self._states):

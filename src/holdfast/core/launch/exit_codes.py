@@ -18,7 +18,11 @@ NO_RESTART = 93
 class Ending(enum.Enum):
     """How a launcher ends: (exit code, what happened, whether to start it again)."""
 
-    SUCCEEDED = (0, "all ranks ended well", "no")
+    SUCCEEDED = (
+        0,
+        "all ranks ended well; with min-healthy MIN nodes, on one node at least one rank",
+        "no",
+    )
     EXCLUDED = (
         0,
         (

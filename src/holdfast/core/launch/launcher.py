@@ -178,6 +178,9 @@ class Launcher:
     """How the job ended that this launcher had left, and stayed for as its host."""
     _effects: list[Effect] = field(default_factory=list, init=False)
 
+    def __post_init__(self) -> None:
+        self.node.survives_ranks = self.rules.survives_ranks
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self._has_quit:

@@ -40,6 +40,7 @@ from holdfast.core.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
 from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
+from holdfast.core.wording import count
 
 SIGINT = 2
 
@@ -305,6 +306,8 @@ class Node:
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
         checks_host: :class:`CheckHost` will be answered.
+        survives_ranks: A cycle goes on without ranks that failed as long as others run, and has
+            succeeded if one of those ended well (min-healthy on one node, decision 31).
     """
 
     nproc: int
@@ -313,6 +316,7 @@ class Node:
     signal_grace_s: float = 1800.0
     report_in_s: float | None = None
     checks_host: bool = False
+    survives_ranks: bool = False
 
     phase: Phase = field(default=Phase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
@@ -320,7 +324,10 @@ class Node:
     _killed_at: dict[int, float] = field(default_factory=dict, init=False)
     """Ranks that have outlived their monitor's SIGKILL, and when that was sent."""
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
-    _failed: bool = field(default=False, init=False)
+    _failed: set[int] = field(default_factory=set, init=False)
+    """Ranks of this cycle whose failure the job was told of."""
+    _ran_to_the_end: bool = field(default=False, init=False)
+    """No rank of this cycle was asked to stop."""
     _may_restart: bool = field(default=True, init=False)
     _unexplained: int | None = field(default=None, init=False)
     """A cycle that failed here; explained when it is known whether there is another."""
@@ -406,7 +413,7 @@ class Node:
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
         self._killed_at.clear()
-        self._failed = False
+        self._failed.clear()
         self._may_restart = True
         self._do(StartCycle(self.cycle))  # first: nothing on the way to it waits for words
         self._explain(will_restart=True)
@@ -417,6 +424,7 @@ class Node:
             self._unexplained = None
 
     def _sweep(self, now: float) -> None:
+        self._ran_to_the_end = self.phase is Phase.RUNNING
         self.phase = Phase.SWEEPING
         self._end = _ladder()
         self._sweep_until = now + SWEEP_LIMIT_S
@@ -426,8 +434,9 @@ class Node:
         """Nothing of the cycle is alive here."""
         self._sweep_until = None
         self.phase = Phase.IDLE
-        ended_well = len(self._exit_codes) == self.nproc and not any(self._exit_codes.values())
-        if ended_well and not self._failed:
+        well = list(self._exit_codes.values()).count(0)
+        survived = self.survives_ranks and self._ran_to_the_end and well > 0
+        if survived or (well == self.nproc and not self._failed):
             self._do(RanksSucceeded(self.cycle))
             return
         self._unexplained = self.cycle if self._failed else None
@@ -450,8 +459,8 @@ class Node:
 
     def _on_host_broke(self, problem: str, device: int | None) -> None:
         if self.phase is Phase.RUNNING:
-            local_rank = min(self.alive) if device is None else device
-            if local_rank in self.alive:  # else nobody uses that device any more
+            doomed = sorted(self.alive) if self.survives_ranks else [min(self.alive)]
+            for local_rank in doomed if device is None else {device} & self.alive:
                 self._do(EndRank(local_rank, problem))
                 # Who sits in the driver of a broken device may never end: nobody waits for that.
                 self._fail(local_rank)
@@ -507,14 +516,22 @@ class Node:
     def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
         """The first failure counts, and the first that asks for no restart; others decide of what.
 
-        Of ranks that are being stopped for a failure elsewhere, only the latter.
+        Of ranks that are being stopped for a failure elsewhere, only the latter. Where a cycle
+        survives failures, the first of each rank counts.
         """
-        is_first = self.phase is Phase.RUNNING and not self._failed
+        is_news = local_rank not in self._failed if self.survives_ranks else not self._failed
+        is_news = is_news and self.phase is Phase.RUNNING
         asks_first = self._may_restart and not may_restart
         self._may_restart = self._may_restart and may_restart
-        self._failed = self._failed or is_first or asks_first
-        if is_first or asks_first:
-            self._do(FailureSeen(self.cycle, local_rank, not self.alive, may_restart))
+        if is_news or asks_first:
+            self._failed.add(local_rank)
+            left = self.alive - self._failed if self.survives_ranks else self.alive
+            well = self.survives_ranks and 0 in self._exit_codes.values()
+            self._do(FailureSeen(self.cycle, local_rank, not (left or well), may_restart))
+            if self.survives_ranks and left and self.phase is Phase.RUNNING:
+                others = count(len(left), "other rank")
+                how = f"with {others} (--ft-restart-policy min-healthy)"
+                self._note("info", f"cycle {self.cycle} goes on {how}")
 
     def _give_up_if_only_stuck(self) -> None:
         """Who outlived SIGKILL makes no use of a grace."""

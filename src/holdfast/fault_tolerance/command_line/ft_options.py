@@ -72,7 +72,8 @@ FT_OPTIONS = [
         "--ft-restart-policy",
         Choice([ANY_FAILED, "min-healthy"]),
         ANY_FAILED,
-        "Restart when any rank has failed, or only when too few nodes are healthy",
+        "Restart when any rank has failed, or only when too few nodes are healthy (on one node: "
+        "when no rank is left)",
         "a failed rank usually stops all others",
         later=False,
     ),

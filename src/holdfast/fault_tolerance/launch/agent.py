@@ -681,14 +681,16 @@ class NodeAgent:
 
     def _on_failure_seen(self, seen: node.FailureSeen) -> None:
         """Say in words what it was: to the log, and to the job."""
-        if self._standbys:
+        goes_on = self._launcher.node.survives_ranks and not seen.every
+        if self._standbys and not goes_on:
             self._standbys.cycle_ending()
         line = report.failure_line(self._rank(seen.local_rank).end())
         LOGGER.error("%s", line)
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         cause = f"{line} on {self._node_name}"
         self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart))
-        self._restart_lines.cycle_failed()
+        if not goes_on:
+            self._restart_lines.cycle_failed()
 
     def _on_stopping(self, stopping: CycleStopping) -> None:
         is_polite = stopping.how is How.POLITE
@@ -755,6 +757,9 @@ class NodeAgent:
         )
         if finish.text:
             LOGGER.log(level, "%s", finish.text)
+        ranks = self._ranks.ranks.values() if succeeded and self._ranks else ()
+        if failed := [f"rank {rank.place.rank}" for rank in ranks if rank.exit_code]:
+            LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
         LOGGER.log(
             level,
             "%s %s after %s; exit code %d%s",
@@ -884,4 +889,4 @@ class NodeAgent:
         ended_well = finished is not None and finished.ended is machine.Ended.SUCCEEDED
         to_files = any(self._plan.redirects.values()) or any(self._plan.tee.values())
         asked = self._plan.log_dir is not None or to_files
-        return ended_well and self._cycle == 0 and not asked
+        return ended_well and self._cycle == 0 and not (asked or self._failed_here)

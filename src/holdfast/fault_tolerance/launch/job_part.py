@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import Rules
+from holdfast.core.job.leader import RestartPolicy, Rules
 from holdfast.core.job.member import Member
 from holdfast.core.job.membership import Descriptor, Pace
 from holdfast.core.launch.launcher import Launcher
@@ -73,6 +73,7 @@ def _descriptor(
 def _rules_of_one(plan: LaunchPlan) -> Rules:
     return Rules(
         nodes=Policy(1, 1, use_infra_group_rank=False),
+        restart=RestartPolicy(plan.restart_policy),
         max_restarts=plan.max_restarts,
         restarts_period_s=plan.restart_window_s,
         backoff_s=plan.restart_backoff_s,
