@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -144,6 +145,19 @@ class Ended:
     exit_code: int
 
 
+@contextlib.contextmanager
+def _pipe_of(text: bytes | None) -> Iterator[list[int]]:
+    """A descriptor to read the text from; none for None."""
+    if text is None:
+        yield []
+        return
+    reader, writer = os.pipe()
+    os.write(writer, text)
+    os.close(writer)
+    yield [reader]
+    os.close(reader)
+
+
 class Ranks:
     """Starts processes both ways."""
 
@@ -202,10 +216,11 @@ class Ranks:
             if messages := decoder.feed(data):
                 return messages[0]
 
-    def plain(self, *arguments: str | Path, **cycle: str) -> Ended:
-        with self._outputs() as (out, err):
+    def plain(self, *arguments: str | Path, stdin: bytes | None = None, **cycle: str) -> Ended:
+        with self._outputs() as (out, err), _pipe_of(stdin) as inputs:
             command = [sys.executable, "-u", *map(str, arguments)]
-            pid = child.spawn(command, {**self.env, **self.cycle, **cycle}, {1: out, 2: err})
+            streams = {1: out, 2: err, **dict(zip([0], inputs, strict=False))}
+            pid = child.spawn(command, {**self.env, **self.cycle, **cycle}, streams)
             self._pids.add(pid)
             return self._end(pid)
 
@@ -220,9 +235,9 @@ class Ranks:
         assert self.said(process)["op"] == "ready"
         return self.go_on(process, **cycle)
 
-    def go_on(self, process: StandbyProcess, **cycle: str) -> Ended:
-        with self._outputs() as (out, err):
-            assert process.go_on({**self.env, **self.cycle, **cycle}, out, err)
+    def go_on(self, process: StandbyProcess, stdin: bytes | None = None, **cycle: str) -> Ended:
+        with self._outputs() as (out, err), _pipe_of(stdin) as inputs:
+            assert process.go_on({**self.env, **self.cycle, **cycle}, [out, err, *inputs])
             process.control.close()
             return self._end(process.pid)
 
@@ -605,6 +620,25 @@ def test_a_library_may_read_what_a_cycle_seldom_changes(ranks: Ranks) -> None:
     assert ranks.go_on(process) == ranks.plain(script)
 
 
+def test_it_reads_what_a_plain_start_would(ranks: Ranks) -> None:
+    """Parked, it has /dev/null; with a stdin to go on with, that is all it ever sees."""
+    script = ranks.write(
+        "script.py",
+        "import os, sys\n"
+        "print(sys.stdin, sys.stdin.buffer.raw.name, sys.stdin.seekable(), sys.stdin.newlines)\n"
+        "print(input(), sys.stdin.readline(), os.read(0, 9), sys.stdin.write_through)\n",
+    )
+    process = ranks.park(script)
+    assert ranks.said(process)["op"] == "ready"
+    assert str(Path(f"/proc/{process.pid}/fd/0").readlink()) == os.devnull
+
+    warm = ranks.go_on(process, stdin=b"one\r\ntwo\n")
+
+    assert warm == ranks.plain(script, stdin=b"one\r\ntwo\n")
+    assert "one" in warm.stdout
+    assert not ranks.note.exists(), "it was warm"
+
+
 def test_a_library_may_find_modules_of_its_own(ranks: Ranks) -> None:
     """As six and transformers do in sys.meta_path: not before the script imports them."""
     library = ranks.library(
@@ -837,7 +871,7 @@ def test_a_dead_or_stopped_process_does_not_go_on(ranks: Ranks, signum: int) -> 
     os.kill(process.pid, signum)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
 
-    assert not process.go_on({}, 1, 2)
+    assert not process.go_on({}, [1, 2])
 
 
 def test_a_sitecustomize_of_the_users_is_run_as_ever(ranks: Ranks) -> None:

@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, get_args_parser, parse_args
 from holdfast.fault_tolerance.command_line.help import describe_config, make_parser
+from holdfast.fault_tolerance.command_line.launch_options import TORCHRUNS
 from holdfast.fault_tolerance.command_line.option import GROUPS
-from holdfast.fault_tolerance.command_line.options import BY_NAME, FORMER, OPTIONS, spellings
+from holdfast.fault_tolerance.command_line.options import (
+    BY_LETTER,
+    BY_NAME,
+    FORMER,
+    OPTIONS,
+    spellings,
+)
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.fault_tolerance.launcher import main
 
@@ -114,6 +122,84 @@ def test_an_option_can_come_from_the_environment(option):
     expected = True if option.kind is None else option.read(text)
     assert getattr(result, option.dest) == expected
     assert result.origins[option.dest] == f"environment, {name}"
+
+
+# ------------------------------------------------------------------ abbreviations
+def torchruns_names() -> list[str]:
+    names = [action.option_strings[0] for action in torchrun_actions() if action.option_strings]
+    return ["--help", *(BY_LETTER[name].name if len(name) == 2 else name for name in names)]
+
+
+SOME_VALUES = {
+    "--start-method": "fork",
+    "--numa-binding": "node",
+    "--signals-to-handle": "SIGTERM",
+    "--rdzv-conf": "a=1",
+}
+
+
+def abbreviations(name: str) -> list[str]:
+    """All beginnings of a name, one of them with underscores."""
+    dashes = [name[:end] for end in range(3, len(name))]
+    return [*dashes, dashes[-1][:2] + dashes[-1][2:].replace("-", "_")]
+
+
+def test_an_abbreviation_means_what_it_means_to_torchrun_or_is_ambiguous_as_there():
+    """Every beginning of every name of torchrun's; ours beside them change nothing."""
+    names = torchruns_names()
+    assert {*names} <= {*TORCHRUNS}
+    if len(names) < len(TORCHRUNS):
+        pytest.skip("this torch has fewer options: more abbreviations are unambiguous there")
+    clear = 0
+    for name, short in [(each, short) for each in names for short in abbreviations(each)]:
+        dashed = short.replace("_", "-")
+        meant = [each for each in names if each.startswith(dashed)]
+        if dashed in names or meant == ["--help"]:
+            continue
+        value = "" if BY_NAME[name].kind is None else f"={SOME_VALUES.get(name, 1)}"
+        if len(meant) > 1:
+            assert refused(f"{short}{value} x.py") == f"{dashed} is ambiguous: it could be " + (
+                ", ".join(each for each in TORCHRUNS if each in meant)
+            )
+        else:
+            clear += 1
+            assert parse(f"{short}{value} x.py") == parse(f"{name}{value} x.py")
+    assert clear > 100
+
+
+@pytest.mark.parametrize(
+    ("line", "dest", "value"),
+    [
+        ("--nproc 2 x.py", "nproc_per_node", "2"),
+        ("--rdzv-end=a:1 x.py", "rdzv_endpoint", "a:1"),
+        ("--max-rest 3 x.py", "max_restarts", 3),
+        ("--standa x.py", "standalone", True),
+    ],
+)
+def test_common_abbreviations_of_torchruns_options(line, dest, value):
+    """As they stand in scripts."""
+    assert getattr(parse(line), dest) == value
+
+
+def test_our_own_options_are_written_out():
+    """A new one of ours must never change what a command line means."""
+    assert "unknown option --ft-rank-h; did you mean" in refused("--ft-rank-h 3 x.py")
+    assert "unknown option --term-t; did you mean --term-timeout?" in refused("--term-t 3 x.py")
+
+
+def test_help_can_be_abbreviated(capsys):
+    """Torchrun has no --help-all, so that this is not ambiguous."""
+    with pytest.raises(SystemExit):
+        parse("--hel")
+
+    assert capsys.readouterr().out.startswith("usage: ft_launcher")
+
+
+def test_the_version_is_printed_and_nothing_is_started(capsys):
+    """No script is needed."""
+    assert main(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"ft_launcher (holdfast) {__version__}\n"
 
 
 def test_the_command_line_wins_over_the_environment():
@@ -228,9 +314,12 @@ def test_modules_and_programs_are_followed_by_their_arguments():
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("--max-restart 3 x.py", "unknown option --max-restart; did you mean --max-restarts?"),
-        ("--max_restart=3 x.py", "unknown option --max_restart; did you mean --max-restarts?"),
-        ("--nproc 3 x.py", "unknown option --nproc; did you mean --nproc-per-node?"),
+        ("--max-restrats 3 x.py", "unknown option --max-restrats; did you mean --max-restarts?"),
+        ("--max_restrat=3 x.py", "unknown option --max_restrat; did you mean --max-restarts?"),
+        (
+            "--nproc-per-nodes 3 x.py",
+            "unknown option --nproc-per-nodes; did you mean --nproc-per-node?",
+        ),
         (
             "--ft-rank-hartbeat-timeout 3 x.py",
             "unknown option --ft-rank-hartbeat-timeout; did you mean --ft-rank-heartbeat-timeout?",

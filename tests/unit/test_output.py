@@ -48,6 +48,30 @@ def test_without_a_prefix_output_passes_as_it_is(pump: OutputPump, tmp_path: Pat
     assert pipe.console == b"50%\r60%"
 
 
+def test_a_question_is_on_the_console_before_its_line_ends(
+    pump: OutputPump, tmp_path: Path
+) -> None:
+    """A rank that reads the terminal asks there; what follows goes on in the same line."""
+    pipe = Pipe(tmp_path, prefix=b"0:", shows_prompts=True)
+    pump.add(pipe.stream)
+    shown = b""
+    for written, adds in [
+        (b"one\n(Pdb) ", b"0:one\n0:(Pdb) "),
+        (b"x=1", b"x=1"),
+        (b"\ntwo\n", b"\n0:two\n"),
+        (b"10%\r", b"0:10%\r"),
+        (b"20%\nthree\n", b"20%\n0:three\n"),
+        (b"end", b"0:end"),
+    ]:
+        pipe.write(written)
+        assert pump.settle([pipe.stream], 5.0)
+        shown += adds
+        assert pipe.console == shown
+    os.close(pipe.write_end)
+    pump.close(5.0)
+    assert pipe.console == shown + b"\n"
+
+
 def test_with_a_prefix_whole_lines_are_written(pump: OutputPump, tmp_path: Path) -> None:
     """Each line carries its rank; an unfinished last line is completed at the end."""
     pipe = Pipe(tmp_path, prefix=b"[default0]:")

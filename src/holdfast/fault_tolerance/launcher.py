@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from holdfast import __version__
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.errors import UnhealthyNodeException
 
@@ -152,6 +153,9 @@ def _main(args: Sequence[str] | None) -> int:
     open_closed_ones()
     try:
         arguments = parse_args(args)
+        if arguments.version:
+            sys.stdout.write(f"{_PROGRAM} (holdfast) {__version__}\n")
+            return 0
         if arguments.print_config or arguments.print_config_all:
             from holdfast.fault_tolerance.command_line.help import describe_config  # noqa: PLC0415
 

@@ -35,6 +35,7 @@ class Stream:
         source: Reading end of the pipe; closed by the pump.
         console: Descriptor of our own stdout or stderr, or None: not shown.
         prefix: Put before every line on the console; with a prefix whole lines are written.
+        shows_prompts: But the start of a line is written at once: it may be a question.
         file: The log file, or None; closed by the pump.
         matches: Lines that contain one of these also go to ``matched_file``.
         matched_file: As ``file``.
@@ -44,6 +45,7 @@ class Stream:
     source: int
     console: int | None = None
     prefix: bytes = b""
+    shows_prompts: bool = False
     file: LogFile | None = None
     matches: Sequence[bytes] = ()
     matched_file: LogFile | None = None
@@ -51,6 +53,8 @@ class Stream:
     log_prefix: bytes = b""
     tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     _partial: bytearray = field(default_factory=bytearray)
+    _shown: int = 0
+    """How much of it is on the console."""
 
     def pump(self) -> bool:
         """Pass on what is there; False at the end of the stream."""
@@ -96,20 +100,34 @@ class Stream:
             end = len(self._partial)
         elif len(self._partial) - end > _PARTIAL_BYTES_MAX:
             end = _before_last_character(self._partial)
-        if not end:
-            return
         lines = bytes(self._partial[:end]).splitlines(keepends=True)
         del self._partial[:end]
-        self.tail.extend(line[:TAIL_LINE_BYTES].rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
         if self.console is not None and self.prefix:
-            shown = b"".join(self.prefix + line for line in lines)
-            _write(self.console, shown if shown.endswith(b"\n") else shown + b"\n")
+            self._show(self.console, lines)
+        if not lines:
+            return
+        self.tail.extend(line[:TAIL_LINE_BYTES].rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
         if self.log is not None:
             self.log.write(self.log_prefix, lines)
         if self.matched_file is not None:
             kept = [line for line in lines if any(match in line for match in self.matches)]
             if kept:
                 self.matched_file.write(b"".join(kept))
+
+    def _show(self, console: int, lines: Sequence[bytes]) -> None:
+        """Whole lines, less what is shown of the first, and the start of the next if wanted."""
+        shown = b""
+        if self._shown and lines:
+            first, *lines = b"".join(lines)[self._shown :].splitlines(keepends=True) or [b"\n"]
+            shown, self._shown = first, 0
+        shown += b"".join(self.prefix + line for line in lines)
+        if shown and not shown.endswith(b"\n"):
+            shown += b"\n"
+        if self.shows_prompts and len(self._partial) > self._shown:
+            shown += (b"" if self._shown else self.prefix) + self._partial[self._shown :]
+            self._shown = len(self._partial)
+        if shown:
+            _write(console, shown)
 
 
 def _before_last_character(data: bytearray) -> int:

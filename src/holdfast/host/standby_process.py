@@ -27,9 +27,10 @@ class StandbyProcess(ControlledProcess):
 
     __slots__ = ()
 
-    def go_on(self, env: Mapping[str, str], stdout: int, stderr: int) -> bool:
-        """Have it become the rank, with this environment and output; False: it can't any more.
+    def go_on(self, env: Mapping[str, str], streams: Sequence[int]) -> bool:
+        """Have it become the rank, with this environment; False: it can't any more.
 
+        ``streams``: stdout, stderr and, if it is to read from anywhere but /dev/null, stdin.
         Does not wait for it. Only for one that has said it is ready.
         """
         state = proc.process_state(self.pid)
@@ -39,7 +40,7 @@ class StandbyProcess(ControlledProcess):
         try:
             with open(orders, "wb", closefd=False) as file:
                 file.write(json.dumps(dict(env)).encode())
-            rights = array.array("i", (stdout, stderr, orders))
+            rights = array.array("i", (*streams, orders))
             self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         except OSError:
             return False

@@ -1,9 +1,10 @@
 """Read the command line of ``ft_launcher``: torchrun's, and more.
 
 The options end at the first word that is none: the script. What follows belongs to the script and
-is never looked at, so ``ft_launcher train.py --max 3`` is safe; ``--`` ends the options, too. Names
-are never abbreviated; dashes and underscores in them are the same. Spellings of earlier generations
-are understood, with a warning each.
+is never looked at, so ``ft_launcher train.py --max 3`` is safe; ``--`` ends the options, too.
+Dashes and underscores in names are the same. torchrun's options may be abbreviated, as under
+torchrun: what an abbreviation stands for depends on torchrun's options alone. Spellings of earlier
+generations are understood, with a warning each.
 
 :func:`parse_args` walks the words by the table in :mod:`.options` and does without argparse, which
 would cost every start some milliseconds; :func:`get_args_parser` makes an argparse parser of the
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.job.job_secret import without_secret
 from holdfast.errors import HoldfastError
+from holdfast.fault_tolerance.command_line.launch_options import TORCHRUNS
 from holdfast.fault_tolerance.command_line.option import Option
 from holdfast.fault_tolerance.command_line.options import (
     BY_DEST,
@@ -54,8 +56,8 @@ class Arguments(SimpleNamespace):
     :meth:`.FaultToleranceConfig.from_args` to read.
 
     Attributes:
-        training_script: The script, module or program; ``None`` only with ``print_config`` or
-            ``print_config_all``.
+        training_script: The script, module or program; ``None`` only with ``print_config``,
+            ``print_config_all`` or ``version``.
         training_script_args: What follows it, word for word.
         origins: For each option given, by attribute, where.
         warnings: What to tell the user, once.
@@ -106,7 +108,8 @@ def parse_args(
         if result.origins.get(option.dest) == _variable(name):
             warnings.append(f"{name} is an old name, write {option.name}")
     warnings += _unread(env)
-    if script is None and not (result.print_config or result.print_config_all):
+    asks_only = result.version or result.print_config or result.print_config_all
+    if script is None and not asks_only:
         raise UsageError(f"no script to run; usage: {USAGE}")
     if result.no_python and result.module and not result.run_path:
         raise UsageError("--no-python and --module exclude each other: a module needs python")
@@ -157,9 +160,10 @@ def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], lis
         if not word.startswith("-") or word == "-":
             at -= 1
             break
-        if word in ("-h", "--help", "--help-all", "--help_all"):
-            _print_help(shows_all=word.endswith("all"))
-        option, spelling, text = _option(word, warnings)
+        name = _full_name(word)
+        if name in ("-h", "--help", "--help-all"):
+            _print_help(shows_all=name == "--help-all")
+        option, spelling, text = _option(word, name, warnings)
         if option.kind is None:
             if text is not None:
                 raise UsageError(f"{spelling} is a switch and takes no value, got {text!r}")
@@ -174,7 +178,18 @@ def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], lis
     return given, (rest[0] if rest else None), rest[1:], list(warnings)
 
 
-def _option(word: str, warnings: dict[str, None]) -> tuple[Option, str, str | None]:
+def _full_name(word: str) -> str:
+    """The name in a word, with dashes only, and no abbreviation where it is one of torchrun's."""
+    name = word.partition("=")[0].replace("_", "-")
+    if not name.startswith("--") or name in BY_NAME or name in FORMER or name == "--help-all":
+        return name
+    meant = [known for known in TORCHRUNS if known.startswith(name)]
+    if len(meant) > 1 and name not in meant:
+        raise UsageError(f"{name} is ambiguous: it could be {', '.join(meant)}")
+    return meant[0] if meant else name
+
+
+def _option(word: str, name: str, warnings: dict[str, None]) -> tuple[Option, str, str | None]:
     """Which option a word names, as spelled, with the value in the same word if there is one."""
     if not word.startswith("--"):
         option = BY_LETTER.get(word[:2])
@@ -182,7 +197,6 @@ def _option(word: str, warnings: dict[str, None]) -> tuple[Option, str, str | No
             raise UsageError(f"unknown option {word}")
         return option, word[:2], word[2:].removeprefix("=") if len(word) > 2 else None
     spelling, equals, text = word.partition("=")
-    name = spelling.replace("_", "-")
     if name in FORMER:
         warnings[f"{spelling} is an old spelling, write {FORMER[name]}"] = None
         name = FORMER[name]
@@ -193,7 +207,7 @@ def _option(word: str, warnings: dict[str, None]) -> tuple[Option, str, str | No
 
 
 def _suggestion(name: str) -> str:
-    """The option that was meant, if that can be guessed; torchrun takes abbreviations."""
+    """The option that was meant, if that can be guessed."""
     likely = next((known for known in BY_NAME if known.startswith(name)), None)
     likely = likely or nearest(name, BY_NAME)
     return f"; did you mean {likely}?" if likely else ""

@@ -47,6 +47,17 @@ def _fields(group: str, *names: str) -> list[Option]:
 FT_OPTIONS = [
     # A switch, whose default is None and not False: not given, it leaves a file's word in force.
     *[option._replace(kind=None) for option in _fields("What to run", "numa_bind_strict")],
+    _ours(
+        "What to run",
+        "--ft-stdin-rank",
+        Number("local rank", counted=False, least=0, whole=True),
+        None,
+        "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all others "
+        "read nothing",
+        "the only rank of this node, or the only one that --local-ranks-filter shows",
+        env=(pet("--ft-stdin-rank"),),
+        later=False,
+    ),
     *_fields("Membership", "use_infra_group_rank", "segment"),
     _ours(
         "Membership",

@@ -21,6 +21,7 @@ from holdfast.fault_tolerance.command_line.forms import (
 from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
 from holdfast.fault_tolerance.values import Choice, Kind, Number, Text
 
+_OURS = ("--workers-stop-timeout", "--term-timeout")
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _TEXT = Text(null=False)
 _BACKEND = Text("NAME", null=False)
@@ -286,6 +287,7 @@ LAUNCH_OPTIONS = [
         "Period of torchrun's checks of its ranks",
         idle="the end of a rank wakes the launcher",
     ),
+    Option("--version", "version", "Help", None, False, "Print the version and exit"),
     Option(
         "--print-config",
         "print_config",
@@ -303,3 +305,9 @@ LAUNCH_OPTIONS = [
         "The same for all options, also those that have their default",
     ),
 ]
+
+TORCHRUNS = (
+    "--help",
+    *(each.name for each in LAUNCH_OPTIONS if each.group != "Help" and each.name not in _OURS),
+)
+"""Names of torchrun's options, of which it takes abbreviations, and so do we."""

@@ -57,6 +57,7 @@ from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
 from holdfast.host.proc import MARKER
 from holdfast.host.staging import Staging, reserve
+from holdfast.host.terminal import Terminal
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class NodeAgent:
         self._restart_lines = RestartLines(
             lambda line: self._pump.write(_STDOUT, line.encode(errors="replace"))
         )
+        self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
         self._family: Family | None = None
@@ -228,6 +230,15 @@ class NodeAgent:
             LOGGER.warning("%s", warning)
         for note in plan.notes:
             LOGGER.info("%s", note)
+        if self._terminal and self._terminal.exists:
+            LOGGER.info(
+                "local rank %d reads this terminal%s",
+                plan.stdin_rank,
+                "; where it waits for input for longer than its timeouts it counts as hung, "
+                "unless NVRX_DISABLE_RANK_MONITORS=1 is set"
+                if plan.monitors_enabled
+                else "",
+            )
         self._end_orphans()
         started = self._care.pids() if self._care else ()
         self._record = JobRecord(self._runtime_dir, self._job)
@@ -345,6 +356,8 @@ class NodeAgent:
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
+                if self._terminal and local_rank == self._plan.stdin_rank:
+                    self._terminal.restore()
                 self._event(
                     "worker_exited",
                     local_rank=local_rank,

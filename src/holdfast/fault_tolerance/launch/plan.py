@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.address import bare_host
 from holdfast.core.launch.cluster_env import nodes_by_default, read_cluster
+from holdfast.core.wording import count
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, is_set, refusal
 from holdfast.fault_tolerance.command_line.forms import (
@@ -168,6 +169,7 @@ class LaunchPlan:
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
+        stdin_rank: Local rank that reads our stdin; ``None``: none does.
         duplicate_stdout_filters: Texts; lines of stdout that hold one are copied.
         duplicate_stderr_filters: Texts; lines of stderr that hold one are copied.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
@@ -212,6 +214,7 @@ class LaunchPlan:
     redirects: Mapping[int, int] = field(default_factory=dict)
     tee: Mapping[int, int] = field(default_factory=dict)
     local_ranks_filter: frozenset[int] | None = None
+    stdin_rank: int | None = None
     duplicate_stdout_filters: tuple[str, ...] = ()
     duplicate_stderr_filters: tuple[str, ...] = ()
     log_line_prefix_template: str = DEFAULT_PREFIX
@@ -260,6 +263,7 @@ def make_plan(
     config = resolved.config
     later = _later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
+    shown = _read("local_ranks_filter", args.local_ranks_filter, read_ranks)
     endpoint = _health_endpoint(args, machine, warnings)
     meeting = _meeting(args, environ, config, nodes)
     warnings += meeting.warnings if meeting else ()
@@ -301,7 +305,8 @@ def make_plan(
         log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
         redirects=_streams("redirects", args.redirects, nproc),
         tee=_streams("tee", args.tee, nproc),
-        local_ranks_filter=_read("local_ranks_filter", args.local_ranks_filter, read_ranks),
+        local_ranks_filter=shown,
+        stdin_rank=_stdin_rank(args, nproc, shown),
         duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
         duplicate_stderr_filters=tuple(filter(None, args.duplicate_stderr_filters)),
         log_line_prefix_template=environ.get(
@@ -493,6 +498,18 @@ def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
     if isinstance(streams, int):
         return dict.fromkeys(range(nproc), streams)
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
+
+
+def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | None:
+    """The local rank that is named, or the only one that a person sees."""
+    named: int | None = args.ft_stdin_rank
+    if named is not None and named >= nproc:
+        raise UsageError(
+            f"--ft-stdin-rank: there is no local rank {named}, as this node has "
+            f"{count(nproc, 'rank')}; they are counted from 0"
+        )
+    seen = {*range(nproc)} if shown is None else {*range(nproc)} & {*shown}
+    return named if named is not None or len(seen) != 1 else seen.pop()
 
 
 def _later(args: Any, config: FaultToleranceConfig) -> list[str]:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.standbys import Standbys
 
 LOGGER = logging.getLogger("holdfast")
-STDOUT, STDERR = 1, 2
-"""Descriptor of a stream, and its bit in ``--redirects`` and ``--tee``."""
+STDIN, STDOUT, STDERR = 0, 1, 2
+"""Descriptor of a stream; of output, also its bit in ``--redirects`` and ``--tee``."""
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
@@ -225,16 +225,12 @@ class Ranks:
             outputs = {
                 number: self._output(rank, number, pump, stack) for number in (STDOUT, STDERR)
             }
-            parked = standbys and standbys.take(
-                local_rank, command, env, outputs[STDOUT], outputs[STDERR]
-            )
+            inputs = {STDIN: STDIN} if local_rank == plan.stdin_rank else {}
+            streams = [*outputs.values(), *inputs.values()]
+            parked = standbys and standbys.take(local_rank, command, env, streams)
             rank.is_warm = bool(parked)
-            pid = parked or child.spawn_rank(
-                tie,
-                command,
-                env,
-                {number: ours for number, ours in outputs.items() if ours != number},
-            )
+            changed = {number: ours for number, ours in outputs.items() if ours != number}
+            pid = parked or child.spawn_rank(tie, command, env, {**inputs, **changed})
             rank.pid = Pid(pid)
         for stream in rank.streams.values():
             pump.add(stream)
@@ -318,6 +314,7 @@ class Ranks:
             source=read_end,
             console=console,
             prefix=self._prefix(rank.place) if tee else b"",
+            shows_prompts=local_rank == plan.stdin_rank,
             file=self._file(rank.folder / _FILES[number], pump) if to_file else None,
             matches=[text.encode() for text in filters],
             matched_file=(

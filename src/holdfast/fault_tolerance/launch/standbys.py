@@ -126,15 +126,22 @@ class Standbys:
         self._feed(machine.CycleEnding())
 
     def take(
-        self, local_rank: int, command: Sequence[str], env: Mapping[str, str], out: int, err: int
+        self,
+        local_rank: int,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
     ) -> int | None:
-        """Have the parked process of a rank become it; its pid, or None: start it plainly."""
+        """Have the parked process of a rank become it; its pid, or None: start it plainly.
+
+        ``streams`` are descriptors for its stdout and stderr, and for its stdin if it has one.
+        """
         if local_rank not in self._parked:
             return None
         shape = _shape(command, env)
         for effect in self._machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
             if isinstance(effect, machine.GoOn):
-                return self._go_on(local_rank, env, out, err)
+                return self._go_on(local_rank, env, streams)
             self._do(effect)
         return None
 
@@ -277,9 +284,9 @@ class Standbys:
                 library = None if module is None else module.partition(".")[0]
                 self._feed(machine.Unfit(local_rank, reason, library))
 
-    def _go_on(self, local_rank: int, env: Mapping[str, str], out: int, err: int) -> int | None:
+    def _go_on(self, local_rank: int, env: Mapping[str, str], streams: Sequence[int]) -> int | None:
         parked = self._parked[local_rank]
-        if not parked.process.go_on(env, out, err):
+        if not parked.process.go_on(env, streams):
             LOGGER.info("local rank %d starts plainly: its parked process is gone", local_rank)
             self._discard(local_rank)
             return None

@@ -305,6 +305,21 @@ def _refresh_streams() -> None:
         )
 
 
+def _refresh_stdin() -> None:
+    """The same for the stream that was /dev/null so far, for a rank that reads the launcher's."""
+    stdin: Any = sys.stdin
+    buffer: Any = open(0, "rb", closefd=False)  # noqa: SIM115 - for as long as we live
+    buffer.raw.name = stdin.buffer.raw.name
+    stdin.__init__(
+        buffer,
+        encoding=stdin.encoding,
+        errors=stdin.errors,
+        newline="\n",
+        line_buffering=stdin.line_buffering,
+        write_through=stdin.write_through,
+    )
+
+
 def _refuse_other_streams() -> None:
     import io  # noqa: PLC0415
 
@@ -577,23 +592,23 @@ def _send(control: Any, message: Mapping[str, object]) -> None:
 
 
 def _receive(control: Any) -> tuple[dict[str, str], list[int]]:
-    """Environment and output; leaves if the launcher has."""
+    """Environment, stdout, stderr and maybe stdin; leaves if the launcher has."""
     import array  # noqa: PLC0415
     import json  # noqa: PLC0415
     import socket  # noqa: PLC0415
 
     descriptors = array.array("i")
-    room = socket.CMSG_SPACE(3 * descriptors.itemsize)
+    room = socket.CMSG_SPACE(4 * descriptors.itemsize)
     data, attached, _, _ = control.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
     for _, _, raw in attached:
         descriptors.frombytes(raw)
-    if not data or len(descriptors) != 3:
+    if not data or len(descriptors) not in (3, 4):
         os._exit(_LOSES_NOTHING_AT)
-    *outputs, orders = descriptors
+    *streams, orders = descriptors
     with open(orders, "rb") as file:
         file.seek(0)
         environ: dict[str, str] = json.load(file)
-    return environ, outputs
+    return environ, streams
 
 
 def _undo_the_way_in(orders: Mapping[str, Any]) -> ModuleType | None:
@@ -668,15 +683,17 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         _send(control, {"op": "unfit", "reason": reason, "module": module})
         os._exit(_LOSES_NOTHING_AT)
 
-    environ, outputs = _receive(control)
+    environ, streams = _receive(control)
     try:
-        for number, descriptor in zip(_STREAMS, outputs, strict=True):
+        for number, descriptor in zip((*_STREAMS, 0), streams):  # noqa: B905 - maybe no stdin
             os.dup2(descriptor, number)
             os.close(descriptor)
         control.close()
         _oom_score(oom_score)
         _command_name(plain_name)
         _refresh_streams()
+        if len(streams) > len(_STREAMS):
+            _refresh_stdin()
         if name := _shadowed(standard, preloaded.missed):
             why = f"has a module {name} beside it, which a library would find"
             _become_plain(environ, note, why)
