@@ -10,29 +10,22 @@ time outside all of them; a rank that exceeds one is hung, and the launcher rest
 the last checkpoint. Lines marked (*) are all that fault tolerance adds to a training.
 """
 
-import os
-from contextlib import nullcontext
-
 import gpt
+import holdfast.fault_tolerance as ft
 from faults import FaultPlan
-from holdfast.fault_tolerance import RankMonitorClient
 
 
 def main() -> None:
     args = gpt.arguments(__doc__)
-    client = RankMonitorClient()  # (*)
-    watched = "FT_RANK_MONITOR_IPC_SOCKET" in os.environ  # not so under plain torchrun
-    if watched:
-        client.init_workload_monitoring()  # (*)
-    section = client.section if watched else nullcontext
+    client = ft.client()  # (*) its calls do nothing under plain python or torchrun
 
-    with section("setup"):  # (*)
+    with client.section("setup"):  # (*)
         training = gpt.Training(args)
         client.load_state_dict(training.resume())  # (*) limits learned before the restart
         faults = FaultPlan(args.run_dir)  # for the demo; leave it out
 
     while training.step < args.steps:
-        with section("step"):  # (*)
+        with client.section("step"):  # (*)
             faults.maybe(training.step, training.rank)
             training.train_step()
 
@@ -40,8 +33,8 @@ def main() -> None:
             client.calculate_and_set_section_timeouts(["step", "checkpointing"])  # (*)
 
         if training.step % args.checkpoint_every == 0:
-            with section("checkpointing"):  # (*)
-                training.save(client.state_dict() if watched else {})
+            with client.section("checkpointing"):  # (*)
+                training.save(client.state_dict())
 
     training.finish()
     client.shutdown_workload_monitoring()  # (*)

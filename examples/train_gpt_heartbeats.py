@@ -9,19 +9,14 @@ covers the start, and one between heartbeats, which must cover a step *and* a ch
 (train_gpt.py) find a hung step sooner. Lines marked (*) are all that fault tolerance adds.
 """
 
-import os
-
 import gpt
+import holdfast.fault_tolerance as ft
 from faults import FaultPlan
-from holdfast.fault_tolerance import RankMonitorClient
 
 
 def main() -> None:
     args = gpt.arguments(__doc__)
-    client = RankMonitorClient()  # (*)
-    watched = "FT_RANK_MONITOR_IPC_SOCKET" in os.environ  # not so under plain torchrun
-    if watched:
-        client.init_workload_monitoring()  # (*)
+    client = ft.client()  # (*) its calls do nothing under plain python or torchrun
 
     training = gpt.Training(args)
     client.load_state_dict(training.resume())  # (*) limits learned before the restart
@@ -30,12 +25,11 @@ def main() -> None:
     while training.step < args.steps:
         faults.maybe(training.step, training.rank)
         training.train_step()
-        if watched:
-            client.send_heartbeat()  # (*)
+        client.send_heartbeat()  # (*)
         if training.step == args.learn_limits_at:
             client.calculate_and_set_hb_timeouts()  # (*) limits from what was measured
         if training.step % args.checkpoint_every == 0:
-            training.save(client.state_dict() if watched else {})
+            training.save(client.state_dict())
 
     training.finish()
     client.shutdown_workload_monitoring()  # (*)

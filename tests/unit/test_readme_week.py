@@ -47,7 +47,7 @@ def readmes_arguments() -> list[str]:
 
 
 def readmes_loop() -> str:
-    [code] = [block for block in blocks("python") if "RankMonitorClient()" in block]
+    [code] = [block for block in blocks("python") if "ft.client()" in block]
     return code
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.errors import InvalidStateTransitionException, RankMonitorClientError
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
+    from holdfast.fault_tolerance.own_client import client
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
     from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
     from holdfast.fault_tolerance.rank_monitor_state_machine import (
@@ -27,6 +28,7 @@ __all__ = [
     "RankMonitorStateMachine",
     "WorkloadAction",
     "WorkloadControlRequest",
+    "client",
 ]
 
 _HOME = {
@@ -39,6 +41,7 @@ _HOME = {
     "RankMonitorStateMachine": "holdfast.fault_tolerance.rank_monitor_state_machine",
     "WorkloadAction": "holdfast.fault_tolerance.data",
     "WorkloadControlRequest": "holdfast.fault_tolerance.data",
+    "client": "holdfast.fault_tolerance.own_client",
 }
 
 

@@ -80,16 +80,19 @@ class RankMonitorClient(RankProgress):
 
         self._launcher_path = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR)
         if not self._launcher_path:
-            self.logger.info(
-                "%s is not set: workload control requests are not available",
-                FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
-            )
+            self._report_no_launcher()
         self._control_lock = threading.RLock()
         self._link: MonitorLink | None = None
         self._page: Page | None = None
         self._learned_before = LearnedBefore()
         self._loaded: limits_state.Loaded = (None, None)
         _clients.add(self)
+
+    def _report_no_launcher(self) -> None:
+        self.logger.info(
+            "%s is not set: workload control requests are not available",
+            FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
+        )
 
     # ------------------------------------------------------------------ life
 
