@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import Effect, Event, Leader, RestartPolicy, Rules
+from holdfast.core.job.leader import (
+    Effect,
+    Event,
+    Leader,
+)
 from holdfast.core.job.member import Member
 from holdfast.core.job.member import Phase as MemberPhase
 from holdfast.core.job.membership import Outcome, Pace, Stop
 from holdfast.core.job.restarts import Restarts
+from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch import standby
 from holdfast.core.launch.gate import Gate
 from holdfast.core.launch.launcher import Launcher
@@ -227,7 +232,7 @@ class ForgetsSurvivors(Leader):
     """Forms the next round without waiting for the ranks of the last to be gone."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        self._awaited.clear()
+        self._forming.awaited.clear()
         return super().handle(event, now)
 
 
@@ -237,7 +242,7 @@ class CountsWrong(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._restarts = Restarts(self.rules.max_restarts + 1, self.rules.restarts_period_s)
+        self._failure.restarts = Restarts(self.rules.max_restarts + 1, self.rules.restarts_period_s)
 
 
 @dataclass
@@ -245,11 +250,12 @@ class HearsNobody(Leader):
     """Takes only the first word of a node for a sign of life."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        before = dict(self._heard)
+        heard = self.nodes._heard
+        before = dict(heard)
         effects = super().handle(event, now)
         for node, heard_at in before.items():
-            if node in self._heard:
-                self._heard[node] = heard_at
+            if node in heard:
+                heard[node] = heard_at
         return effects
 
 

@@ -11,7 +11,11 @@ import pytest
 
 from holdfast.core.common_events import Begin, ControlRequested, IterationRead
 from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import Arrived, Publish, ReadIteration, Rules
+from holdfast.core.job.leader import (
+    Arrived,
+    Publish,
+    ReadIteration,
+)
 from holdfast.core.job.member import Heard, Member, RanksFailed, Send
 from holdfast.core.job.membership import (
     EXCLUDE,
@@ -19,6 +23,7 @@ from holdfast.core.job.membership import (
     Descriptor,
     Pace,
 )
+from holdfast.core.job.rules import Rules
 from holdfast.core.launch.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
 from holdfast.core.launch.launcher import Event, Finish, Launcher, Met
 from holdfast.core.launch.node import (

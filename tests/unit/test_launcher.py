@@ -20,15 +20,14 @@ from holdfast.core.common_events import (
 )
 from holdfast.core.job.assign import Policy
 from holdfast.core.job.leader import (
-    READ_LIMIT_S,
     Arrived,
     Publish,
     ReadIteration,
-    RestartPolicy,
-    Rules,
 )
 from holdfast.core.job.member import CycleStopping, Heard, Member, RanksFailed, Send
 from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.job.restarts import READ_LIMIT_S
+from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
 from holdfast.core.launch.node import (

@@ -9,7 +9,6 @@ import pytest
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.leader import (
-    READ_LIMIT_S,
     Abdicate,
     Arrived,
     Close,
@@ -19,8 +18,6 @@ from holdfast.core.job.leader import (
     Phase,
     Publish,
     ReadIteration,
-    RestartPolicy,
-    Rules,
 )
 from holdfast.core.job.membership import (
     SHUTDOWN,
@@ -42,6 +39,8 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
+from holdfast.core.job.restarts import READ_LIMIT_S
+from holdfast.core.job.rules import RestartPolicy, Rules
 
 H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
 ANY, MIN = RestartPolicy.ANY_FAILED, RestartPolicy.MIN_HEALTHY

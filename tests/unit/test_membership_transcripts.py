@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import RestartPolicy, Rules
 from holdfast.core.job.membership import (
     EXCLUDE,
     SHUTDOWN,
     Pace,
 )
+from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.testing import (
     Ask,
     Breaks,

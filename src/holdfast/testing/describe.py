@@ -6,7 +6,9 @@ from typing import Any
 
 from holdfast.core.common_events import Note
 from holdfast.core.failure import signal_name
-from holdfast.core.job.leader import Publish
+from holdfast.core.job.leader import (
+    Publish,
+)
 from holdfast.core.job.member import Send, Standby
 from holdfast.core.job.membership import (
     Control,

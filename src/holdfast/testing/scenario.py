@@ -11,12 +11,12 @@ import random
 from dataclasses import dataclass, field
 
 from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import RestartPolicy, Rules
 from holdfast.core.job.membership import (
     EXCLUDE,
     SHUTDOWN,
     Pace,
 )
+from holdfast.core.job.rules import RestartPolicy, Rules
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import Rules
+from holdfast.core.job.rules import Rules
 from holdfast.host import clock
 from holdfast.testing.inprocess import Call, CallSimulation, RankFault, What, simulate_call
 from holdfast.testing.scenario import RankFails, Scenario, random_scenario

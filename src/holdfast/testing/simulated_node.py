@@ -16,7 +16,9 @@ from typing import Any, Protocol
 from holdfast.core.common_events import IterationRead, Note, TimePassed
 from holdfast.core.failure import Hang
 from holdfast.core.health import Finding, Verdict
-from holdfast.core.job.leader import ReadIteration
+from holdfast.core.job.leader import (
+    ReadIteration,
+)
 from holdfast.core.job.member import CycleStopping, RanksFailed, Standby
 from holdfast.core.launch import gate as gating
 from holdfast.core.launch import launcher as machine

@@ -39,7 +39,11 @@ from typing import Any
 
 from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import Begin, ControlRequested, SignalArrived
-from holdfast.core.job.leader import Arrived, Leader, Publish, RestartPolicy
+from holdfast.core.job.leader import (
+    Arrived,
+    Leader,
+    Publish,
+)
 from holdfast.core.job.member import Heard, LeaderLost, Member, Send
 from holdfast.core.job.membership import (
     DECISIONS,
@@ -63,6 +67,7 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
+from holdfast.core.job.rules import RestartPolicy
 from holdfast.core.launch import node as ranks
 from holdfast.core.launch.launcher import Ended, Finish, Met, Quit
 from holdfast.core.never import assert_never

@@ -65,6 +65,7 @@ from holdfast.core.job.membership import (
     Outcome,
     Pace,
 )
+from holdfast.core.job.rules import Rules
 from holdfast.core.launch.node import RanksStopped, RanksSucceeded
 from holdfast.core.never import assert_never
 from holdfast.host import clock
@@ -124,7 +125,7 @@ def make_handler(params: RendezvousParameters) -> HoldfastRendezvous:
             infra_is_place=number.is_place if number else True,
             port=port_of_ranks.number,
         ),
-        rules=leading.Rules(
+        rules=Rules(
             nodes=Policy(params.min_nodes, params.max_nodes, use_infra_group_rank=by_number),
             max_restarts=sys.maxsize,  # torch's agents count for themselves
             first_last_call_s=_seconds(params, "last_call_timeout", 30.0),
@@ -174,7 +175,7 @@ class HoldfastRendezvous(RendezvousHandler):
         *,
         address: StoreAddress,
         desc: Descriptor,
-        rules: leading.Rules,
+        rules: Rules,
         pace: Pace,
         port: ReservedPort,
     ) -> None:

@@ -44,9 +44,12 @@ from holdfast.core.common_events import (
 from holdfast.core.failure import signal_name
 from holdfast.core.job import leader as leading
 from holdfast.core.job import member as belonging
-from holdfast.core.job.leader import Leader, Rules
+from holdfast.core.job.leader import (
+    Leader,
+)
 from holdfast.core.job.member import Member
 from holdfast.core.job.membership import End, LeaveWhy, Outcome, Place, Round
+from holdfast.core.job.rules import Rules
 from holdfast.core.launch import node as ranks
 from holdfast.core.launch import rank_life
 from holdfast.core.launch.exit_codes import of_a_host

@@ -27,7 +27,10 @@ from holdfast.core.common_events import (
     TimePassed,
 )
 from holdfast.core.failure import Hang, explain, first_cause
-from holdfast.core.job.leader import Publish, ReadIteration
+from holdfast.core.job.leader import (
+    Publish,
+    ReadIteration,
+)
 from holdfast.core.job.member import CycleStopping, How, Phase, RanksFailed, Send, Standby
 from holdfast.core.launch import launcher as machine
 from holdfast.core.launch import node, rank_life

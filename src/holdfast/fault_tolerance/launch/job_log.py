@@ -20,7 +20,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.job.leader import Arrived
+from holdfast.core.job.leader import (
+    Arrived,
+)
 from holdfast.core.job.member import Heard, LeaderLost
 from holdfast.core.job.membership import Decision, Message
 from holdfast.core.launch.launcher import Event, Met

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import RestartPolicy, Rules
 from holdfast.core.job.member import Member
 from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.launcher import Launcher
 from holdfast.core.launch.node import Node
 from holdfast.fault_tolerance.launch.console import LOGGER

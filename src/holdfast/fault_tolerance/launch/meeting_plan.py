@@ -15,8 +15,8 @@ from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.domain import node_domain
 from holdfast.core.job.infra_rank import infra_rank
 from holdfast.core.job.job_secret import SECRET, SHORT, without_secret
-from holdfast.core.job.leader import RestartPolicy, Rules
 from holdfast.core.job.membership import Pace
+from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError

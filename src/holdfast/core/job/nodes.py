@@ -1,0 +1,161 @@
+"""The launchers that a leader knows: which are there, which wait for a place, which are gone.
+
+Pure. Times are seconds on the leader's clock. A node that is gone stays gone: what returns is
+another incarnation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from holdfast.core.job.assign import AssignmentError, NodeDesc, name_some
+from holdfast.core.job.membership import Join, Leave, LeaveWhy, Message
+
+_UNFIT_NAMED = 4
+
+
+@dataclass
+class Nodes:
+    """Launchers of a job, by their ids.
+
+    Attributes:
+        alive: Those that joined and have neither left nor fallen silent.
+        ready: Those of them that wait for a place, in the order of joining.
+        ports: Free on their hosts for the next cycle's MASTER_PORT.
+        unfit: Excluded or not healthy, and why: whoever started them starts no others.
+    """
+
+    alive: dict[str, NodeDesc] = field(default_factory=dict)
+    ready: dict[str, None] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
+    _joined: int = 0
+    _joined_at: dict[str, float] = field(default_factory=dict)
+    _heard: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """The longest silent first."""
+    _gone: dict[str, str] = field(default_factory=dict)
+    _told_gone: set[str] = field(default_factory=set)
+    _unheard: dict[str, float] = field(default_factory=dict)
+    """Nodes whose claim to an infra rank stands only if they speak after that time."""
+
+    # ------------------------------------------------------------ coming and going
+    def join(self, join: Join, now: float) -> bool:
+        """A node is there, or says more of itself; whether it is a new one."""
+        node, desc = join.node, join.desc
+        known = self.alive.get(node)
+        if known is None:
+            self._joined += 1
+            self._heard[node] = self._joined_at[node] = now
+        self.alive[node] = NodeDesc(
+            id=node,
+            addr=desc.addr,
+            pid=desc.pid,
+            nproc=desc.nproc,
+            joined=self._joined if known is None else known.joined,
+            hostname=desc.hostname,
+            infra_rank=desc.infra_rank,
+            infra_is_place=desc.infra_is_place,
+            domain=desc.domain,
+        )
+        self.ports[node] = desc.port
+        return known is None
+
+    def heard(self, node: str, now: float) -> None:
+        """A node that is there has spoken."""
+        self._heard[node] = now
+        self._heard.move_to_end(node)
+
+    def lose(self, node: str, why: str, *, told: bool) -> str:
+        """A node is out of the job, by its own word (``told``) or by its silence; in words."""
+        lost = f"{self.shown(node)} {'left the job' if told else 'was lost'} ({why})"
+        del self.alive[node], self._heard[node], self._joined_at[node], self.ports[node]
+        self.ready.pop(node, None)
+        self._gone[node] = why
+        if told:
+            self._told_gone.add(node)
+        return lost
+
+    def never_joins(self, leave: Leave) -> None:
+        """It was never fit to join, or overtook its join, which must not count then."""
+        self._gone[leave.node] = leave.why.value
+        self._told_gone.add(leave.node)
+        self.note_unfit(leave)
+
+    def is_gone(self, node: str) -> bool:
+        """Whether its place may be another's by now."""
+        return node in self._gone
+
+    def refusal(self, message: Message) -> str | None:
+        """Why a node that is gone, and lives after all, is refused; None: it knows, or leaves."""
+        if message.node in self._told_gone or isinstance(message, Leave):
+            return None
+        self._told_gone.add(message.node)
+        return self._gone[message.node]
+
+    # ------------------------------------------------------------ silence
+    def silent_at(self, silence_s: float) -> float:
+        """When the next node will have been silent for so long."""
+        return next(iter(self._heard.values()), math.inf) + silence_s
+
+    def next_silent(self, silence_s: float, now: float) -> tuple[str, float] | None:
+        """A node that has been silent for that long, and how long."""
+        node, at = next(iter(self._heard.items()), ("", math.inf))
+        return (node, now - at) if now >= at + silence_s else None
+
+    # ------------------------------------------------------------ claims to one infra rank
+    def at_fault(self, error: AssignmentError, beat_s: float) -> tuple[str, ...]:
+        """Nodes that cannot have ranks beside the others.
+
+        Of nodes that claim one infra rank, in the order of joining, these are all but the first.
+        Unless the first has not spoken since the later one joined: then it may be what a launcher
+        that was started again has left of itself, and its next beat, or its silence, will tell. (A
+        message may be under way for one ``beat_s``, so that long after is not since.)
+        """
+        self._unheard = {}
+        if error.problem != "duplicate infra rank":
+            return error.nodes
+        owners: dict[int | None, str] = {}
+        later = []
+        for node in error.nodes:
+            owner = owners.setdefault(self.alive[node].infra_rank, node)
+            if owner == node:
+                continue
+            since = self._joined_at[node] + beat_s
+            if self._heard[owner] > since:
+                later.append(node)
+            else:
+                self._unheard[owner] = since
+        return tuple(later)
+
+    @property
+    def has_open_claims(self) -> bool:
+        """Whether a node was found that must speak, or fall silent, before ranks can be given."""
+        return bool(self._unheard)
+
+    @property
+    def is_a_word_missing(self) -> bool:
+        """Whether such a node still has to."""
+        return any(self._heard.get(node, at + 1) <= at for node, at in self._unheard.items())
+
+    # ------------------------------------------------------------ for people
+    def shown(self, node: str) -> str:
+        """Host and pid of a launcher; its id where it never joined."""
+        return str(self.alive.get(node, node))
+
+    def ready_named(self) -> str:
+        """The first few of those that wait for a place."""
+        return name_some([self.alive[node] for node in self.ready]) or "nobody"
+
+    def note_unfit(self, leave: Leave) -> None:
+        """A node leaves; it will not be fit for ranks again where it says so."""
+        if leave.why in (LeaveWhy.EXCLUDED, LeaveWhy.UNHEALTHY):
+            text = f" ({leave.text})" if leave.text else ""
+            self.unfit[leave.node] = f"{self.shown(leave.node)}: {leave.why.value}{text}"
+
+    def unfit_named(self) -> str:
+        """The first few, each with the reason, and how many more there are."""
+        shown = "; ".join(list(self.unfit.values())[:_UNFIT_NAMED])
+        more = len(self.unfit) - _UNFIT_NAMED
+        return f"{shown}; and {more} more" if more > 0 else shown
