@@ -369,6 +369,23 @@ def test_a_rank_that_lost_its_handler_is_not_sent_the_signal(start: Callable[...
     assert "has no handler" in node.expect("evidence")["why_not"]
 
 
+@pytest.mark.parametrize("signum", [SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_all_processes_of_a_job_does_not_end_a_monitor_that_starts(
+    tmp_path: Path, signum: int
+) -> None:
+    """``scancel``, ``kill -- -PGID``: it comes before the monitor's interpreter runs any code."""
+    node = Node(tmp_path)
+    try:
+        os.kill(node.monitor.pid, signum)
+
+        node.begin_cycle()
+        node.expect("ready")
+        os.kill(node.monitor.pid, signum)
+        assert node.armed("initial=600.0").do("1 + 1") == 2
+    finally:
+        node.end()
+
+
 def test_a_rank_that_ignores_the_signal_is_killed_after_its_grace(
     start: Callable[..., Node],
 ) -> None:

@@ -61,15 +61,19 @@ def sleeper() -> int:
     return child.spawn(["/bin/sleep", "1000"], os.environ, {})
 
 
+def set_way(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how != "interpreter":
+        monkeypatch.setattr(os, "posix_spawn", without_setsid)
+    if how == "helper":
+        monkeypatch.setattr(system_calls, "_spawn_by_c_library", without_setsid_at_all)
+
+
 @pytest.mark.parametrize("how", ["interpreter", "C library", "helper"])
 def test_a_process_begins_a_session_however_it_is_started(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same arguments, environment, descriptors and signals."""
-    if how != "interpreter":
-        monkeypatch.setattr(os, "posix_spawn", without_setsid)
-    if how == "helper":
-        monkeypatch.setattr(system_calls, "_spawn_by_c_library", without_setsid_at_all)
+    set_way(how, monkeypatch)
     (tmp_path / "in").write_text("from in")
     (tmp_path / "third").write_text("third")
     third = os.open(tmp_path / "third", os.O_RDONLY)
@@ -95,6 +99,28 @@ def test_a_process_begins_a_session_however_it_is_started(
     assert seen == [str(pid), "2 a b 1 ü", "from in", "third"]
     for line in (blocked, ignored):
         assert not int(line.split()[1], 16) & 0x7FFFFFFF, f"{line}: of the signals 1 to 31"
+
+
+@pytest.mark.parametrize("how", ["interpreter", "C library", "helper"])
+def test_a_process_can_be_started_with_signals_blocked(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait until it is ready for them."""
+    set_way(how, monkeypatch)
+    status = (tmp_path / "status").open("wb")
+    with status:
+        pid = system_calls.spawn_in_session(
+            "/bin/cat",
+            ["cat", "/proc/self/status"],
+            {},
+            [(os.POSIX_SPAWN_DUP2, status.fileno(), 1)],
+            [],
+            [signal.SIGHUP, signal.SIGTERM],
+        )
+    assert os.waitpid(pid, 0)[1] == 0
+
+    words = (tmp_path / "status").read_text().split()
+    assert int(words[words.index("SigBlk:") + 1], 16) == 1 << 0 | 1 << 14
 
 
 def without_setsid_at_all(*_: object) -> int:

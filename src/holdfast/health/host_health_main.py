@@ -33,6 +33,7 @@ from holdfast.health.checks import Checks
 from holdfast.health.messages import TO_HEALTH, Configure, FromHealth, ToHealth
 from holdfast.health.wanted import PROBES_S, Wanted
 from holdfast.host import clock, wait_for
+from holdfast.host.bare_process import ignore_signals
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.wire.frames import Decoder, FrameError, encode
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTROL_FD = 3
-_IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _CHUNK_BYTES = 1 << 16
 
 
@@ -167,8 +167,7 @@ class HostHealth:
 def main() -> None:
     """Be a health process; descriptor 3 is given by host/health_process.py."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for signum in _IGNORED:  # the launcher decides when to end
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()
     HostHealth(socket.socket(fileno=CONTROL_FD)).run()
     sys.stderr.flush()
     os._exit(0)  # a probe that hangs in its thread would hold up the end

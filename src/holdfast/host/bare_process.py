@@ -17,6 +17,11 @@ from holdfast.host import system_calls
 
 FIRST_FD = 3
 """The first of the descriptors handed over; the others follow it."""
+_NOT_FOR_US = (
+    *(signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""Somebody signals all processes of the job: its launcher decides when ours end."""
 _FIRST_FREE_FD = 10
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -25,6 +30,9 @@ def start_bare(
     boot: str, handed: Sequence[int], env: Mapping[str, str], *, quiet: bool = False
 ) -> int:
     """Start ``python -I -S -c`` with holdfast on its path, in a session of its own.
+
+    From its first instruction on it does not notice signals that are sent to all processes of a
+    job (SIGTERM, SIGINT, ...): they are blocked until it calls :func:`ignore_signals`.
 
     Args:
         boot: The code; ``sys.path`` already leads to holdfast.
@@ -62,7 +70,15 @@ def start_bare(
             env,
             actions,
             signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            _NOT_FOR_US,
         )
     finally:
         for copy in copies:
             os.close(copy)
+
+
+def ignore_signals() -> None:
+    """To be called first in a process of :func:`start_bare` that lives as long as the job."""
+    for signum in _NOT_FOR_US:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_FOR_US)

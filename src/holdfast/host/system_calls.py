@@ -101,8 +101,9 @@ def spawn_in_session(
     env: Mapping[str, str],
     file_actions: Iterable[FileAction],
     default_signals: Iterable[int],
+    blocked_signals: Iterable[int] = (),
 ) -> int:
-    """``posix_spawn`` of a process in a session of its own, with no signal blocked; its pid.
+    """``posix_spawn`` of a process in a session of its own; its pid.
 
     Without ``setsid=True`` in this interpreter, the C library's (glibc 2.26, musl 1.1.17); without
     that, a bare interpreter (10 ms) which begins the session and becomes the program.
@@ -113,11 +114,12 @@ def spawn_in_session(
         env: Its whole environment.
         file_actions: As for ``os.posix_spawn``.
         default_signals: Those that are not to stay ignored.
+        blocked_signals: Those that wait until it unblocks them; all others are not blocked.
 
     Raises:
         OSError: The program cannot be started.
     """
-    actions, defaults = list(file_actions), list(default_signals)
+    actions, defaults, blocked = list(file_actions), list(default_signals), list(blocked_signals)
     try:
         return os.posix_spawn(
             program,
@@ -125,13 +127,13 @@ def spawn_in_session(
             dict(env),
             file_actions=actions,
             setsid=True,
-            setsigmask=(),
+            setsigmask=blocked,
             setsigdef=defaults,
         )
     except NotImplementedError:
         pass
     try:
-        return _spawn_by_c_library(program, arguments, env, actions, defaults)
+        return _spawn_by_c_library(program, arguments, env, actions, defaults, blocked)
     except NotImplementedError:
         from holdfast.host import session_boot  # noqa: PLC0415 - hardly ever needed
 
@@ -141,7 +143,7 @@ def spawn_in_session(
             boot,
             dict(env),
             file_actions=actions,
-            setsigmask=(),
+            setsigmask=blocked,
             setsigdef=defaults,
         )
 
@@ -152,6 +154,7 @@ def _spawn_by_c_library(
     env: Mapping[str, str],
     file_actions: Iterable[FileAction],
     default_signals: Iterable[int],
+    blocked_signals: Iterable[int],
 ) -> int:
     """As :func:`spawn_in_session`; ``NotImplementedError``: this C library cannot."""
     try:
@@ -177,11 +180,14 @@ def _spawn_by_c_library(
         flags = _SPAWN_SETSIGDEF | _SPAWN_SETSIGMASK | _SPAWN_SETSID
         if set_flags(attributes, ctypes.c_short(flags)) != 0:
             raise NotImplementedError("this C library knows no POSIX_SPAWN_SETSID")
-        library.sigemptyset(signals)
-        checked(library.posix_spawnattr_setsigmask(attributes, signals))
-        for signum in default_signals:
-            library.sigaddset(signals, int(signum))
-        checked(library.posix_spawnattr_setsigdefault(attributes, signals))
+        for signums, set_them in (
+            (blocked_signals, library.posix_spawnattr_setsigmask),
+            (default_signals, library.posix_spawnattr_setsigdefault),
+        ):
+            library.sigemptyset(signals)
+            for signum in signums:
+                library.sigaddset(signals, int(signum))
+            checked(set_them(attributes, signals))
         for kind, fd, *rest in file_actions:
             if kind == os.POSIX_SPAWN_DUP2:
                 checked(library.posix_spawn_file_actions_adddup2(actions, fd, *rest))
@@ -215,7 +221,7 @@ def _source_of_spawn() -> str:
     except OSError:
         return INTERPRETER
     try:
-        _spawn_by_c_library("/", ["/"], {}, (), ())
+        _spawn_by_c_library("/", ["/"], {}, (), (), ())
     except NotImplementedError:
         pass
     except OSError:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 
 from holdfast.core import codec
@@ -34,6 +33,7 @@ from holdfast.core.inprocess.handshake import is_proof, nonce_in, proof
 from holdfast.core.inprocess.messages import ATTACH, DOWN, UP, Attach, Hello, Hosting, Log, Refused
 from holdfast.core.never import assert_never
 from holdfast.host import clock
+from holdfast.host.bare_process import ignore_signals
 from holdfast.host.channel import Channel, is_trusted, peer_of
 from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
@@ -58,7 +58,6 @@ _CONNECT_S = 30.0
 _STACKS_SHOWN = 4000
 _TEXT_CHARS = 1000
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-_IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
 
 
 class _Rank:
@@ -434,8 +433,7 @@ def _marks(page: ProgressPage | None) -> machine.Marks:
 
 def main() -> None:
     """Be a node guard; started by ``guard_process.py``."""
-    for name in _IGNORED:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    ignore_signals()
     raise_descriptor_limit()
     token = os.read(TOKEN_FD, _TOKEN_BYTES_MAX).decode()
     os.close(TOKEN_FD)

@@ -35,6 +35,7 @@ from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
+from holdfast.host.bare_process import ignore_signals
 from holdfast.host.channel import Channel
 from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 LISTENER_FD = 3
 CONTROL_FD = 4
-_IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 _ENDING = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 _SLEEP_S_MAX = 86400.0
 _SLACK_FROM_S = 1.0
@@ -565,8 +565,7 @@ def _name_process(name: str) -> None:
 
 def main() -> None:
     """Be a rank monitor; descriptors 3 and 4 are given by host/monitor_process.py."""
-    for name in _IGNORED:  # whoever signals the job's processes: the launcher decides when to end
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    ignore_signals()
     _close_inherited()
     raise_descriptor_limit()
     _name_process("holdfast-rmon")
