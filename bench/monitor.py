@@ -16,8 +16,8 @@ from holdfast.core import codec
 from holdfast.core.monitor.monitor_messages import Configure, Cycle
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.host import endpoint
+from holdfast.host.controlled_process import start_monitor
 from holdfast.host.job_name import new_job
-from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
 from holdfast.host.run_dirs import make_runtime_dir
 from holdfast.wire.frames import Decoder, encode

@@ -26,12 +26,11 @@ from holdfast.fault_tolerance.launch import host_care, monitors, standbys
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.launch.plan import WarmStandby
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
-from holdfast.health.wanted import Wanted
+from holdfast.health.messages import Wanted
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
-from holdfast.host.controlled_process import ControlledProcess
+from holdfast.host.controlled_process import ControlledProcess, start_monitor
 from holdfast.host.loop import Loop
-from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page
 from holdfast.wire.frames import Decoder
 from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector

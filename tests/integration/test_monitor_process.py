@@ -19,9 +19,8 @@ import pytest
 
 from holdfast.core.monitor.monitor_messages import Configure
 from holdfast.host import child, endpoint, proc
-from holdfast.host.controlled_process import ControlledProcess
+from holdfast.host.controlled_process import ControlledProcess, start_monitor
 from holdfast.host.lease import Lease
-from holdfast.host.monitor_process import start_monitor
 from holdfast.host.page import create_page, map_page
 from holdfast.wire import page as layout
 from holdfast.wire.frames import Decoder, encode

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.health import Verdict
 from holdfast.health.checks import Checks
-from holdfast.health.wanted import Wanted
+from holdfast.health.messages import Wanted
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.domain import node_domain
+from holdfast.core.job.infra_rank import node_domain
 from holdfast.host.nvlink import FabricUnknownError, fabric
 
 BLOCK = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", "SLURM_TOPOLOGY_ADDR": "b2.gpu-07"}

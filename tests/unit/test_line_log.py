@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.line_log import LineLog, cycle_path
+from holdfast.host.file_writer import LineLog, cycle_path
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.file_writer import LogFile
-from holdfast.host.line_log import LineLog
+from holdfast.host.file_writer import LineLog, LogFile
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host import proc, system_calls
-from holdfast.host.inotify import WriteWatch
+from holdfast.host.stack_dump import WriteWatch
 
 BOUND_S = 20.0
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.core.reclaim import Over, Reclaim, Wait
-from holdfast.health.memory_wait import wait
+from holdfast.health.gpu_memory import wait
 from holdfast.host import system_calls
 from tests.unit.test_system_calls import not_implemented
 

@@ -7,7 +7,6 @@ import os
 import resource
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from holdfast.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
 from holdfast.host import clock, system_calls
 from holdfast.host.address import gloo_interface, is_our_address, publish
+from holdfast.host.bounded import call_within
 from holdfast.host.tcp import bound_socket
 
 BOUND_S = 5.0
@@ -72,16 +72,10 @@ def network_facts(meeting: MeetingPlan) -> NetworkFacts:
 
 def within(bound_s: float, look: Callable[[], _T], default: _T) -> _T:
     """What ``look`` returns, or ``default``: it fails, or has not come back by then."""
-    found: list[_T] = []
-
-    def run() -> None:
-        with contextlib.suppress(OSError):
-            found.append(look())
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(bound_s)
-    return found[0] if found else default
+    try:
+        return call_within(bound_s, look)
+    except (OSError, UnicodeError):  # UnicodeError: a name of an impossible form
+        return default
 
 
 def _resolve(host: str) -> _Resolved:

@@ -113,7 +113,7 @@ def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | Non
         return None
     from holdfast.core.codec import encode  # noqa: PLC0415 - see _HOME
     from holdfast.health.messages import Configure  # noqa: PLC0415
-    from holdfast.host.health_process import start_health_process  # noqa: PLC0415
+    from holdfast.host.controlled_process import start_health_process  # noqa: PLC0415
 
     try:
         return start_health_process(encode(Configure(plan.care, tuple(sys.path))), job)

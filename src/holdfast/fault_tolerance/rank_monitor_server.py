@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import codec
 from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
 from holdfast.host import child, clock, endpoint, page, wait_for
-from holdfast.host.controlled_process import ControlledProcess
-from holdfast.host.monitor_process import start_monitor
+from holdfast.host.controlled_process import ControlledProcess, start_monitor
 from holdfast.wire.frames import Decoder, encode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.health import Finding
 from holdfast.health.bounded import Check
 from holdfast.health.host_probe import HostProbe
-from holdfast.health.wanted import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
+from holdfast.health.messages import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
 
 if TYPE_CHECKING:
     from holdfast.health.nic import LinkDowns, LinkStates

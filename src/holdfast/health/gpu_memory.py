@@ -1,4 +1,4 @@
-"""Memory in use on the GPUs of a node's ranks, and who holds it. Raises nothing, waits for nothing.
+"""Memory in use on the GPUs of a node's ranks, who holds it, and waiting until it is free.
 
 A driver reports processes by their pid in the host's namespace; in a container that hides that
 namespace it reports none, or pids that are others' here. So they are hints for when to look again.
@@ -7,10 +7,13 @@ namespace it reports none, or pids that are others' here. So they are hints for 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from holdfast.core.reclaim import Over, Reclaim
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, Nvml, NvmlError
+from holdfast.host import clock
+from holdfast.host.proc import Process, await_any
 
 
 def used_mib(visible_devices: str | None, limit: int | None = None) -> dict[str, float]:
@@ -49,3 +52,31 @@ def _each(visible_devices: str | None, limit: int | None) -> Iterator[tuple[Nvml
     for gpu in gpus:
         if gpu.error is None:
             yield library, gpu
+
+
+def wait(
+    reclaim: Reclaim,
+    used_mib: Callable[[], Mapping[str, float]],
+    holders: Callable[[], Iterable[int]],
+    tell: Callable[[str], None],
+) -> Over:
+    """Until the memory of ranks that have ended is free or the time is over.
+
+    The end of a process that holds some is not slept through. ``tell``: called with what a person
+    who waits wants to know.
+    """
+    while True:
+        step = reclaim.look(used_mib(), clock.monotonic())
+        if isinstance(step, Over):
+            return step
+        if step.text:
+            tell(step.text)
+        with contextlib.ExitStack() as stack:
+            living = []
+            for pid in holders():
+                with contextlib.suppress(OSError):
+                    process = Process(pid)
+                    stack.callback(process.close)
+                    if not process.has_ended():  # the end of others is no news
+                        living.append(process)
+            await_any(living, step.seconds)

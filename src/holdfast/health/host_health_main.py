@@ -30,8 +30,7 @@ from holdfast.core.never import assert_never
 from holdfast.health import messages
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
-from holdfast.health.messages import TO_HEALTH, Configure, FromHealth, ToHealth
-from holdfast.health.wanted import PROBES_S, Wanted
+from holdfast.health.messages import PROBES_S, TO_HEALTH, Configure, FromHealth, ToHealth, Wanted
 from holdfast.host import clock, wait_for
 from holdfast.host.bare_process import ignore_signals
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
@@ -120,7 +119,7 @@ class HostHealth:
 
     def _await_memory(self) -> list[Finding]:
         from holdfast.core.reclaim import Reclaim  # noqa: PLC0415 - where there are GPUs
-        from holdfast.health.memory_wait import wait  # noqa: PLC0415
+        from holdfast.health.gpu_memory import wait  # noqa: PLC0415
 
         wanted = self._wanted
         reclaim = Reclaim(
@@ -165,7 +164,7 @@ class HostHealth:
 
 
 def main() -> None:
-    """Be a health process; descriptor 3 is given by host/health_process.py."""
+    """Be a health process; descriptor 3 is given by host/controlled_process.py."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     ignore_signals()
     HostHealth(socket.socket(fileno=CONTROL_FD)).run()

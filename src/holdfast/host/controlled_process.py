@@ -1,14 +1,25 @@
-"""A bare process of our own at the other end of a control connection, on which frames travel."""
+"""Our processes at the other end of a control connection: monitors, a node's health process."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.core import codec
+from holdfast.core.monitor.monitor_messages import Configure
 from holdfast.host.bare_process import start_bare
+from holdfast.host.descriptor_limit import give_limit_back
+from holdfast.host.proc import MARKER
 from holdfast.wire.frames import encode
+
+LISTENER_FD = 3
+CONTROL_FD = 4
+"""Of a monitor."""
+_MONITOR = "from holdfast.fault_tolerance.monitor.monitor_main import main; main()"
+_HEALTH = "from holdfast.health.host_health_main import main; main()"
 
 
 class ControlledProcess:
@@ -52,3 +63,37 @@ def start_controlled(
         ours.sendall(encode(first))
     ours.settimeout(0.0)
     return ControlledProcess(pid, ours)
+
+
+def start_monitor(
+    listener_fd: int, config: Configure, env: Mapping[str, str] | None = None
+) -> ControlledProcess:
+    """Start a monitor in a session of its own; it says ``Ready`` when it is.
+
+    Args:
+        listener_fd: Listening Unix socket on which its rank will call. It stays ours as well, so
+            that a successor can be given the same one.
+        config: The first message to it.
+        env: Environment of the process; ours by default.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    env = os.environ if env is None else env
+    return start_controlled(_MONITOR, (listener_fd,), env, codec.encode(config))
+
+
+def start_health_process(first: Mapping[str, object], job: str) -> ControlledProcess:
+    """Start a node's health process; ``health/messages.py``: what it takes and says.
+
+    Args:
+        first: The first message to it, encoded.
+        job: Marks its environment, so that it is found if it outlives us.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    env = {**os.environ, MARKER: f"{job}.health.0"}
+    process = start_controlled(_HEALTH, (), env, first)
+    give_limit_back(process.pid)  # it looks at its own, and means that of ranks
+    return process

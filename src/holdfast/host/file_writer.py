@@ -1,4 +1,4 @@
-"""Append to files from one thread of its own: a full or hung file system holds up nothing else.
+"""Append to files from threads of their own: a full or hung file system holds up nothing else.
 
 What waits to be written is bounded. A file system that is slow but goes on is waited for; one that
 has not finished a write for ``PATIENCE_S`` is not: what comes meanwhile is dropped, and one message
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.host import clock
 
 WAITING_BYTES_MAX = 16 << 20
 """What may wait, in memory."""
+_QUEUE_LINES_MAX = 10_000
 PATIENCE_S = 5.0
 """A write that takes longer is taken for one of a file system that hangs."""
 Tell = Callable[[str], None]
@@ -154,3 +156,112 @@ def open_log(path: str) -> int:
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return os.open(path, flags, 0o644)
+
+
+class LineLog:
+    """One file that many write lines to: several ranks of a node, and several nodes at once.
+
+    Written to in whole lines, so that lines of others never stand within one of ours (on a local
+    file system, and on network file systems as far as they append atomically). Opened with the
+    first line; a file that cannot be written is told of once, and given up. Not for two threads at
+    once.
+
+    Args:
+        path: Missing folders are made.
+        tell: Called with what went wrong.
+        writer: Writes it; None: the caller does, who is blocked as long as the file system blocks.
+    """
+
+    def __init__(self, path: str, tell: Tell, writer: FileWriter | None = None) -> None:
+        self._path = path
+        self._tell = tell
+        self._writer = writer
+        self._descriptor: int | None = None
+        self._is_given_up = False
+
+    def write(self, prefix: bytes, lines: Iterable[bytes]) -> None:
+        """Append lines, each with ``prefix`` before it, whatever they end with."""
+        data = b"".join(prefix + line.rstrip(b"\r\n") + b"\n" for line in lines)
+        if self._writer is None:
+            self._append(data)
+        else:
+            self._writer.call(lambda: self._append(data), len(data))
+
+    def _append(self, data: bytes) -> None:
+        if self._is_given_up:
+            return
+        try:
+            if self._descriptor is None:
+                self._descriptor = open_log(self._path)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            self._close()
+            self._is_given_up = True
+            self._tell(
+                f"{self._path} cannot be written ({error.strerror}): the output of the ranks of "
+                "this node is no longer kept there; where else it goes, it still does"
+            )
+
+    def close(self) -> None:
+        """Close the file; the next line would open it again."""
+        if self._writer is None:
+            self._close()
+        else:
+            self._writer.call(self._close)
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def cycle_path(base: str, cycle: int) -> str:
+    """``/logs/run.log`` -> ``/logs/run_cycle3.log``; without an extension it gets ``.log``."""
+    stem, extension = os.path.splitext(base)
+    return f"{stem}_cycle{cycle}{extension or '.log'}"
+
+
+class BackgroundFile:
+    """An append-only file. Each line is one ``write``, so that a crash cuts the last one at most.
+
+    A line that finds ``_QUEUE_LINES_MAX`` others waiting is dropped and counted in ``dropped``.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Open ``path`` for appending, creating it.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        self.dropped = 0
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
+        self._lines: queue.Queue[bytes | None] = queue.Queue(_QUEUE_LINES_MAX)
+        self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
+        self._thread.start()
+
+    def append(self, line: bytes) -> None:
+        """Write ``line`` and a newline, soon."""
+        try:
+            self._lines.put_nowait(line + b"\n")
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is waiting; gives up after ``timeout_s``."""
+        try:
+            self._lines.put(None, timeout=timeout_s)
+        except queue.Full:
+            return
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                os.write(self._descriptor, line)
+            except OSError:  # disk full: the job matters more
+                self.dropped += 1
+        os.close(self._descriptor)

@@ -48,7 +48,7 @@ from typing import Any, TypeVar
 from holdfast.host.atomic import Atomic
 from holdfast.host.clean_up_lines import clean_up_of
 from holdfast.host.clock import monotonic
-from holdfast.host.free_signal import free_signal
+from holdfast.host.dump_signal import free_signal
 from holdfast.host.proc import process_state
 from holdfast.host.rank_log import rank_logger
 

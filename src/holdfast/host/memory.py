@@ -1,8 +1,9 @@
-"""How much memory a new process could have: of the node, and within our control group."""
+"""How much memory a new process could have, and how often the kernel killed one for want of it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 _CGROUPS = "/sys/fs/cgroup"
 _FILES = (
@@ -11,6 +12,8 @@ _FILES = (
 )
 """Limit, use, and the field of memory.stat that says how much of it is given back when asked for:
 of version 2 and version 1."""
+CGROUP = "cgroup"
+HOST = "host"
 
 
 def available_kib() -> int | None:
@@ -38,21 +41,58 @@ def _of_a_group(folder: str) -> int | None:
 
 def _groups() -> list[str]:
     """Folders of our control groups for memory and of all above them."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            memberships = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return []
     folders = []
-    for _, controllers, path in memberships:
-        if controllers and "memory" not in controllers.split(","):
-            continue
+    for controllers, path in _memberships():
         root = f"{_CGROUPS}/memory" if controllers else _CGROUPS
         while path not in ("", "/"):
             folders.append(root + path)
             path = os.path.dirname(path)  # noqa: PLW2901 - one step up
         folders.append(root)  # in a container its own group is mounted here
     return folders
+
+
+def oom_kills() -> dict[str, int]:
+    """Processes killed so far, per scope: our cgroup (version 2 or 1) and the whole host.
+
+    Counters to compare, not events. A scope that cannot be read is not there.
+    """
+    found = {
+        CGROUP: next((n for path in _event_files() if (n := _kills(path)) is not None), None),
+        HOST: _kills("/proc/vmstat"),
+    }
+    return {scope: n for scope, n in found.items() if n is not None}
+
+
+def oom_since(before: dict[str, int]) -> list[str]:
+    """Scopes with more kills than ``before``, the closest first."""
+    return [scope for scope, kills in oom_kills().items() if kills > before.get(scope, 0)]
+
+
+def _event_files() -> Iterator[str]:
+    for controllers, path in _memberships():
+        if controllers:
+            yield f"{_CGROUPS}/memory{path}/memory.oom_control"
+        else:
+            yield f"{_CGROUPS}{path}/memory.events"
+            yield f"{_CGROUPS}/unified{path}/memory.events"
+
+
+def _kills(path: str) -> int | None:
+    return _field(path, "oom_kill")
+
+
+def _memberships() -> list[tuple[str, str]]:
+    """Controllers and path of our control groups for memory; version 2 names no controllers."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return []
+    return [
+        (controllers, path)
+        for _, controllers, path in lines
+        if not controllers or "memory" in controllers.split(",")
+    ]
 
 
 def _field(path: str, name: str) -> int | None:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.host import clock, wait_for
-from holdfast.host.file_writer import FileWriter, LogFile, Tell
-from holdfast.host.line_log import LineLog
+from holdfast.host.file_writer import FileWriter, LineLog, LogFile, Tell
 
 _CHUNK_BYTES = 1 << 16
 TAIL_LINES = 30

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host import clock
-from holdfast.host.background_file import BackgroundFile
+from holdfast.host.file_writer import BackgroundFile
 
 LAUNCHER_FILE = "events-launcher.jsonl"
 PATTERN = "events-*.jsonl"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.host.line_log import LineLog, cycle_path
+from holdfast.host.file_writer import LineLog, cycle_path
 from holdfast.host.rank_log import rank_logger
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.host.free_signal import free_signal
+from holdfast.host.dump_signal import free_signal
 from holdfast.host.rank_log import rank_logger
 from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.monitor_thread import async_raise

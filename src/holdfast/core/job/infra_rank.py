@@ -1,6 +1,6 @@
-"""The number that the cluster, or the user, gave to a node: its infra rank.
+"""What the cluster, or the user, says of a node: its number (infra rank), and its domain.
 
-Pure: an environment in, a number out. The first of these that is there counts::
+Pure: an environment in. The first of these that is there counts as its number::
 
     what the launcher finds                                  infra rank              meant as
     NVRX_INFRA_RANK_FROM_NODENAME=1 and SLURMD_NODENAME      digits of the name      order
@@ -14,7 +14,16 @@ A *place* is meant as the node's group rank; an *order* only says which node com
 names don't start at 0). Digits of a node's name are read as one number, so names need leading zeros
 where a name has several numbers. Of ``block.node``, each half counts by its last number.
 ``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10; a node whose number is greater would come
-out among the nodes of the next block, and is refused. A variable that is set to nothing is not set.
+out among the nodes of the next block, and is refused.
+
+The domain says which others it is close to, for ``--ft-segment``; the first of these counts::
+
+    HOLDFAST_NODE_DOMAIN                                       itself: said by hand
+    SLURM_TOPOLOGY_ADDR, its pattern having a block in it      the block, and what is above it
+    the NVLink fabric of the GPUs (host/nvlink.py)             <cluster UUID>.<clique>
+
+Only equality of domains counts, so all nodes of a job should find theirs in the same place. A
+variable that is set to nothing is not set.
 """
 
 from __future__ import annotations
@@ -28,6 +37,9 @@ from holdfast.errors import ConfigError
 BLOCK_STRIDE = 10**10
 """Distance of the infra ranks of two blocks: more than any number in a node's name."""
 _FALSE_WORDS = ("", "0", "false", "no", "off")
+DOMAIN_BY_HAND = "HOLDFAST_NODE_DOMAIN"
+_DOMAIN_LONGEST = 200
+"""More characters say nothing that fewer do not; every launcher's goes through the store."""
 
 
 class InfraRankError(ConfigError, RuntimeError):
@@ -135,3 +147,17 @@ def _from_array(environ: Mapping[str, str], procid: int) -> InfraRank | None:
         f"SLURM_ARRAY_TASK_ID is {task}, but neither SLURM_NNODES nor SLURM_JOB_NUM_NODES says how "
         "many nodes each task of the array has"
     )
+
+
+def node_domain(environ: Mapping[str, str]) -> str | None:
+    """Domain of this node, as far as its environment says; ``None``: ask its GPUs."""
+    if by_hand := environ.get(DOMAIN_BY_HAND, "").strip():
+        return by_hand[:_DOMAIN_LONGEST]
+    levels = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip().split(".")
+    names = environ.get("SLURM_TOPOLOGY_ADDR", "").strip().split(".")
+    if "block" not in levels or len(levels) != len(names):
+        return None
+    block = levels.index("block")
+    if not names[block]:
+        return None
+    return ".".join(names[: block + 1])[:_DOMAIN_LONGEST]

@@ -15,12 +15,11 @@ from holdfast.core.never import assert_never
 from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.host import child, clock
 from holdfast.host.channel import Channel
-from holdfast.host.health_process import start_health_process
+from holdfast.host.controlled_process import start_health_process
 from holdfast.host.loop import Loop
 
 if TYPE_CHECKING:
-    from holdfast.health.messages import FromHealth
-    from holdfast.health.wanted import Wanted
+    from holdfast.health.messages import FromHealth, Wanted
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.wire.frames import Message
 

@@ -90,7 +90,7 @@ def _domain(meeting: MeetingPlan) -> str | None:
     """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
     if meeting.domain is not None or meeting.rules.nodes.segment is None:
         return meeting.domain
-    from holdfast.core.job.domain import BY_HAND  # noqa: PLC0415 - seldom used
+    from holdfast.core.job.infra_rank import DOMAIN_BY_HAND  # noqa: PLC0415 - seldom used
     from holdfast.host.nvlink import FabricUnknownError, fabric  # noqa: PLC0415 - likewise
 
     try:
@@ -100,6 +100,6 @@ def _domain(meeting: MeetingPlan) -> str | None:
             "--ft-segment: it is not known which NVLink domain this node is in (%s); without one "
             "it can only wait as a spare. Say it with %s, the same on all nodes of a domain",
             error,
-            BY_HAND,
+            DOMAIN_BY_HAND,
         )
         return None

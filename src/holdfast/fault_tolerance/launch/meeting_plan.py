@@ -12,8 +12,7 @@ from typing import Any
 from holdfast.core.address import Endpoint, EndpointError, bare_host, parse_endpoint
 from holdfast.core.job.assign import AssignmentError
 from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.domain import node_domain
-from holdfast.core.job.infra_rank import infra_rank
+from holdfast.core.job.infra_rank import infra_rank, node_domain
 from holdfast.core.job.job_secret import SECRET, SHORT, without_secret
 from holdfast.core.job.membership import Pace
 from holdfast.core.job.rules import RestartPolicy, Rules

@@ -25,8 +25,8 @@ from holdfast.core.monitor.monitor_messages import (
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import child, endpoint
 from holdfast.host.channel import Channel
+from holdfast.host.controlled_process import start_monitor
 from holdfast.host.loop import Loop
-from holdfast.host.monitor_process import start_monitor
 from holdfast.host.proc import MARKER
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from holdfast.host import facts
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
-    from holdfast.health.wanted import Wanted
+    from holdfast.health.messages import Wanted
 
 LOCAL_RANK_MACRO = "${local_rank}"
 """Where this stands in a rank's command, its local rank is put, as torchrun does."""
@@ -411,7 +411,7 @@ def _care(
     nproc: int,
     endpoint: str | None,
 ) -> Wanted:
-    from holdfast.health.wanted import Wanted  # noqa: PLC0415 - where used
+    from holdfast.health.messages import Wanted  # noqa: PLC0415 - where used
 
     paths = config.storage_healthcheck_path or ""
     return Wanted(

@@ -24,9 +24,12 @@ from holdfast.core.launch.rank_life import RankLife, State
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
-from holdfast.host import child, clock, oom
-from holdfast.host.file_writer import LogFile
-from holdfast.host.line_log import LineLog, cycle_path
+from holdfast.host import (
+    child,
+    clock,
+    memory,
+)
+from holdfast.host.file_writer import LineLog, LogFile, cycle_path
 from holdfast.host.output import OutputPump, Stream
 from holdfast.host.port import ReservedPort
 
@@ -97,7 +100,7 @@ class Rank:
             error=error,
             traceback=traceback,
             last_lines=self._last_lines(),
-            oom_kills=oom.since(self.oom_before) if exit_code < 0 else (),
+            oom_kills=memory.oom_since(self.oom_before) if exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=life.state(now) is State.STUCK,
             is_condemned=life.is_condemned,
@@ -216,7 +219,7 @@ class Ranks:
             error_file=str(rank.error_file),
             marker=self.marker(local_rank),
         )
-        rank.oom_before = oom.oom_kills()
+        rank.oom_before = memory.oom_kills()
         if plan.applog is not None and self._log is None:
             path = cycle_path(plan.applog, self.cycle)
             writer = pump.writer(os.path.dirname(path), _tell_error)  # noqa: PTH120

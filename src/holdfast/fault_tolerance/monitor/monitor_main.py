@@ -564,7 +564,7 @@ def _name_process(name: str) -> None:
 
 
 def main() -> None:
-    """Be a rank monitor; descriptors 3 and 4 are given by host/monitor_process.py."""
+    """Be a rank monitor; descriptors 3 and 4 are given by host/controlled_process.py."""
     ignore_signals()
     _close_inherited()
     raise_descriptor_limit()
