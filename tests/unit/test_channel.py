@@ -5,6 +5,8 @@ from __future__ import annotations
 import select
 import socket
 
+import pytest
+
 from holdfast.host.channel import Channel
 from holdfast.wire.frames import encode
 
@@ -21,3 +23,25 @@ def test_the_last_words_of_who_has_ended_are_heard() -> None:
     assert [message["number"] for message in channel.receive_rest()] == list(range(20))
     assert channel.gone == "closed"
     channel.close()
+
+
+def test_who_has_said_all_so_far_is_not_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A monitor that lives is heard out when its rank ends: a restart waits for that."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, select.epoll())
+    looks = []
+    receive = socket.socket.recv
+
+    def look(self: socket.socket, *args: int) -> bytes:
+        looks.append(args)
+        return receive(self, *args)
+
+    monkeypatch.setattr(socket.socket, "recv", look, raising=False)
+    theirs.sendall(encode({"number": 1}) + encode({"number": 2})[:3])
+
+    assert channel.receive_rest() == [{"number": 1}]
+    assert (len(looks), channel.gone) == (2, None)
+    channel.close()
+    theirs.close()

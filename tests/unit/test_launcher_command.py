@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import signal
@@ -57,6 +58,37 @@ def test_the_secret_of_a_program_is_there_for_its_next_job(
     signal.signal(signal.SIGINT, handler)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (SECRET in os.environ) is (args is not None)
+
+
+class ProcessEnded(BaseException):
+    """Stands for ``os._exit``, which no test survives."""
+
+
+@pytest.mark.parametrize("somebody_reads", [True, False])
+def test_the_command_ends_at_once_with_the_exit_code_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, *, somebody_reads: bool
+) -> None:
+    """What it has written is out by then; where it cannot be, Python ends it, and says so."""
+    events: list[object] = []
+
+    class Stream(io.StringIO):
+        def flush(self) -> None:
+            events.append(self.getvalue())
+            if not somebody_reads:
+                raise BrokenPipeError
+
+    def exit_at_once(code: int) -> None:
+        raise ProcessEnded(code)
+
+    monkeypatch.setattr(launcher, "main", lambda: print("said") or 3)
+    monkeypatch.setattr(os, "_exit", exit_at_once)
+    monkeypatch.setattr("sys.stdout", Stream())
+
+    with pytest.raises(ProcessEnded if somebody_reads else SystemExit) as ended:
+        launcher.command()
+
+    assert ended.value.args == (3,)
+    assert events == ["said\n"]
 
 
 def test_names_are_there_when_they_are_used() -> None:

@@ -56,21 +56,25 @@ class Channel:
 
     def receive(self) -> list[Message]:
         """What has arrived, one chunk at most, so that a flood does not starve others."""
+        return self._receive() or []
+
+    def _receive(self) -> list[Message] | None:
+        """None: nothing has arrived, or nothing more will."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:
-            return []
+            return None
         except OSError as error:
             self.gone = error.strerror or str(error)
-            return []
+            return None
         if not data:
             self.gone = "closed"
-            return []
+            return None
         try:
             return self._decoder.feed(data)
         except FrameError as error:
             self.gone = str(error)
-            return []
+            return None
 
     def receive_first(self) -> Message | None:
         """The next message of a stranger, who is allowed few bytes; see :meth:`trust`."""
@@ -109,12 +113,13 @@ class Channel:
             return []
 
     def receive_rest(self) -> list[Message]:
-        """All that has arrived, of who has ended and sends no more."""
-        messages = []
+        """All that has arrived; of who has ended, all that will."""
+        messages: list[Message] = []
         for _ in range(_REST_CHUNKS_MAX):
-            messages += self.receive()
-            if self.gone is not None:
+            more = self._receive()
+            if more is None:
                 break
+            messages += more
         return messages
 
     def send(self, message: Mapping[str, Any], limit: int = MAX_FRAME_BYTES) -> None:
