@@ -48,7 +48,7 @@ dist.destroy_process_group()
 ASKS = (
     TELLS_ITS_PLACE
     + """
-from holdfast.fault_tolerance.rank.control_request import send_control_request
+from holdfast.fault_tolerance.rank.monitor_link import send_control_request
 from holdfast.fault_tolerance.data import RankInfo, WorkloadAction, WorkloadControlRequest
 tell()
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":

@@ -9,13 +9,13 @@ Light to import, because every rank and the launcher do: YAML and difflib come i
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from signal import SIGKILL, Signals
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.config_file import SECTION, SectionNotFoundError, read_section
 from holdfast.fault_tolerance.values import (
     AbsolutePaths,
     Flag,
@@ -39,8 +39,6 @@ object, even if it is equal. So the mark survives copies, ``dataclasses.replace`
 gone when the attribute is set, and no type changes. Where only the number travels (YAML, JSON,
 pickle), ``section_ends_initial_timeout`` is written out, and turned back when it is read.
 """
-SECTION = "fault_tolerance"
-"""The key of a YAML file under which the fields are looked for, at any depth."""
 _INFO = 20
 _FORMER_NAMES = {"max_no_progress_restarts": "max_no_progress_cycles"}
 """Keys of earlier generations that mean a field of today."""
@@ -87,14 +85,6 @@ def _setting(
 _LIMIT = Number("seconds", above=0, null="no timeout")
 _INTERVAL = Number("seconds", above=0, blank=True)
 _ON_UNLESS_SAID = WordFlag(otherwise=True)
-
-
-class SectionNotFoundError(ConfigError):
-    """A YAML file without a section for us, or with an empty one."""
-
-
-class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
-    """A configuration file that does not exist."""
 
 
 @dataclass
@@ -572,7 +562,7 @@ def _sort_out(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str]]:
     """Configuration, names of the fields the file gives, and warnings."""
-    section = _read_section(path)
+    section = read_section(path)
     known, unknown = _sort_out(section)
     for name, value in known.items():
         known[name] = check(f"{path}: {SECTION}.{name}", value, SETTINGS[name].kind)
@@ -580,59 +570,6 @@ def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str]]:
     if unknown:
         warnings.append(f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
     return FaultToleranceConfig(**known), list(known), warnings
-
-
-def _read_section(path: str) -> Mapping[Any, Any]:
-    import yaml  # noqa: PLC0415 - seldom needed
-
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is heavy
-            tree = yaml.safe_load(file)
-    except FileNotFoundError:
-        raise ConfigFileNotFoundError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
-        text = " ".join(str(error).split())
-        raise _malformed_yaml_error()(f"{path}: is not valid YAML: {text}") from None
-    odd: object = None
-    for section in _sections(tree, set()):
-        if isinstance(section, Mapping):
-            return section
-        odd = section
-    if odd is not None:
-        raise ConfigError(
-            f"{path}: {SECTION}: {odd!r} cannot be used; it takes a map of fields to values"
-        )
-    raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one")
-
-
-def _sections(node: object, seen: set[int]) -> Iterator[object]:
-    """Every non-empty value of our key, depth first; YAML's aliases can make circles."""
-    if id(node) in seen:
-        return
-    if isinstance(node, dict):
-        seen.add(id(node))
-        section = node.get(SECTION)
-        if section or (section is not None and not isinstance(section, dict)):
-            yield section
-        for child in node.values():
-            yield from _sections(child, seen)
-    elif isinstance(node, list):
-        seen.add(id(node))
-        for child in node:
-            yield from _sections(child, seen)
-
-
-@functools.cache
-def _malformed_yaml_error() -> type[ConfigError]:
-    """A ConfigError that is a yaml.YAMLError too; made late, because importing yaml takes long."""
-    import yaml  # noqa: PLC0415
-
-    class MalformedYamlError(ConfigError, yaml.YAMLError):
-        """A configuration file that is not YAML."""
-
-    return MalformedYamlError
 
 
 def doubts(config: FaultToleranceConfig) -> list[str]:

@@ -36,12 +36,10 @@ from holdfast.fault_tolerance.data import (
 )
 from holdfast.fault_tolerance.rank import iterations, limits_state
 from holdfast.fault_tolerance.rank.client_errors import NoSetupError
-from holdfast.fault_tolerance.rank.control_request import send_control_request
 from holdfast.fault_tolerance.rank.limits_state import LearnedBefore
-from holdfast.fault_tolerance.rank.monitor_link import MonitorLink
+from holdfast.fault_tolerance.rank.monitor_link import MonitorLink, send_control_request
 from holdfast.fault_tolerance.rank.rank_info import rank_info
-from holdfast.fault_tolerance.rank.rank_progress import RankProgress
-from holdfast.fault_tolerance.rank.section import Section
+from holdfast.fault_tolerance.rank.rank_progress import RankProgress, Section
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump

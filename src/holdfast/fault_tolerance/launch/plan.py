@@ -30,15 +30,14 @@ from holdfast.fault_tolerance.command_line.forms import (
     read_uds,
 )
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
-from holdfast.fault_tolerance.command_line.options import BY_DEST, OPTIONS
+from holdfast.fault_tolerance.command_line.options import BY_DEST
 from holdfast.fault_tolerance.config import (
-    SETTINGS,
     FaultToleranceConfig,
     Resolved,
     doubts,
-    option_of,
     resolve,
 )
+from holdfast.fault_tolerance.launch import without_effect
 from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
@@ -57,26 +56,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-_OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
-"""Settings that say more about network cards, which only some checks look at."""
-_OF_CARE = (
-    *("enable_nic_healthcheck", "enable_nic_monitor", "enable_dist_storage_healthcheck"),
-    *("storage_healthcheck_path", "node_health_check_interval", "gpu_memory_reclaim_timeout"),
-    *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
-)
-"""Settings of the health checks."""
-_OF_SEVERAL_NODES = (
-    *("rdzv_endpoint", "node_rank", "local_addr", "ft_use_infra_group_rank", "ft_segment"),
-    "ft_active_nodes",
-)
-"""Attributes of the command line that only matter where launchers meet."""
-_OF_RESTARTS = (
-    *("ft_restart_window", "ft_restart_backoff", "ft_warm_standby", "ft_warm_standby_delay"),
-    *("ft_warm_standby_memory_mb", "ft_warm_preload"),
-)
-"""Attributes that only matter where ranks are restarted."""
-MAYBE_IDLE = ("NVRX_", "TORCHELASTIC_")
-"""How the names of all variables begin that have no effect here."""
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 
 
@@ -261,15 +240,13 @@ def make_plan(
     why_cold = _why_cold(entry)
     resolved = resolve(args) if config is None else Resolved(config, {}, doubts(config))
     config = resolved.config
-    later = _later(args, config)
+    later = without_effect.later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
     shown = _read("local_ranks_filter", args.local_ranks_filter, read_ranks)
     endpoint = _health_endpoint(args, machine, warnings)
     meeting = _meeting(args, environ, config, nodes)
     warnings += meeting.warnings if meeting else ()
-    warnings += _idle(args, config)
-    warnings += _unmeasured(resolved)
-    warnings += _variables_without_effect(environ)
+    warnings += without_effect.warnings(args, resolved, environ)
     if later:
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
@@ -321,7 +298,7 @@ def make_plan(
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
         warnings=tuple(warnings),
-        notes=tuple(_without_effect(args, resolved, is_alone=meeting is None)),
+        notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),
     )
 
 
@@ -510,91 +487,6 @@ def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | N
         )
     seen = {*range(nproc)} if shown is None else {*range(nproc)} & {*shown}
     return named if named is not None or len(seen) != 1 else seen.pop()
-
-
-def _later(args: Any, config: FaultToleranceConfig) -> list[str]:
-    """What asks for something that nothing does yet, wherever it was asked."""
-    usual = FaultToleranceConfig()
-    options = [
-        option.name
-        for option in OPTIONS
-        if option.later
-        and option.field is None
-        and getattr(args, option.dest, option.default) != option.default
-    ]
-    fields = [
-        option_of(name)
-        for name, setting in SETTINGS.items()
-        if setting.later and getattr(config, name) != getattr(usual, name)
-    ]
-    return [*options, *fields]
-
-
-def _without_effect(args: Any, resolved: Resolved, *, is_alone: bool) -> list[str]:
-    """One line for each reason why options that were given have nothing to do here."""
-    given = {
-        dest for dest in getattr(args, "origins", ()) if getattr(args, dest, None) is not None
-    } | {f"ft_{name}" for name, origin in resolved.origins.items() if origin != "default"}
-    idle = [f"{each.name} ({each.idle})" for each in OPTIONS if each.idle and each.dest in given]
-    lines = [f"without effect here: {', '.join(idle)}"] if idle else []
-    asked = {dest for dest in given if getattr(args, dest, None) not in ("", [], False)}
-    if is_alone and (names := _names(asked & {*_OF_SEVERAL_NODES})):
-        lines.append(f"without effect, as this job has one node: {names}")
-    if (
-        args.max_restarts == 0
-        and not args.ft_warm_start
-        and (names := _names(asked & {*_OF_RESTARTS}))
-    ):
-        lines.append(f"without effect, as --max-restarts is 0: {names}")
-    return lines
-
-
-def _names(dests: Collection[str]) -> str:
-    return ", ".join(option.name for option in OPTIONS if option.dest in dests)
-
-
-def _variables_without_effect(environ: Mapping[str, str]) -> list[str]:
-    """One line for variables that are set in vain; the table is loaded where there may be some."""
-    if not any(name.startswith(MAYBE_IDLE) for name in environ):
-        return []
-    from holdfast.fault_tolerance.environment import without_effect  # noqa: PLC0415 - see above
-
-    return without_effect(environ)
-
-
-def _unmeasured(resolved: Resolved) -> list[str]:
-    """One line where progress was to be measured, and nothing says how far the job is."""
-    config, origins = resolved.config, resolved.origins
-    if config.checkpoint_iteration_file or not config.is_progress_tracking_enabled:
-        return []
-    names = [
-        option_of(name)
-        for name in ("max_no_progress_cycles", "min_progress_iterations")
-        if origins.get(name, "default") != "default"
-    ]
-    if not names:
-        return []
-    what = ", ".join(names)
-    remedy = f"{option_of('checkpoint_iteration_file')} with the latest checkpoint's iteration"
-    return [f"without effect: {what}: no file says how far the job is; give {remedy}"]
-
-
-def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:
-    """One line for options that were given and that another one leaves without effect."""
-    usual = FaultToleranceConfig()
-    given = {name for name in SETTINGS if getattr(config, name) != getattr(usual, name)}
-    if not args.ft_host_checks:
-        idle = sorted(given & {*_OF_CARE, *_OF_CARDS})
-        names = [option_of(name) for name in idle]
-        if args.ft_node_health_check_endpoint:
-            names.insert(0, "--ft-node-health-check-endpoint")
-        because = "--ft-host-checks is false"
-    elif not (config.enable_nic_healthcheck or config.enable_nic_monitor):
-        names = [option_of(name) for name in sorted(given & {*_OF_CARDS})]
-        because = "neither --ft-enable-nic-healthcheck nor --ft-enable-nic-monitor is on"
-    else:
-        return []
-    return [f"without effect, as {because}: {', '.join(names)}"] if names else []
 
 
 def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A rank's connection to its monitor: for what has to be answered, which is little.
+"""A rank's connections, for what has to be answered, which is little: to its monitor, its launcher.
 
     hello ──► welcome      armed, limits ──► ok      bye ──► ok
 
@@ -21,6 +21,7 @@ from holdfast.core.monitor.rank_messages import (
     TO_RANK,
     Armed,
     Bye,
+    Control,
     Error,
     Hello,
     Limits,
@@ -28,7 +29,7 @@ from holdfast.core.monitor.rank_messages import (
     Welcome,
 )
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.data import RankInfo
+from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
 from holdfast.fault_tolerance.rank.client_errors import UnreachableError, raise_unreachable
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
@@ -49,7 +50,9 @@ _HELLO_S = 200.0
 """A monitor lets a rank wait 180 s for the one before it to leave."""
 _ANSWER_S = 2.0
 """A monitor that runs answers within a millisecond, on an overloaded machine within this."""
+_LAUNCHER_S = 60.0
 _NO_TIME_S = 1e-3
+_DESCRIPTION_CHARS_MAX = 1000
 _UNHEARD_MAX = 16
 """Messages that a stopped monitor is left; more might fill its socket, and cut one in half."""
 
@@ -182,3 +185,30 @@ class MonitorLink:
 
 def _left_s(until: float) -> float:
     return max(_NO_TIME_S, until - monotonic())
+
+
+def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequest) -> None:
+    """Ask the launcher that listens on ``path`` (``control_endpoint.py``), and wait for its ok.
+
+    It takes effect at the next restart. One connection per request.
+
+    Raises:
+        RankMonitorClientError: It refused or did not answer.
+    """
+    description = str(request.description)[:_DESCRIPTION_CHARS_MAX]
+    message = encode(Control(info.global_rank, request.action.name, description))
+    try:
+        connection = endpoint.connect(path, _LAUNCHER_S)
+        try:
+            answer = decode(TO_RANK, connection.request(message, _LAUNCHER_S))
+        finally:
+            connection.close()
+    except EndpointError as error:
+        raise_unreachable(info.global_rank, "launcher", error)
+    except MessageError as error:
+        answer = Error(str(error))
+    if not isinstance(answer, Ok):
+        said = answer.text if isinstance(answer, Error) else answer
+        raise RankMonitorClientError(
+            f"rank {info.global_rank}: the launcher refused {request}: {said}"
+        )

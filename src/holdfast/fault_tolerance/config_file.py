@@ -1,0 +1,79 @@
+"""Our section of a YAML file, which may be a whole training configuration."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+SECTION = "fault_tolerance"
+"""The key of a YAML file under which the fields are looked for, at any depth."""
+
+
+class SectionNotFoundError(ConfigError):
+    """A YAML file without a section for us, or with an empty one."""
+
+
+class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
+    """A configuration file that does not exist."""
+
+
+def read_section(path: str) -> Mapping[Any, Any]:
+    """The first non-empty map under our key: outer before inner, earlier before later.
+
+    Raises:
+        ConfigError: The file cannot be read, is not YAML, or has something else there.
+        SectionNotFoundError: It has no such map.
+    """
+    import yaml  # noqa: PLC0415 - seldom needed
+
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is heavy
+            tree = yaml.safe_load(file)
+    except FileNotFoundError:
+        raise ConfigFileNotFoundError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
+        text = " ".join(str(error).split())
+        raise _malformed_yaml_error()(f"{path}: is not valid YAML: {text}") from None
+    odd: object = None
+    for section in _sections(tree, set()):
+        if isinstance(section, Mapping):
+            return section
+        odd = section
+    if odd is not None:
+        raise ConfigError(
+            f"{path}: {SECTION}: {odd!r} cannot be used; it takes a map of fields to values"
+        )
+    raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one")
+
+
+def _sections(node: object, seen: set[int]) -> Iterator[object]:
+    """Every non-empty value of our key, depth first; YAML's aliases can make circles."""
+    if id(node) in seen:
+        return
+    if isinstance(node, dict):
+        seen.add(id(node))
+        section = node.get(SECTION)
+        if section or (section is not None and not isinstance(section, dict)):
+            yield section
+        for child in node.values():
+            yield from _sections(child, seen)
+    elif isinstance(node, list):
+        seen.add(id(node))
+        for child in node:
+            yield from _sections(child, seen)
+
+
+@functools.cache
+def _malformed_yaml_error() -> type[ConfigError]:
+    """A ConfigError that is a yaml.YAMLError too; made late, because importing yaml takes long."""
+    import yaml  # noqa: PLC0415
+
+    class MalformedYamlError(ConfigError, yaml.YAMLError):
+        """A configuration file that is not YAML."""
+
+    return MalformedYamlError
