@@ -116,7 +116,7 @@ def test_an_unhealthy_node_is_replaced_by_a_spare(nodes: Nodes, service: HealthS
 
     in_cycle(1, first, spare)
     assert sick.wait() == 0
-    assert sick.said("leaving the job .*NIC mlx5_3 is down")
+    assert sick.said("this node is unhealthy: .*NIC mlx5_3 is down")
     assert life(sick, 1) is None
     nodes.end()
     assert (first.wait(), spare.wait()) == (0, 0)

@@ -24,7 +24,7 @@ from holdfast.core.job.leader import (
     Publish,
     ReadIteration,
 )
-from holdfast.core.job.member import CycleStopping, Heard, Member, RanksFailed, Send
+from holdfast.core.job.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
 from holdfast.core.job.membership import Descriptor, Pace
 from holdfast.core.job.restarts import READ_LIMIT_S
 from holdfast.core.job.rules import RestartPolicy, Rules
@@ -882,3 +882,29 @@ class LauncherLife(RuleBasedStateMachine):
 
 TestLauncherLife = LauncherLife.TestCase
 TestLauncherLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("was_there", "said"),
+    [
+        (False, "this node could not join the job: n0:29500 could not be reached"),
+        (True, ""),  # an error has said it when the ranks were ended
+    ],
+)
+def test_a_launcher_that_never_met_the_others_says_so(was_there: bool, said: str) -> None:
+    """It has left no job, and ended no ranks."""
+    launcher = Launcher(
+        Node(nproc=2),
+        Member("n1", Descriptor("", "n1", 2, 7), Pace()),
+        Rules(nodes=Policy(2, 2, use_infra_group_rank=False)),
+    )
+    effects = launcher.handle(Begin(), 0.0)
+    if was_there:
+        effects += launcher.handle(Met(leads=False, addr="n1"), 0.5)
+
+    effects += launcher.handle(LeaderLost("n0:29500 could not be reached"), 1.0)
+
+    (finish,) = (each for each in effects if isinstance(each, Finish))
+    assert (finish.ended, finish.exit_code, finish.text) == (Ended.FAILED, 1, said)
+    errors = [each.text for each in effects if isinstance(each, Note) and each.level == "error"]
+    assert len(errors) == was_there

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.host import clock
 from holdfast.host.port import ReservedPort
 from holdfast.host.reach import UnreachableError, wait_until_reachable
 
@@ -74,6 +75,29 @@ def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str) -> None
     text = rf"{host}:{port} could not be reached from {here}: {why}, tried for 0.1 s"
     with pytest.raises(UnreachableError, match=f"^{text}$"):
         wait_until_reachable(host, port, 0.1, NEVER)
+
+
+def test_a_long_wait_says_what_it_waits_for_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seldom enough for a log, and never before it takes long."""
+    now, told = 0.0, []
+
+    class Waits(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now
+            now += timeout or 0.0
+            return False
+
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    with pytest.raises(UnreachableError, match="tried for 900 s"):
+        wait_until_reachable("127.0.0.1", unused_port(), 900, Waits(), told.append)
+
+    why = "no process listens there (127.0.0.1). Tried for "
+    assert [text.removeprefix(why) for text in told] == [
+        "4 s, giving up in 896 s",
+        "16 s, giving up in 884 s",
+        "76 s, giving up in 824 s",
+        "376 s, giving up in 524 s",
+    ]
 
 
 def test_the_wait_ends_when_it_is_told_to() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 
 from holdfast.core.address import Endpoint
 from holdfast.host import clock
@@ -13,13 +14,22 @@ _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 1.0
 _ATTEMPT_S = 3.0
 """For one connection: a packet that nobody answers is sent again after 1 s."""
+_FIRST_WORD_S = 3.0
+_NEXT_WORD = 5
+"""Each word of a wait comes when it has taken so many times as long as at the word before."""
 
 
 class UnreachableError(ConnectionError):
     """Nobody could be reached; says who, for how long it was tried, and what to do."""
 
 
-def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.Event) -> str:
+def wait_until_reachable(
+    host: str,
+    port: int,
+    within_s: float,
+    stop: threading.Event,
+    tell: Callable[[str], None] = lambda _: None,
+) -> str:
     """Return once somebody accepts connections at ``host``:``port``.
 
     Nobody can wake us when a name or a listener appears elsewhere, so this tries again and again:
@@ -30,6 +40,8 @@ def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.
         port: 1 to 65535.
         within_s: When to give up, in seconds.
         stop: Gives up at once when it is set.
+        tell: Called after 3, 15, 75 ... s with why nobody was reached so far, and until when this
+            goes on.
 
     Returns:
         Our own address, as whoever listens there sees it.
@@ -38,7 +50,7 @@ def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.
         UnreachableError: ``within_s`` is over, or ``stop`` is set.
     """
     begun_at = clock.monotonic()
-    pause_s = _PAUSE_FIRST_S
+    pause_s, tell_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
         ours, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
@@ -50,6 +62,9 @@ def wait_until_reachable(host: str, port: int, within_s: float, stop: threading.
             raise UnreachableError(
                 f"{where} could not be reached from {here}: {why}, tried for {within_s:g} s"
             )
+        if within_s - left_s >= tell_after_s:
+            tell(f"{why}. Tried for {within_s - left_s:.0f} s, giving up in {left_s:.0f} s")
+            tell_after_s *= _NEXT_WORD
         if stop.wait(min(pause_s, left_s)):
             where = Endpoint(host, port)
             raise UnreachableError(f"{where} could not be reached before the end: {why}")

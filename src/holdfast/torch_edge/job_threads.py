@@ -371,9 +371,21 @@ class JobThreads:
                 if at.hosts_store:
                     raise ConnectionError(_cannot_host(error)) from error
         if self._hosted is None:
-            seen = wait_until_reachable(host, at.port, at.connect_s, self._closing)
+            seen = wait_until_reachable(
+                host, at.port, at.connect_s, self._closing, self._tell_that_we_wait
+            )
             seen = seen if host == at.host else None
         return lambda: job_store.store_client(host, at.port, _CONNECT_S), seen
+
+    def _tell_that_we_wait(self, why: str) -> None:
+        """A launcher that comes late cannot know whether the one it looks for was there before."""
+        LOGGER.info(
+            "waiting for the launcher that hosts the store at %s: %s (--rdzv-conf "
+            "read_timeout=%g). If the job is over already, end this launcher: it cannot know that",
+            self._address,
+            why,
+            self._address.connect_s,
+        )
 
     def _own_address(self, seen: str | None) -> OwnAddress:
         address = self._address.local_addr

@@ -468,7 +468,8 @@ class Member:
         """Our ranks must not be alive one moment longer than needed."""
         if self.phase is Phase.LEAVING:
             return
-        self._note("error", f"{why}; ending the ranks of this node")
+        ends = "ends its ranks and leaves" if self.ranks_alive else "leaves"
+        self._note("error", f"{why}: this node {ends} the job")
         self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE)
 
     def _leave(self, last_words: Finish, how: How = How.POLITE) -> None:

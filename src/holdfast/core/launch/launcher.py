@@ -362,10 +362,13 @@ class Launcher:
         """Where that has not been said."""
         if not last.text or last.why is LeaveWhy.SIGNALLED:
             return ""
-        if not self.rules.is_of_one:
-            return f"leaving the job ({last.why.value}): {last.text}"
         if last.why in (LeaveWhy.EXCLUDED, LeaveWhy.UNHEALTHY):
             return f"this node is {last.why.value}: {last.text}"
+        if last.why is LeaveWhy.FENCED:
+            return "" if self._has_met else f"this node could not join the job: {last.text}"
+        if not self.rules.is_of_one:
+            is_over = last.why is LeaveWhy.FINISHED
+            return f"{'the job is over' if is_over else 'this node leaves the job'}: {last.text}"
         if last.outcome is Outcome.FAILED:
             return f"not started again: {last.text}"
         return last.text if last.outcome is Outcome.SHUT_DOWN else ""
