@@ -7,18 +7,17 @@ import random
 import pytest
 
 from holdfast.core.inprocess.escalation import MOST
-from holdfast.testing.inprocess import (
+from holdfast.testing.call_scenario import (
     FOR_EVER_S,
     Call,
-    CallSimulation,
     Cut,
     GuardDies,
     GuardStops,
     NodeStops,
     RankFault,
     What,
-    simulate_call,
 )
+from holdfast.testing.inprocess import CallSimulation, simulate_call
 
 
 def ends(call: Call, seed: int = 1) -> list[str]:

@@ -1,14 +1,18 @@
-"""Messages, decisions and effects in the words of a transcript: short, and the same every time."""
+"""Messages, decisions and effects in the words of a transcript: short, and the same every time.
+
+Of jobs: :func:`effect`; of calls of a wrapped function: :func:`of_call`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.common_events import Note
 from holdfast.core.failure import signal_name
-from holdfast.core.job.leader import (
-    Publish,
-)
+from holdfast.core.inprocess import coordinator, guard, messages
+from holdfast.core.inprocess import rank as inprocess_rank
+from holdfast.core.job.leader import Publish
 from holdfast.core.job.member import Send, Standby
 from holdfast.core.job.membership import (
     Control,
@@ -68,11 +72,6 @@ def decision(one: Decision) -> str:
             return "beat"
 
 
-def _ranks(local_ranks: tuple[int, ...]) -> str:
-    numbers = ", ".join(map(str, local_ranks))
-    return f"local rank{'' if len(local_ranks) == 1 else 's'} {numbers}"
-
-
 def effect(one: Any) -> str:
     """What a launcher does; empty: nothing to write home about."""
     match one:
@@ -83,9 +82,9 @@ def effect(one: Any) -> str:
         case ranks.StartCycle(cycle):
             return f"starts its ranks of cycle {cycle}"
         case ranks.SignalRanks(local_ranks=local_ranks, signum=signum):
-            return f"signals {_ranks(local_ranks)} with {signal_name(signum)}"
+            return f"signals local {_ranks(local_ranks)} with {signal_name(signum)}"
         case ranks.KillRanks(local_ranks=local_ranks):
-            return f"kills {_ranks(local_ranks)}"
+            return f"kills local {_ranks(local_ranks)}"
         case ranks.EndRank(local_rank=local_rank, problem=problem):
             return f"kills local rank {local_rank}, as its host is not healthy: {problem}"
         case rank_life.HangFound(local_rank=local_rank, hang=hang):
@@ -104,3 +103,72 @@ def effect(one: Any) -> str:
         case Note(text=text):
             return f"({text})"
     return ""
+
+
+# ---------------------------------------------------------------- a call of a wrapped function
+def of_call(one: Any) -> str:
+    """What a rank, its guard or the coordinator does; empty: it passes a word on, or renews one.
+
+    What a rank says to its guard, and what that passes on to it, is not shown.
+    """
+    match one:
+        case inprocess_rank.Say(messages.Stuck(text=text)):
+            return f"asks its guard to end it: {text}"
+        case inprocess_rank.RunAbort():
+            return "aborts its collectives"
+        case inprocess_rank.Interrupt():
+            return "interrupts its main thread"
+        case guard.TellCoordinator(message):
+            return _up(message)
+        case guard.TellRank(rank, messages.Refused(text=text) | messages.Lost(text)):
+            return f"tells rank {rank} to leave: {text}"
+        case guard.TakeEvidence(rank, why):
+            return f"takes stacks of rank {rank}: {why}"
+        case guard.Signal(rank, signals):
+            return f"sends rank {rank} {', '.join(map(signal_name, signals))}"
+        case coordinator.TellAll(told) | coordinator.Tell(message=told):
+            return _down(told)
+        case coordinator.HangUp(node):
+            return f"closes the connection to {node}"
+    return ""
+
+
+def _up(one: messages.Up) -> str:
+    match one:
+        case messages.Hello(rank):
+            return f"-> rank {rank} is here"
+        case messages.Fault():
+            return f"-> {_causes([one.cause])}"
+        case messages.Dead(rank, kind, text):
+            return f"-> {_causes([messages.Cause(rank, kind, text)])}; it is dead"
+        case messages.Leave(rank=rank, text=text):
+            return f"-> rank {rank} leaves: {text}"
+        case messages.Done(rank=rank):
+            return f"-> rank {rank} is done"
+        case messages.Ready(standings=standings):
+            return f"-> ready: {_ranks([standing.rank for standing in standings])}"
+    return ""
+
+
+def _down(one: messages.Down) -> str:
+    match one:
+        case messages.Commit(epoch, base, terminated):
+            lost = f", without {_ranks(terminated)} of iteration {base}" if terminated else ""
+            return f"=> iteration {epoch}{lost}"
+        case messages.Abort(epoch, causes):
+            return f"=> abort iteration {epoch}: {_causes(causes)}"
+        case messages.Kill(ranks=ranks, text=text):
+            return f"=> kill {_ranks(ranks)}: {text}"
+        case messages.Exit(finished, text):
+            return "=> all ranks have completed" if finished else f"=> the call has failed: {text}"
+        case messages.Refused(rank, text):
+            return f"=> rank {rank} is refused: {text}"
+    return ""
+
+
+def _causes(causes: Sequence[messages.Cause]) -> str:
+    return "; ".join(f"{it.kind.value} of rank {it.rank}, {it.text}" for it in causes)
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"

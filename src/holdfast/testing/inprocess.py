@@ -5,27 +5,17 @@ are simulated. The same seed gives the same history. Connections keep order; who
 has not sent with it; a cut link holds everything back until it heals, as TCP does.
 
 A rank's function works for a while and then waits in a collective until every rank of its epoch is
-there, so one that is hung, lost or has raised keeps all others waiting.
-
-Checked at every step:
-
-- R-1: within an epoch no place has two owners, and all see the same world.
-- R-2: every rank that lives and can be heard ends in the same way, in bounded time: it finishes
-  with the others, or the call fails for all, or it left for a reason of its own.
-- No rank runs the user's code of an epoch while one of another does; on a node that is cut off, not
-  after the others may have gone on.
-- H-1: nobody is called hung before its limit. H-2: whoever hangs does not go on running after it.
-- Who hangs again and again by itself is ended; who only waits for others is not, however often.
-- Nobody finishes an epoch that not all of its ranks have finished.
+there, so one that is hung, lost or has raised keeps all others waiting. What must hold is in
+``call_promises.py``, and checked at every step.
 """
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 
 from holdfast.core.codec import decode, encode
 from holdfast.core.common_events import TimePassed
@@ -40,7 +30,6 @@ from holdfast.core.inprocess.messages import (
     Cause,
     Commit,
     Down,
-    Exit,
     Fault,
     Hello,
     Kind,
@@ -51,141 +40,64 @@ from holdfast.core.inprocess.messages import (
 )
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.never import assert_never
+from holdfast.testing import describe
+from holdfast.testing.call_promises import LIMITS, SLACK_S, Process, Promises
+from holdfast.testing.call_scenario import (
+    Call,
+    Cut,
+    GuardDies,
+    GuardStops,
+    NodeFault,
+    NodeStops,
+    RankFault,
+    What,
+    random_call,
+)
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.simulation import Violation
 
-LIMITS = gd.Limits(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=1.0, silence_s=30.0)
-PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=30.0)
-FOR_EVER_S = 1e6
+PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
 """Nothing that is simulated here may take an hour."""
-_SLACK_S = 2.0
 _WAKING_S = 0.01
 """After so long a process that was stopped has seen that its lease is over."""
 _FENCE_S = 5.0
 """As in ``inprocess/session.py``."""
+_LONG_WORK_S = 500.0
+"""Longer than ranks are waited for."""
+_LOCAL_S = 0.0002
+"""From a rank to its guard, and back; order is kept because nothing is delayed differently."""
 
 
-class What(enum.Enum):
-    """What a rank does instead of its work, once."""
-
-    RAISE = "raises"
-    LEAVE = "leaves"
-    HANG = "hangs, and can be interrupted"
-    HANG_AGAIN = "the same, in each epoch from then on"
-    HOLD = "holds the interpreter"
-    DIE = "dies"
-    SWALLOW = "swallows every interrupt"
-    SLOW = "takes long to unwind"
-    LATE_RAISE = "raises while others are done"
+class _Timed(Protocol):
+    def next_deadline(self) -> float | None: ...
 
 
-@dataclass(frozen=True)
-class RankFault:
-    """In ``epoch``, the rank that was born as ``rank`` does ``what`` after ``after_s`` of work."""
+@dataclass
+class _Alarm:
+    """Wakes a machine at its deadline, once, wherever that has moved to meanwhile."""
 
-    epoch: int
-    rank: int
-    what: What
-    after_s: float = 0.5
+    clock: VirtualClock
+    machine: _Timed
+    wake: Callable[[], None]
+    _armed: float | None = None
 
+    def set(self) -> None:
+        """After each event."""
+        deadline = self.machine.next_deadline()
+        if deadline is not None and deadline != self._armed:
+            self._armed = deadline
+            self.clock.call_at(deadline, partial(self._ring, deadline))
 
-@dataclass(frozen=True)
-class GuardDies:
-    """The guard of a node dies; that of node 0 takes the coordinator with it."""
-
-    at: float
-    node: int
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Nothing passes between a node and the coordinator for a while."""
-
-    at: float
-    node: int
-    for_s: float
-
-
-@dataclass(frozen=True)
-class GuardStops:
-    """The guard of a node is stopped for a while; the coordinator with it, where it is there."""
-
-    at: float
-    node: int
-    for_s: float
-
-
-@dataclass(frozen=True)
-class NodeStops:
-    """All processes of a node are stopped for a while, as when a container is frozen."""
-
-    at: float
-    node: int
-    for_s: float
-
-
-NodeFault = GuardDies | Cut | GuardStops | NodeStops
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a wrapped function, and what goes wrong in it."""
-
-    ranks: int
-    per_node: int
-    faults: tuple[RankFault, ...] = ()
-    node_faults: tuple[NodeFault, ...] = ()
-    drops_odd: bool = False
-    """The assignment leaves out the last place of a world of odd size."""
-
-
-def random_call(seed: int, ranks: int = 8) -> Call:
-    """A call with one to four faults, often two at the same time."""
-    rng = random.Random(seed)  # noqa: S311 - not for secrets
-    per_node = rng.choice([1, 2, 4])
-    faults = []
-    for _ in range(rng.randint(1, 4)):
-        epoch = rng.choice([0, 0, 0, 1, 1, 2])
-        after_s = rng.choice([0.0, 0.001, 0.5, 0.5, rng.random()])
-        faults.append(RankFault(epoch, rng.randrange(ranks), rng.choice(list(What)), after_s))
-        if rng.random() < 0.3:  # another, at the same time
-            other = rng.randrange(ranks)
-            faults.append(RankFault(epoch, other, rng.choice(list(What)), after_s))
-    node_faults: list[NodeFault] = []
-    if rng.random() < 0.4:
-        node = rng.randrange((ranks + per_node - 1) // per_node)
-        at = rng.choice([0.5, 1.0, rng.random() * 5])
-        for_s = rng.choice([0.5, 5.0, 19.0, 22.0, 25.0, 27.0, 31.0, 200.0, FOR_EVER_S])
-        kind = rng.choice([GuardDies, Cut, GuardStops, NodeStops])
-        node_faults.append(GuardDies(at, node) if kind is GuardDies else kind(at, node, for_s))
-    return Call(ranks, per_node, tuple(faults), tuple(node_faults), rng.random() < 0.2)
-
-
-class _Process:
-    """One rank's process."""
-
-    def __init__(self, number: int, world: int, node: _Node) -> None:
-        self.number = number
-        self.node = node
-        self.machine = rk.Rank(number)
-        self.is_alive = True
-        self.outcome = ""
-        self.born = Numbering(-1, number, world)
-        self.base = self.assigned = self.born
-        self.proceed: rk.Proceed | None = None
-        self.directive: rk.Directive | None = None
-        self.is_waiting = True
-        self.user_epoch: int | None = None
-        self.works_until = 0.0
-        self.at_collective: int | None = None
-        self.hang: What | None = None
-        self.hangs_since = 0.0
-        self.is_interrupting = False
-        self.is_slow = False
-        self.hangs_again: float | None = None
-        self.returned_in = -1
-        self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
+    def _ring(self, at: float) -> None:
+        if self._armed != at:
+            return
+        self._armed = None
+        deadline = self.machine.next_deadline()
+        if deadline is not None and self.clock.now >= deadline:
+            self.wake()
+        else:
+            self.set()
 
 
 @dataclass
@@ -200,20 +112,55 @@ class _Node:
     cut_from: float = 0.0
     up_at: float = 0.0
     down_at: float = 0.0
-    armed: float | None = None
     messages: int = 0
     guard_stopped_until: float = 0.0
     ranks_stopped_until: float = 0.0
     lease_until: float | None = LIMITS.silence_s + 2 * PATIENCE.barrier_s
     """In the pages of its ranks."""
+    alarm: _Alarm = field(init=False)
 
     @property
     def name(self) -> str:
         return f"node{self.number}"
 
 
+class _Process(Process):
+    """One rank's process, with what only the simulation needs to know of it."""
+
+    node: _Node
+
+    def __init__(self, number: int, world: int, node: _Node) -> None:
+        super().__init__(number, world, node)
+        self.base = self.assigned
+        self.proceed: rk.Proceed | None = None
+        self.directive: rk.Directive | None = None
+        self.is_waiting = True
+        self.works_from = self.works_until = 0.0
+        self.at_collective = False
+        self.hangs_since = 0.0
+        self.is_interrupting = False
+        self.is_slow = False
+        self.hangs_again: float | None = None
+        self.leaving = ""
+        """How, once it does."""
+        self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
+
+    @property
+    def stuck_since(self) -> float | None:
+        """Since when its main thread runs no Python."""
+        if self.hang in (What.HANG, What.HOLD):
+            return self.hangs_since
+        return self.works_until if self.at_collective else None
+
+
 class CallSimulation:
     """Runs one :class:`Call` to its end.
+
+    Args:
+        call: The call.
+        seed: Of everything that is left to chance.
+        trace: Whether to keep a transcript.
+        rng: In the place of one from the seed.
 
     Attributes:
         clock: Virtual.
@@ -221,28 +168,31 @@ class CallSimulation:
         transcript: What happened, where ``trace`` was asked for.
     """
 
-    def __init__(self, call: Call, seed: int, *, trace: bool = False) -> None:
+    def __init__(
+        self, call: Call, seed: int, *, trace: bool = False, rng: random.Random | None = None
+    ) -> None:
         self.call = call
         self.clock = VirtualClock()
         self.steps = 0
         self.transcript: list[str] = []
         self._trace = trace
-        self._rng = random.Random(seed)  # noqa: S311 - not for secrets
+        self._rng = rng or random.Random(seed)  # noqa: S311 - not for secrets
         self._coordinator = coord.Coordinator(PATIENCE)
         self._is_coordinated = True
-        self._armed: float | None = None
+        wake = partial(self._feed_coordinator, TimePassed())
+        self._alarm = _Alarm(self.clock, self._coordinator, wake)
         n_nodes = (call.ranks + call.per_node - 1) // call.per_node
         self.nodes = [_Node(number) for number in range(n_nodes)]
+        for node in self.nodes:
+            wake = partial(self._feed_guard, node, TimePassed())
+            node.alarm = _Alarm(self.clock, node.guard, wake)
         self.processes = [
             _Process(number, call.ranks, self.nodes[number // call.per_node])
             for number in range(call.ranks)
         ]
+        self._promises = Promises(call, self.clock, self.processes)
         self._faults = {(fault.epoch, fault.rank): fault for fault in call.faults}
-        self._places: dict[int, dict[int, int]] = {}
-        self._worlds: dict[int, int] = {}
-        self._running: dict[int, set[int]] = {}
         self._arrived: dict[int, set[int]] = {}
-        self._leaving: dict[int, str] = {}
 
     # ------------------------------------------------------------ running
 
@@ -252,46 +202,65 @@ class CallSimulation:
         Raises:
             Violation: A promise was broken; the text says which.
         """
-        for process in self.processes:
-            self.clock.call_in(self._rng.random() * 0.2, partial(self._begin, process))
-        for fault in self.call.node_faults:
-            self.clock.call_at(fault.at, partial(self._inflict, fault))
+        self.start()
         while self.clock.next_at() is not None and not self._is_over():
             if self.clock.now > HORIZON_S:
                 raise Violation(f"R-2: after {HORIZON_S:g} s {self._those_left()} still go on")
             self.clock.step()
         if not self._is_over():
             raise Violation(f"R-2: {self._those_left()} wait for ever")
-        self._check_end()
+        self._promises.check_end()
+
+    def start(self) -> None:
+        """Have all processes begin; the clock does the rest."""
+        for process in self.processes:
+            self.clock.call_in(self._rng.random() * 0.2, partial(self._begin, process))
+        for fault in self.call.node_faults:
+            self.clock.call_at(fault.at, partial(self.inflict, fault))
 
     def _is_over(self) -> bool:
-        return all(not p.is_alive or p.outcome or self._is_nobodys(p) for p in self.processes)
+        return all(not p.goes_on or self._is_nobodys(p) for p in self.processes)
 
     def _is_nobodys(self, process: _Process) -> bool:
         """It holds its own interpreter or is stopped, and so is the guard that would kill it."""
         node = process.node
         guard_acts = node.is_alive and node.guard_stopped_until < HORIZON_S
-        return not guard_acts and (process.hang is What.HOLD or not self._runs(process))
-
-    def _runs(self, process: _Process) -> bool:
-        return process.node.ranks_stopped_until < HORIZON_S
+        is_stopped = node.ranks_stopped_until >= HORIZON_S
+        return not guard_acts and (process.hang is What.HOLD or is_stopped)
 
     def _those_left(self) -> str:
-        left = [p for p in self.processes if p.is_alive and not p.outcome]
+        left = [p for p in self.processes if p.goes_on]
         return ", ".join(f"rank {p.number} ({p.machine.phase.value})" for p in left[:8])
 
     def _say(self, who: str, what: object) -> None:
-        if self._trace:
-            self.transcript.append(f"{self.clock.now:10.4f} {who:12} {what}")
+        """A line, or an effect, which may be worth none."""
+        if self._trace and (text := what if isinstance(what, str) else describe.of_call(what)):
+            self.transcript.append(f"{self.clock.now:10.4f}  {who}: {text}")
 
     def _short(self) -> float:
         return self._rng.choice([0.0, 0.0001, 0.001, self._rng.random() * 0.02])
 
-    # ------------------------------------------------------------ faults
+    def _does(
+        self, process: _Process, delay_s: float, action: Callable[..., None], *args: Any
+    ) -> None:
+        """A process does that later; when it wakes up, if it is stopped; never, if it has ended."""
 
-    def _inflict(self, fault: NodeFault) -> None:
+        def act() -> None:
+            if not process.goes_on:
+                return
+            if process.node.ranks_stopped_until > self.clock.now:
+                self.clock.call_at(process.node.ranks_stopped_until, act)
+            else:
+                action(process, *args)
+
+        self.clock.call_in(delay_s, act)
+
+    # ------------------------------------------------------------ faults of nodes
+
+    def inflict(self, fault: NodeFault) -> None:
+        """Now."""
         node = self.nodes[fault.node]
-        self._say(node.name, fault)
+        self._say(node.name, f"** {fault}")
         match fault:
             case GuardDies():
                 self._guard_dies(node)
@@ -303,24 +272,14 @@ class CallSimulation:
                     node.ranks_stopped_until = node.guard_stopped_until
                     for process in self._of(node):
                         at = node.ranks_stopped_until + _WAKING_S
-                        self.clock.call_at(at, partial(self._check_woken, process))
+                        self.clock.call_at(at, partial(self._promises.check_woken, process))
             case _:
                 assert_never(fault)
 
-    def _is_stopped(self, process: _Process, again: Callable[[], None]) -> bool:
-        """It does that when it wakes up."""
-        if process.node.ranks_stopped_until <= self.clock.now:
-            return False
-        self.clock.call_at(process.node.ranks_stopped_until, again)
-        return True
-
     def _watches_lease(self, process: _Process) -> None:
         """In a thread of its own; it needs the interpreter, like all Python code."""
-        again = partial(self._watches_lease, process)
-        if not process.is_alive or process.outcome or self._is_stopped(process, again):
-            return
         if process.hang is What.HOLD:
-            self.clock.call_in(1.0, again)
+            self._does(process, 1.0, self._watches_lease)
             return
         until = process.node.lease_until
         step = process.lease.look(until, self.clock.now)
@@ -333,7 +292,7 @@ class CallSimulation:
             self._dies(process, "its lease was over")
         at = process.lease.next_look(until)
         if at is not None:
-            self.clock.call_at(at, again)
+            self._does(process, at - self.clock.now, self._watches_lease)
 
     def _guard_dies(self, node: _Node) -> None:
         if not node.is_alive:
@@ -341,7 +300,7 @@ class CallSimulation:
         node.is_alive = False
         self._disconnect(node)
         for process in self._of(node):
-            self.clock.call_in(self._short(), partial(self._feed_rank, process, rk.GuardGone("?")))
+            self._does(process, self._short(), self._feed_rank, rk.GuardGone("?"))
             self.clock.call_in(_FENCE_S, partial(self._fences_itself, process))
         if node.number == 0:
             self._is_coordinated = False
@@ -363,15 +322,6 @@ class CallSimulation:
         lost = gd.CoordinatorGone("closed")
         self.clock.call_at(self._down_at(node), partial(self._feed_guard, node, lost))
 
-    def _dies(self, process: _Process, how: str) -> None:
-        if not process.is_alive:
-            return
-        self._say(f"rank{process.number}", f"dies: {how}")
-        process.is_alive = False
-        self._out_of_user_code(process)
-        gone = gd.RankGone(process.number, how)
-        self.clock.call_in(self._short(), partial(self._feed_guard, process.node, gone))
-
     def _of(self, node: _Node) -> list[_Process]:
         first = node.number * self.call.per_node
         return self.processes[first : first + self.call.per_node]
@@ -392,7 +342,8 @@ class CallSimulation:
     def _tell_coordinator(self, node: _Node, message: Up) -> None:
         node.messages += 1
         if isinstance(message, Fault) and message.kind is Kind.SOFT_TIMEOUT:
-            self._check_hang(message)
+            process = self.processes[message.rank]
+            self._promises.check_hang(process, process.stuck_since)
         if node.is_connected:
             heard = coord.Heard(node.name, decode(UP, encode(message)))
             self.clock.call_at(self._up_at(node), partial(self._feed_coordinator, heard))
@@ -402,7 +353,7 @@ class CallSimulation:
             said = gd.CoordinatorSaid(decode(DOWN, encode(message)))
             self.clock.call_at(self._down_at(node), partial(self._feed_guard, node, said))
 
-    # ------------------------------------------------------------ the coordinator
+    # ------------------------------------------------------------ the coordinator and the guards
 
     def _feed_coordinator(self, event: coord.Event) -> None:
         if not self._is_coordinated:
@@ -416,7 +367,7 @@ class CallSimulation:
             self._say("coordinator", effect)
             match effect:
                 case coord.TellAll():
-                    self._check_told(effect.message)
+                    self._promises.check_told(effect.message)
                     for node in self.nodes:
                         self._tell_guard(node, effect.message)
                 case coord.Tell():
@@ -425,27 +376,7 @@ class CallSimulation:
                     self._disconnect(self.nodes[int(effect.node[4:])])
                 case _:
                     assert_never(effect)
-        deadline = self._coordinator.next_deadline()
-        if deadline is not None and deadline != self._armed:
-            self._armed = deadline
-            self.clock.call_at(deadline, partial(self._coordinator_timer, deadline))
-
-    def _coordinator_timer(self, at: float) -> None:
-        if self._armed == at:
-            self._armed = None
-            deadline = self._coordinator.next_deadline()
-            if deadline is not None and self.clock.now >= deadline:
-                self._feed_coordinator(TimePassed())
-            else:
-                self._feed_coordinator_nothing()
-
-    def _feed_coordinator_nothing(self) -> None:
-        deadline = self._coordinator.next_deadline()
-        if deadline is not None:
-            self._armed = deadline
-            self.clock.call_at(deadline, partial(self._coordinator_timer, deadline))
-
-    # ------------------------------------------------------------ guards
+        self._alarm.set()
 
     def _feed_guard(self, node: _Node, event: gd.Event) -> None:
         if not node.is_alive:
@@ -454,72 +385,39 @@ class CallSimulation:
             self.clock.call_at(node.guard_stopped_until, partial(self._feed_guard, node, event))
             return
         self.steps += 1
-        effects = list(node.guard.handle(event, self.clock.now))
-        for effect in effects:
+        for effect in list(node.guard.handle(event, self.clock.now)):
             self._say(node.name, effect)
             match effect:
                 case gd.TellRank():
-                    process = self.processes[effect.rank]
                     heard = rk.Heard(effect.message)
-                    self._later_to_rank(process, heard)
+                    self._does(self.processes[effect.rank], _LOCAL_S, self._feed_rank, heard)
                 case gd.TellCoordinator():
                     self._tell_coordinator(node, effect.message)
                 case gd.Look():
                     process = self.processes[effect.rank]
-                    looked = gd.Looked(effect.rank, self._marks(process))
-                    self._feed_guard(node, looked)
+                    self._feed_guard(node, gd.Looked(effect.rank, self._marks(process)))
                 case gd.TakeEvidence():
                     if self._rng.random() < 0.8:
                         taken = gd.EvidenceTaken(effect.rank)
                         self.clock.call_in(0.02, partial(self._feed_guard, node, taken))
                 case gd.Signal():
-                    self._signalled(self.processes[effect.rank], effect.signals)
+                    if SIGKILL in effect.signals or self._rng.random() < 0.5:
+                        dies = partial(self._dies, self.processes[effect.rank], "a signal")
+                        self.clock.call_in(self._short(), dies)
                 case gd.Renew():
                     node.lease_until = effect.until
                 case gd.Quit():
                     self._disconnect(node)
                 case _:
                     assert_never(effect)
-        self._arm_guard(node)
-
-    def _arm_guard(self, node: _Node) -> None:
-        deadline = node.guard.next_deadline()
-        if deadline is not None and deadline != node.armed:
-            node.armed = deadline
-            self.clock.call_at(deadline, partial(self._guard_timer, node, deadline))
-
-    def _guard_timer(self, node: _Node, at: float) -> None:
-        if node.armed != at or not node.is_alive:
-            return
-        node.armed = None
-        deadline = node.guard.next_deadline()
-        if deadline is not None and self.clock.now >= deadline:
-            self._feed_guard(node, TimePassed())
-        else:
-            self._arm_guard(node)
-
-    def _later_to_rank(self, process: _Process, event: rk.Event) -> None:
-        # A local connection: order is kept because nothing is delayed differently.
-        self.clock.call_in(0.0002, partial(self._feed_rank, process, event))
-
-    def _signalled(self, process: _Process, signals: tuple[int, ...]) -> None:
-        if SIGKILL in signals or self._rng.random() < 0.5:
-            self.clock.call_in(self._short(), partial(self._dies, process, "a signal"))
+        node.alarm.set()
 
     def _marks(self, process: _Process) -> gd.Marks:
-        now = self.clock.now
-        since = self._stuck_since(process)
+        now, since = self.clock.now, process.stuck_since
         automatic = now if since is None else since
-        holds = process.hang is What.HOLD
-        waits = process.hang is None and process.at_collective is not None
-        thread = process.hangs_since if holds else now
+        thread = process.hangs_since if process.hang is What.HOLD else now
+        waits = process.hang is None and process.at_collective
         return gd.Marks(automatic, thread=thread, waits=waits)
-
-    def _stuck_since(self, process: _Process) -> float | None:
-        """Since when its main thread runs no Python."""
-        if process.hang in (What.HANG, What.HOLD):
-            return process.hangs_since
-        return process.works_until if process.at_collective is not None else None
 
     # ------------------------------------------------------------ a rank's two threads
 
@@ -529,29 +427,25 @@ class CallSimulation:
             process.outcome = "failed: no guard"
             return
         self._feed_guard(node, gd.RankCame(Hello(process.number, self.call.ranks)))
-        self._watches_lease(process)
+        self._does(process, 0.0, self._watches_lease)
 
     def _feed_rank(self, process: _Process, event: rk.Event) -> None:
-        if not process.is_alive or process.outcome:
-            return
-        if self._is_stopped(process, partial(self._feed_rank, process, event)):
-            return
         self.steps += 1
         for effect in process.machine.handle(event):
-            self._say(f"rank{process.number}", effect)
+            self._say(process.name, effect)
             match effect:
                 case rk.Say():
                     if isinstance(effect.message, Stuck) and process.hang is None:
                         raise Violation(f"rank {process.number} only waits, and is to be ended")
                     said = gd.RankSaid(process.number, decode(UP, encode(effect.message)))
-                    self.clock.call_in(0.0002, partial(self._feed_guard, process.node, said))
+                    self.clock.call_in(_LOCAL_S, partial(self._feed_guard, process.node, said))
                 case rk.RunAbort():
                     # Needs the interpreter: it waits where somebody holds it.
                     blocked = self._blocked(process, effect.causes)
-                    self.clock.call_in(self._short(), partial(self._abort_done, process, blocked))
+                    self._does(process, self._short(), self._abort_done, blocked)
                 case rk.Interrupt():
                     process.is_interrupting = True
-                    self.clock.call_in(self._short(), partial(self._interrupted, process))
+                    self._does(process, self._short(), self._interrupted)
                 case rk.StopInterrupt():
                     process.is_interrupting = False
                 case rk.Wake():
@@ -562,41 +456,30 @@ class CallSimulation:
                 case _:
                     assert_never(effect)
         # A thread that is woken does not run at once: more may come before it does.
-        self.clock.call_in(self._short(), partial(self._main, process))
+        self._does(process, self._short(), self._main)
 
     def _blocked(self, process: _Process, causes: tuple[Cause, ...]) -> Blocked | None:
-        since = self._stuck_since(process)
+        since = process.stuck_since
         if process.user_epoch is None or since is None:
             return None
         silent_s = self.clock.now - since
         if not is_looked_at(causes, silent_s, LIMITS.soft_s):
             return None
-        worked_s = since - (process.works_until - 1.0)
-        return Blocked(worked_s, silent_s, is_freed=process.hang is None)
+        return Blocked(since - process.works_from, silent_s, is_freed=process.hang is None)
 
     def _abort_done(self, process: _Process, blocked: Blocked | None) -> None:
-        if self._is_stopped(process, partial(self._abort_done, process, blocked)):
-            return
-        if process.hang is What.HOLD and process.user_epoch is not None:
-            return
-        self._feed_rank(process, rk.AbortDone(blocked))
+        if process.hang is not What.HOLD or process.user_epoch is None:
+            self._feed_rank(process, rk.AbortDone(blocked))
 
     def _interrupted(self, process: _Process) -> None:
-        if self._is_stopped(process, partial(self._interrupted, process)):
+        if not process.is_interrupting or process.user_epoch is None:
             return
-        if not process.is_alive or not process.is_interrupting or process.user_epoch is None:
-            return
-        if process.hang in (What.HOLD, What.SWALLOW):
-            return
-        self._out_of_user_code(process)
-        process.is_waiting = True
-        self._feed_rank(process, rk.Caught())
+        if process.hang not in (What.HOLD, What.SWALLOW):
+            self._comes_back(process, rk.Caught())
 
     def _main(self, process: _Process) -> None:
         """The main thread, where it waits and there is something for it to do."""
-        if self._is_stopped(process, partial(self._main, process)):
-            return
-        if not process.is_waiting or not process.is_alive or process.outcome:
+        if not process.is_waiting:
             return
         directive: rk.Directive | None
         if process.proceed is not None:
@@ -612,24 +495,21 @@ class CallSimulation:
                 process.is_waiting = False
                 takes_s = 100.0 if process.is_slow else self._short()
                 process.is_slow = False
-                self.clock.call_in(takes_s, partial(self._unwound, process))
+                self._does(process, takes_s, self._unwound)
             case rk.Finish():
-                self._check_finish(process)
+                self._promises.check_finish(process)
                 self._ends(process, "finished")
             case rk.Fail():
-                self._ends_after_leaving(process, f"failed: {directive.text}")
+                self._fails(process, f"failed: {directive.text}")
             case rk.Go():
                 self._ends(process, "left")
             case _:
                 assert_never(directive)
 
     def _unwound(self, process: _Process) -> None:
-        if self._is_stopped(process, partial(self._unwound, process)):
-            return
-        if process.is_alive:
-            process.is_waiting = True
-            standing = Standing(process.number, process.assigned, process.base)
-            self._feed_rank(process, rk.Unwound(standing))
+        process.is_waiting = True
+        standing = Standing(process.number, process.assigned, process.base)
+        self._feed_rank(process, rk.Unwound(standing))
 
     def _proceed(self, process: _Process, commit: Commit) -> None:
         if commit.base == process.assigned.epoch:
@@ -638,13 +518,9 @@ class CallSimulation:
             self._main(process)
             return
         process.is_waiting = False
-        self.clock.call_in(self._short(), partial(self._assign, process, commit))
+        self._does(process, self._short(), self._assign, commit)
 
     def _assign(self, process: _Process, commit: Commit) -> None:
-        if self._is_stopped(process, partial(self._assign, process, commit)):
-            return
-        if not process.is_alive:
-            return
         if process.machine.must_unwind and self._rng.random() < 0.5:
             process.is_waiting = True  # woken in the middle of it
             self._main(process)
@@ -662,187 +538,120 @@ class CallSimulation:
 
     def _enter(self, process: _Process) -> None:
         epoch, number = process.assigned.epoch, process.number
-        self._check_enter(process)
-        process.user_epoch = epoch
-        self._running.setdefault(epoch, set()).add(number)
+        self._promises.enter(process)
+        is_active = process.assigned.place < self._n_active(process)
+        of = f"rank {process.assigned.place} of {process.assigned.world} in iteration {epoch}"
+        self._say(process.name, f"{'calls the function' if is_active else 'stands by'} as {of}")
+        process.works_from = self.clock.now
+        process.works_until = self.clock.now + self.call.work_s
+        if not is_active:
+            self._feed_rank(process, rk.Entered())
+            self._comes_back(process, rk.Returned(active=False))
+            return
         fault = self._faults.pop((epoch, number), None)
         if process.hangs_again is not None:
             fault = RankFault(epoch, number, What.HANG_AGAIN, process.hangs_again)
-        process.works_until = self.clock.now + 1.0
         late = fault is not None and fault.what is What.LATE_RAISE
         if fault is not None and not late:
-            self.clock.call_in(fault.after_s, partial(self._acts, process, fault, epoch))
+            self._does(process, fault.after_s, self._acts, fault, epoch)
         else:
-            at = process.works_until
-            self.clock.call_at(at, partial(self._reach, process, epoch, late=late))
+            self._does(process, self.call.work_s, self._reach, epoch, late)
         self._feed_rank(process, rk.Entered())
 
+    def _n_active(self, process: _Process) -> int:
+        world = process.assigned.world
+        return world if self.call.active is None else min(world, self.call.active)
+
+    def strike(self, rank: int, what: What) -> None:
+        """Have a rank that works do that now."""
+        process = self.processes[rank]
+        assert process.user_epoch is not None
+        self._acts(process, RankFault(process.user_epoch, rank, what), process.user_epoch)
+
     def _acts(self, process: _Process, fault: RankFault, epoch: int) -> None:
-        if self._is_stopped(process, partial(self._acts, process, fault, epoch)):
+        if process.user_epoch != epoch:
             return
-        if not process.is_alive or process.user_epoch != epoch:
-            return
-        self._say(f"rank{process.number}", fault.what.value)
+        self._say(process.name, f"** {fault.what.value}")
         match fault.what:
-            case What.RAISE | What.LATE_RAISE:
-                self._raises(process)
-            case What.SLOW:
-                process.is_slow = True
-                self._raises(process)
+            case What.RAISE | What.LATE_RAISE | What.SLOW:
+                process.is_slow = fault.what is What.SLOW
+                self._comes_back(process, rk.Raised("boom"))
             case What.LEAVE:
-                self._leaves(process, "left: by itself", fault=True)
+                self._leaves(process, "left: not healthy", fault=True)
             case What.DIE:
                 self._dies(process, "SIGKILL")
             case What.HANG | What.HOLD | What.SWALLOW | What.HANG_AGAIN:
                 process.hang, process.hangs_since = fault.what, self.clock.now
                 if fault.what is What.HANG_AGAIN:
                     process.hang, process.hangs_again = What.HANG, fault.after_s
-                if fault.what is not What.SWALLOW:
-                    at = self.clock.now + LIMITS.soft_s + gd.VICTIM_S + _SLACK_S
-                    self.clock.call_at(at, partial(self._check_found, process, epoch))
+                if fault.what is What.SWALLOW:  # and works on: for others that wait, it is hung
+                    self._does(process, _LONG_WORK_S, self._reach, epoch, False)
+                else:
+                    at = self.clock.now + LIMITS.soft_s + gd.VICTIM_S + SLACK_S
+                    self.clock.call_at(at, partial(self._promises.check_found, process, epoch))
             case _:
                 assert_never(fault.what)
 
-    def _raises(self, process: _Process) -> None:
-        self._out_of_user_code(process)
-        process.is_waiting = True
-        self._feed_rank(process, rk.Raised("boom"))
-
-    def _reach(self, process: _Process, epoch: int, *, late: bool) -> None:
+    def _reach(self, process: _Process, epoch: int, late: bool) -> None:  # noqa: FBT001 - by position
         """The work is done; the rest is a collective of the epoch's ranks."""
-        if self._is_stopped(process, partial(self._reach, process, epoch, late=late)):
+        if process.user_epoch != epoch or process.hang not in (None, What.SWALLOW):
             return
-        if not process.is_alive or process.user_epoch != epoch:
-            return
-        process.at_collective = epoch
+        process.at_collective = True
+        process.hang = None
         arrived = self._arrived.setdefault(epoch, set())
         arrived.add(process.number)
         if late:
             self._faults[epoch, process.number] = RankFault(epoch, process.number, What.LATE_RAISE)
-        if len(arrived) == self._worlds[epoch]:
+        if len(arrived) == self._n_active(process):
             for number in sorted(arrived):
-                self.clock.call_in(self._short(), partial(self._returns, number, epoch))
+                self._does(self.processes[number], self._short(), self._returns, epoch)
 
-    def _returns(self, number: int, epoch: int) -> None:
-        process = self.processes[number]
-        if self._is_stopped(process, partial(self._returns, number, epoch)):
+    def _returns(self, process: _Process, epoch: int) -> None:
+        if process.user_epoch != epoch or process.hang is not None:
             return
-        if not process.is_alive or process.user_epoch != epoch:
-            return
-        fault = self._faults.pop((epoch, number), None)
+        fault = self._faults.pop((epoch, process.number), None)
         if fault is not None:
-            self.clock.call_in(0.3, partial(self._acts, process, fault, epoch))
-            return
+            self._does(process, 0.3, self._acts, fault, epoch)
+        else:
+            self._comes_back(process, rk.Returned())
+
+    # ------------------------------------------------------------ a rank is out of the function
+
+    def _comes_back(self, process: _Process, event: rk.Event) -> None:
+        if isinstance(event, rk.Returned):
+            process.returned_in = process.assigned.epoch
         self._out_of_user_code(process)
         process.is_waiting = True
-        process.returned_in = epoch
-        self._feed_rank(process, rk.Returned())
+        self._feed_rank(process, event)
 
     def _leaves(self, process: _Process, how: str, *, fault: bool) -> None:
-        self._out_of_user_code(process)
-        process.is_waiting = True
-        self._leaving[process.number] = how
-        self._feed_rank(process, rk.Leaving(how, fault))
+        process.leaving = how
+        self._comes_back(process, rk.Leaving(how.removeprefix("left: "), fault))
 
-    def _ends_after_leaving(self, process: _Process, how: str) -> None:
-        if process.number in self._leaving:
-            self._ends(process, self._leaving[process.number])
+    def _fails(self, process: _Process, how: str) -> None:
+        if process.leaving:
+            self._ends(process, how)
             return
-        self._leaving[process.number] = how
+        process.leaving = how
         self._feed_rank(process, rk.Leaving(how))
 
     def _ends(self, process: _Process, how: str) -> None:
-        how = self._leaving.get(process.number, how)
         self._feed_rank(process, rk.Gone())
-        process.outcome = how
-        self._say(f"rank{process.number}", how)
+        process.outcome = process.leaving or how
+        self._say(process.name, process.outcome)
+
+    def _dies(self, process: _Process, how: str) -> None:
+        if not process.goes_on:
+            return
+        self._say(process.name, f"dies: {how}")
+        process.is_alive = False
+        self._out_of_user_code(process)
+        gone = gd.RankGone(process.number, how)
+        self.clock.call_in(self._short(), partial(self._feed_guard, process.node, gone))
 
     def _out_of_user_code(self, process: _Process) -> None:
-        if process.user_epoch is not None:
-            self._running[process.user_epoch].discard(process.number)
-        process.user_epoch = process.at_collective = None
-        process.hang = None
-
-    # ------------------------------------------------------------ promises
-
-    def _check_enter(self, process: _Process) -> None:
-        numbering = process.assigned
-        places = self._places.setdefault(numbering.epoch, {})
-        owner = places.setdefault(numbering.place, process.number)
-        if owner != process.number:
-            raise Violation(
-                f"R-1: ranks {owner} and {process.number} are both {numbering.place} in epoch "
-                f"{numbering.epoch}"
-            )
-        if self._worlds.setdefault(numbering.epoch, numbering.world) != numbering.world:
-            raise Violation(f"R-1: two worlds in epoch {numbering.epoch}")
-        for epoch in list(self._running):
-            if epoch == numbering.epoch:
-                continue
-            for number in self._running[epoch]:
-                self._check_alone(process, self.processes[number], epoch)
-            if not self._running[epoch]:
-                del self._running[epoch]
-
-    def _check_alone(self, process: _Process, other: _Process, epoch: int) -> None:
-        if not other.node.is_alive:
-            return  # nobody is left who could end it; it has been told, and can't hear
-        if other.hang is What.HOLD and other.node.guard_stopped_until > self.clock.now:
-            return  # likewise; and none of its Python code runs
-        if other.node.ranks_stopped_until > self.clock.now:
-            until = other.node.lease_until
-            if until is not None and until + rank_fence_s(LIMITS.silence_s) <= self.clock.now:
-                return  # it will end itself when it wakes up: see _check_woken
-        raise Violation(
-            f"rank {process.number} enters epoch {process.assigned.epoch} while rank "
-            f"{other.number} runs epoch {epoch}"
-        )
-
-    def _check_woken(self, process: _Process) -> None:
-        """A rank that was stopped while the others went on does not go on where it was."""
-        epoch = process.user_epoch
-        newest = max((p.user_epoch or 0 for p in self.processes if p.is_alive), default=0)
-        if process.is_alive and epoch is not None and epoch < newest:
-            raise Violation(f"rank {process.number} wakes up in epoch {epoch} of {newest}")
-
-    def _check_told(self, message: Down) -> None:
-        if isinstance(message, Exit) and "different assignments" in message.text:
-            raise Violation(f"R-1: the assignment here is the same for all, but: {message.text}")
-
-    def _check_hang(self, fault: Fault) -> None:
-        process = self.processes[fault.rank]
-        since = self._stuck_since(process)
-        if process.is_alive and (since is None or self.clock.now - since < LIMITS.soft_s - 1e-6):
-            raise Violation(f"H-1: rank {fault.rank} is called hung, stuck since {since}")
-
-    def _check_found(self, process: _Process, epoch: int) -> None:
-        if process.user_epoch == epoch and process.machine.phase is rk.Phase.RUNNING:
-            cut = process.node.cut_from <= self.clock.now < process.node.cut_until
-            stops = (GuardStops, NodeStops)
-            stopped = any(isinstance(fault, stops) for fault in self.call.node_faults)
-            if process.node.is_alive and not cut and not stopped and process.hang is What.HANG:
-                raise Violation(f"H-2: rank {process.number} hangs unnoticed")
-
-    def _check_finish(self, process: _Process) -> None:
-        epoch = process.machine.epoch
-        for other in self.processes:
-            if other.assigned.epoch == epoch and other.is_alive and other.returned_in != epoch:
-                raise Violation(
-                    f"rank {process.number} finishes epoch {epoch}, rank {other.number} has not"
-                )
-
-    def _check_end(self) -> None:
-        finished = [p for p in self.processes if p.outcome == "finished"]
-        if not finished:
-            return
-        epochs = {p.returned_in for p in finished}
-        if len(epochs) != 1:
-            raise Violation(f"R-2: ranks finished in epochs {sorted(epochs)}")
-        for process in self.processes:
-            told = process.outcome.startswith("left") or process.outcome == "finished"
-            is_cut = any(fault.node == process.node.number for fault in self.call.node_faults)
-            if process.is_alive and not told and not is_cut:
-                raise Violation(f"R-2: rank {process.number} {process.outcome}, others finished")
+        self._promises.leave(process)
+        process.at_collective = False
 
 
 def simulate_call(

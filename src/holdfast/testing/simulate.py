@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.rules import Rules
 from holdfast.host import clock
-from holdfast.testing.inprocess import Call, CallSimulation, RankFault, What, simulate_call
+from holdfast.testing.call_scenario import Call, RankFault, What
+from holdfast.testing.inprocess import CallSimulation, simulate_call
 from holdfast.testing.scenario import RankFails, Scenario, random_scenario
 from holdfast.testing.simulation import Result, Simulation, Violation
 

@@ -1,0 +1,110 @@
+"""A call of a wrapped function, and what goes wrong in it; drawn from a seed, or by hand."""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass
+
+FOR_EVER_S = 1e6
+
+
+class What(enum.Enum):
+    """What a rank does instead of its work, once."""
+
+    RAISE = "raises"
+    LEAVE = "leaves"
+    HANG = "hangs, and can be interrupted"
+    HANG_AGAIN = "the same, in each epoch from then on"
+    HOLD = "holds the interpreter"
+    DIE = "dies"
+    SWALLOW = "swallows every interrupt"
+    SLOW = "takes long to unwind"
+    LATE_RAISE = "raises while others are done"
+
+
+@dataclass(frozen=True)
+class RankFault:
+    """In ``epoch``, the rank that was born as ``rank`` does ``what`` after ``after_s`` of work."""
+
+    epoch: int
+    rank: int
+    what: What
+    after_s: float = 0.5
+
+
+@dataclass(frozen=True)
+class GuardDies:
+    """The guard of a node dies; that of node 0 takes the coordinator with it."""
+
+    at: float
+    node: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Nothing passes between a node and the coordinator for a while."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class GuardStops:
+    """The guard of a node is stopped for a while; the coordinator with it, where it is there."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class NodeStops:
+    """All processes of a node are stopped for a while, as when a container is frozen."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+NodeFault = GuardDies | Cut | GuardStops | NodeStops
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a wrapped function, and what goes wrong in it."""
+
+    ranks: int
+    per_node: int
+    faults: tuple[RankFault, ...] = ()
+    node_faults: tuple[NodeFault, ...] = ()
+    drops_odd: bool = False
+    """The assignment leaves out the last place of a world of odd size."""
+    active: int | None = None
+    """At most so many ranks work, the others stand by; None: all work."""
+    work_s: float = 1.0
+    """How long a rank works before it waits for the others."""
+
+
+def random_call(seed: int, ranks: int = 8) -> Call:
+    """A call with one to four faults, often two at the same time."""
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    per_node = rng.choice([1, 2, 4])
+    faults = []
+    for _ in range(rng.randint(1, 4)):
+        epoch = rng.choice([0, 0, 0, 1, 1, 2])
+        after_s = rng.choice([0.0, 0.001, 0.5, 0.5, rng.random()])
+        faults.append(RankFault(epoch, rng.randrange(ranks), rng.choice(list(What)), after_s))
+        if rng.random() < 0.3:  # another, at the same time
+            other = rng.randrange(ranks)
+            faults.append(RankFault(epoch, other, rng.choice(list(What)), after_s))
+    node_faults: list[NodeFault] = []
+    if rng.random() < 0.4:
+        node = rng.randrange((ranks + per_node - 1) // per_node)
+        at = rng.choice([0.5, 1.0, rng.random() * 5])
+        for_s = rng.choice([0.5, 5.0, 19.0, 22.0, 25.0, 27.0, 31.0, 200.0, FOR_EVER_S])
+        kind = rng.choice([GuardDies, Cut, GuardStops, NodeStops])
+        node_faults.append(GuardDies(at, node) if kind is GuardDies else kind(at, node, for_s))
+    drops_odd, active = rng.random() < 0.2, rng.choice([None, None, rng.randint(1, ranks)])
+    return Call(ranks, per_node, tuple(faults), tuple(node_faults), drops_odd, active)
