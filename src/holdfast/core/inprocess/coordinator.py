@@ -33,33 +33,12 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass, replace
 
 from holdfast.core.common_events import TimePassed
-from holdfast.core.inprocess.messages import (
-    Abort,
-    Beat,
-    Bye,
-    Cause,
-    Commit,
-    Dead,
-    Done,
-    Down,
-    Echo,
-    Exit,
-    Fault,
-    Hello,
-    Kill,
-    Kind,
-    Leave,
-    Ready,
-    Refused,
-    Standing,
-    Stuck,
-    Up,
-)
+from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.start_faults import MOST, StartFaults
 from holdfast.core.never import assert_never
+from holdfast.core.value import Value
 from holdfast.core.wording import count
 
 MAX_CAUSES = 64
@@ -70,21 +49,24 @@ _TEXT_CHARS_KEPT = 1024
 
 
 _DEATHS = frozenset(
-    {Kind.TERMINATED, Kind.HARD_TIMEOUT, Kind.UNRESPONSIVE, Kind.MONITOR_PROCESS_EXCEPTION}
+    {
+        msg.Kind.TERMINATED,
+        msg.Kind.HARD_TIMEOUT,
+        msg.Kind.UNRESPONSIVE,
+        msg.Kind.MONITOR_PROCESS_EXCEPTION,
+    }
 )
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Heard:
+class Heard(Value):
     """A message from a node's guard."""
 
     node: str
-    message: Up
+    message: msg.Up
 
 
-@dataclass(frozen=True)
-class NodeGone:
+class NodeGone(Value):
     """The connection to a node's guard has ended."""
 
     node: str
@@ -95,23 +77,20 @@ Event = Heard | NodeGone | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Tell:
+class Tell(Value):
     """Send to one node's guard."""
 
     node: str
-    message: Down
+    message: msg.Down
 
 
-@dataclass(frozen=True)
-class TellAll:
+class TellAll(Value):
     """Send to every guard that has not gone."""
 
-    message: Down
+    message: msg.Down
 
 
-@dataclass(frozen=True)
-class HangUp:
+class HangUp(Value):
     """Close the connection to a guard that is given up."""
 
     node: str
@@ -120,8 +99,7 @@ class HangUp:
 Effect = Tell | TellAll | HangUp
 
 
-@dataclass(frozen=True)
-class Patience:
+class Patience(Value):
     """How long the coordinator waits, in seconds; all from the wrapper's arguments.
 
     Attributes:
@@ -156,7 +134,7 @@ class _Member:
     def __init__(self, node: str) -> None:
         self.node = node
         self.done = False
-        self.standing: Standing | None = None
+        self.standing: msg.Standing | None = None
 
 
 class Coordinator:
@@ -182,7 +160,7 @@ class Coordinator:
         self._lost_nodes: set[str] = set()
         self._silent_from: float | None = None
         """No node is silent for too long before then; moved when it comes, not with each beat."""
-        self._causes: list[Cause] = []
+        self._causes: list[msg.Cause] = []
         self._barrier_at: float | None = None
         """FORMING: given up then. ABORTING: those not back are killed then."""
         self._complete_at: float | None = None
@@ -224,33 +202,33 @@ class Coordinator:
 
     # ------------------------------------------------------------ messages
 
-    def _hear(self, node: str, message: Up, now: float) -> list[Effect]:
+    def _hear(self, node: str, message: msg.Up, now: float) -> list[Effect]:
         if node in self._lost_nodes:
             return []
         self._heard_at[node] = now
         if self._silent_from is None:
             self._silent_from = now + self._patience.silence_s
         match message:
-            case Hello():
+            case msg.Hello():
                 return self._welcome(node, message, now)
-            case Fault():
+            case msg.Fault():
                 if message.epoch != self.epoch or self._member(node, message.rank) is None:
                     return []
                 return self._fault(message.cause, now, at_start=message.at_start)
-            case Leave():
-                cause = Cause(message.rank, Kind.BASE_EXCEPTION, message.text)
+            case msg.Leave():
+                cause = msg.Cause(message.rank, msg.Kind.BASE_EXCEPTION, message.text)
                 return self._lose_rank(node, message.rank, [cause] if message.fault else [], now)
-            case Dead():
-                cause = Cause(message.rank, message.kind, message.text)
+            case msg.Dead():
+                cause = msg.Cause(message.rank, message.kind, message.text)
                 return self._lose_rank(node, message.rank, [cause], now)
-            case Done():
+            case msg.Done():
                 return self._done(node, message, now)
-            case Ready():
+            case msg.Ready():
                 return self._ready(node, message, now)
-            case Bye() | Stuck():
+            case msg.Bye() | msg.Stuck():
                 return []
-            case Beat():
-                return [Tell(node, Echo(message.sent_at))]
+            case msg.Beat():
+                return [Tell(node, msg.Echo(message.sent_at))]
             case _:
                 assert_never(message)
 
@@ -263,20 +241,20 @@ class Coordinator:
         member = self._members.get(rank)
         return None if member is None or member.node != node else member
 
-    def _welcome(self, node: str, hello: Hello, now: float) -> list[Effect]:
+    def _welcome(self, node: str, hello: msg.Hello, now: float) -> list[Effect]:
         rank = hello.rank
         if self._world is None:
             self._world = hello.world
             self._barrier_at = now + self._patience.barrier_s
         problem = self._why_not(hello)
         if problem is not None:
-            return [Tell(node, Refused(rank, problem))]
+            return [Tell(node, msg.Refused(rank, problem))]
         self._members[rank] = _Member(node)
         if len(self._members) < self._world:
             return []
         return self._commit([], base=-1)
 
-    def _why_not(self, hello: Hello) -> str | None:
+    def _why_not(self, hello: msg.Hello) -> str | None:
         rank = hello.rank
         if self.phase is Phase.OVER:
             return f"rank {rank} came to a call that is over: {self._ended}"
@@ -297,7 +275,7 @@ class Coordinator:
             return f"RANK {rank} is outside of WORLD_SIZE {hello.world}"
         return None
 
-    def _done(self, node: str, done: Done, now: float) -> list[Effect]:
+    def _done(self, node: str, done: msg.Done, now: float) -> list[Effect]:
         member = self._member(node, done.rank)
         if (
             member is None
@@ -312,7 +290,7 @@ class Coordinator:
             self._complete_at = now + self._patience.completion_s
         return self._finish_if_all_done()
 
-    def _ready(self, node: str, ready: Ready, now: float) -> list[Effect]:
+    def _ready(self, node: str, ready: msg.Ready, now: float) -> list[Effect]:
         if self.phase is not Phase.ABORTING or ready.epoch != self.epoch:
             return []
         for standing in ready.standings:
@@ -324,11 +302,11 @@ class Coordinator:
 
     # ------------------------------------------------------------ faults
 
-    def _fault(self, cause: Cause, now: float, *, at_start: bool = False) -> list[Effect]:
+    def _fault(self, cause: msg.Cause, now: float, *, at_start: bool = False) -> list[Effect]:
         """An epoch that runs ends; to one that is ending, this adds a cause."""
         if len(self._causes) < MAX_CAUSES:
             if len(json.dumps(cause.text)) > _TEXT_BYTES_MAX:  # up to 12 bytes for a character
-                cause = replace(cause, text=cause.text[:_TEXT_CHARS_KEPT])
+                cause = msg.Cause(cause.rank, cause.kind, cause.text[:_TEXT_CHARS_KEPT])
             self._causes.append(cause)
         if self.phase is not Phase.RUNNING:
             return []
@@ -349,12 +327,12 @@ class Coordinator:
         for member in self._members.values():
             member.standing = None
         self._waiting = len(self._members)
-        return [TellAll(Abort(self.epoch, tuple(self._causes)))]
+        return [TellAll(msg.Abort(self.epoch, tuple(self._causes)))]
 
-    def _lose_rank(self, node: str, rank: int, causes: list[Cause], now: float) -> list[Effect]:
+    def _lose_rank(self, node: str, rank: int, causes: list[msg.Cause], now: float) -> list[Effect]:
         return [] if self._member(node, rank) is None else self._remove([rank], causes, now)
 
-    def _remove(self, ranks: list[int], causes: list[Cause], now: float) -> list[Effect]:
+    def _remove(self, ranks: list[int], causes: list[msg.Cause], now: float) -> list[Effect]:
         """These are gone for good; with no causes, nobody else is interrupted."""
         if self.phase is Phase.OVER:
             return []
@@ -384,7 +362,9 @@ class Coordinator:
         self._lost_nodes.add(node)
         ranks = sorted(rank for rank, member in self._members.items() if member.node == node)
         text = f"the guard of {node} is gone: {how}"
-        return self._remove(ranks, [Cause(rank, Kind.UNRESPONSIVE, text) for rank in ranks], now)
+        return self._remove(
+            ranks, [msg.Cause(rank, msg.Kind.UNRESPONSIVE, text) for rank in ranks], now
+        )
 
     # ------------------------------------------------------------ what all agree on
 
@@ -393,7 +373,7 @@ class Coordinator:
             return []
         self.phase = Phase.OVER
         self._ended = "all ranks have completed"
-        return [TellAll(Exit(finished=True))]
+        return [TellAll(msg.Exit(finished=True))]
 
     def _commit_if_all_ready(self, now: float) -> list[Effect]:
         if self.phase is not Phase.ABORTING or self._waiting or now < self._not_before:
@@ -439,13 +419,13 @@ class Coordinator:
             member.done = False
         self._waiting = len(self._members)
         start_faults = self._start_faults.in_a_row
-        return [TellAll(Commit(self.epoch, base, tuple(terminated), causes, start_faults))]
+        return [TellAll(msg.Commit(self.epoch, base, tuple(terminated), causes, start_faults))]
 
     def _over(self, why: str, *, gave_up: bool = False) -> list[Effect]:
         self.phase = Phase.OVER
         self._ended = why
         self._barrier_at = None
-        return [TellAll(Exit(finished=False, text=why, gave_up=gave_up))]
+        return [TellAll(msg.Exit(finished=False, text=why, gave_up=gave_up))]
 
     # ------------------------------------------------------------ time
 
@@ -486,7 +466,7 @@ class Coordinator:
         if not late:
             return []
         text = f"not back {wait_s:g} s (barrier_timeout) after iteration {self.epoch} was aborted"
-        return [TellAll(Kill(self.epoch, tuple(late), text))]
+        return [TellAll(msg.Kill(self.epoch, tuple(late), text))]
 
     def _completion_is_late(self, now: float) -> list[Effect]:
         late = sorted(rank for rank, m in self._members.items() if not m.done)
@@ -494,7 +474,7 @@ class Coordinator:
             f"{_some(late)} not done {self._patience.completion_s:g} s (completion_timeout) after "
             "the first rank that completed"
         )
-        return self._fault(Cause(late[0], Kind.EXCEPTION, text), now)
+        return self._fault(msg.Cause(late[0], msg.Kind.EXCEPTION, text), now)
 
 
 def _some(ranks: list[int], most: int = 16) -> str:

@@ -23,9 +23,8 @@ Pure. Times are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.inprocess.messages import Cause, Kind
+from holdfast.core.value import Value
 
 MOST = 3
 """A rank is ended with this hang in a row."""
@@ -33,8 +32,7 @@ _LOOK_S = 0.25
 """How long a rank has to run again once its collectives are aborted."""
 
 
-@dataclass(frozen=True)
-class Blocked:
+class Blocked(Value):
     """A main thread that an abort found in the user's code.
 
     Attributes:

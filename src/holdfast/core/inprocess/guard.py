@@ -30,84 +30,57 @@ H-2 it is, then. K-2 no signal before the evidence was asked for and came, or to
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.lease import (
     LEASE_SHARE,
     guard_fence_s,
     guard_lease_until,
     rank_lease_until,
 )
-from holdfast.core.inprocess.messages import (
-    Abort,
-    Beat,
-    Bye,
-    Commit,
-    Dead,
-    Done,
-    Down,
-    Echo,
-    Exit,
-    Fault,
-    Hello,
-    Kill,
-    Kind,
-    Leave,
-    Lost,
-    Ready,
-    Refused,
-    Standing,
-    Stuck,
-    Up,
-)
 from holdfast.core.kill_ladder import SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.never import assert_never
+from holdfast.core.value import Value
 
 VICTIM_S = 0.25
 """How much longer than others a rank has that waits for others."""
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class RankCame:
+class RankCame(Value):
     """A rank of this node is connected."""
 
-    hello: Hello
+    hello: msg.Hello
 
 
-@dataclass(frozen=True)
-class RankSaid:
+class RankSaid(Value):
     """A message from a rank of this node."""
 
     rank: int
-    message: Up
+    message: msg.Up
 
 
-@dataclass(frozen=True)
-class RankGone:
+class RankGone(Value):
     """The process of a rank has ended, or its connection."""
 
     rank: int
     how: str
 
 
-@dataclass(frozen=True)
-class CoordinatorSaid:
+class CoordinatorSaid(Value):
     """A message from the coordinator."""
 
-    message: Down
+    message: msg.Down
 
 
-@dataclass(frozen=True)
-class CoordinatorGone:
+class CoordinatorGone(Value):
     """There is no connection to the coordinator, or none any more."""
 
     how: str
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(Value):
     """A rank's page, as just read: instants of its last marks.
 
     Attributes:
@@ -125,16 +98,14 @@ class Marks:
     waits: bool = False
 
 
-@dataclass(frozen=True)
-class Looked:
+class Looked(Value):
     """The page of a rank was read; the answer to :class:`Look`."""
 
     rank: int
     marks: Marks
 
 
-@dataclass(frozen=True)
-class EvidenceTaken:
+class EvidenceTaken(Value):
     """All evidence about a rank that will come has come."""
 
     rank: int
@@ -153,30 +124,26 @@ Event = (
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class TellRank:
+class TellRank(Value):
     """Send to a rank of this node."""
 
     rank: int
-    message: Down
+    message: msg.Down
 
 
-@dataclass(frozen=True)
-class TellCoordinator:
+class TellCoordinator(Value):
     """Send up."""
 
-    message: Up
+    message: msg.Up
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Value):
     """Read the page of a rank and feed :class:`Looked`, now."""
 
     rank: int
 
 
-@dataclass(frozen=True)
-class TakeEvidence:
+class TakeEvidence(Value):
     """Stacks and state of a rank that will be killed, until taken or the instant ``until``."""
 
     rank: int
@@ -184,8 +151,7 @@ class TakeEvidence:
     until: float
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(Value):
     """Send these signals, in order, to the process of a rank alone."""
 
     rank: int
@@ -193,23 +159,20 @@ class Signal:
     why: str
 
 
-@dataclass(frozen=True)
-class Renew:
+class Renew(Value):
     """Write into the page of every rank that it may run until then; ``None``: without an end."""
 
     until: float | None
 
 
-@dataclass(frozen=True)
-class Quit:
+class Quit(Value):
     """No rank of this node is left: nothing more to do."""
 
 
 Effect = TellRank | TellCoordinator | Look | TakeEvidence | Signal | Renew | Quit
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Value):
     """From the wrapper's arguments, in seconds.
 
     Attributes:
@@ -253,7 +216,7 @@ class _Rank:
 
     def __init__(self) -> None:
         self.at = _At.WAITING
-        self.standing: Standing | None = None
+        self.standing: msg.Standing | None = None
         self.clock_from = 0.0
         self.epoch_from = 0.0
         self.soft_told = False
@@ -319,12 +282,12 @@ class Guard:
 
     # ------------------------------------------------------------ up
 
-    def _greet(self, hello: Hello, now: float) -> list[Effect]:
+    def _greet(self, hello: msg.Hello, now: float) -> list[Effect]:
         rank = hello.rank
         if self._is_lost or self._is_over:
-            return [TellRank(rank, Refused(rank, "the call has ended on this node"))]
+            return [TellRank(rank, msg.Refused(rank, "the call has ended on this node"))]
         if rank in self._ranks:
-            return [TellRank(rank, Refused(rank, f"there are two processes with RANK {rank}"))]
+            return [TellRank(rank, msg.Refused(rank, f"there are two processes with RANK {rank}"))]
         self._ranks[rank] = _Rank()
         if self._beat_at is None:
             self._beat_at = now + self._limits.beat_s
@@ -341,31 +304,31 @@ class Guard:
             return Renew(None)
         return Renew(rank_lease_until(self._answered_at, self._limits.silence_s))
 
-    def _relay_up(self, number: int, message: Up, now: float) -> list[Effect]:
+    def _relay_up(self, number: int, message: msg.Up, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
         if rank is None or rank.at is _At.OUT:
             return []
         match message:
-            case Ready():
+            case msg.Ready():
                 if message.epoch != self._epoch or rank.at is not _At.UNWINDING:
                     return []
                 self._rest(rank)
                 rank.standing = message.standings[0]
                 return self._ready_if_all_are()
-            case Fault() | Done():
+            case msg.Fault() | msg.Done():
                 if message.epoch == self._epoch and rank.at is _At.RUNNING:
                     self._rest(rank)
-            case Leave():
+            case msg.Leave():
                 self._rest(rank, _At.OUT)
                 return [TellCoordinator(message), *self._ready_if_all_are()]
-            case Bye():
+            case msg.Bye():
                 return self._drop(number)
-            case Stuck():
+            case msg.Stuck():
                 is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
                 if not is_due or rank.kill:
                     return []
                 return self._condemn(number, rank, message.text, now)
-            case Hello() | Dead() | Beat():
+            case msg.Hello() | msg.Dead() | msg.Beat():
                 return []
             case _:
                 assert_never(message)
@@ -390,7 +353,7 @@ class Guard:
             return []
         for rank in here:
             rank.standing = None
-        return [TellCoordinator(Ready(self._epoch, standings))]
+        return [TellCoordinator(msg.Ready(self._epoch, standings))]
 
     def _lose_rank(self, number: int, how: str) -> list[Effect]:
         rank = self._ranks.get(number)
@@ -398,10 +361,10 @@ class Guard:
             return []
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
-            kind, why = Kind.TERMINATED, how
+            kind, why = msg.Kind.TERMINATED, how
             if rank.kill is not None:
-                kind, why = Kind.HARD_TIMEOUT, rank.kill.why
-            effects.append(TellCoordinator(Dead(number, kind, why)))
+                kind, why = msg.Kind.HARD_TIMEOUT, rank.kill.why
+            effects.append(TellCoordinator(msg.Dead(number, kind, why)))
         return effects + self._drop(number)
 
     def _drop(self, number: int) -> list[Effect]:
@@ -416,20 +379,20 @@ class Guard:
 
     # ------------------------------------------------------------ down
 
-    def _relay_down(self, message: Down, now: float) -> list[Effect]:
+    def _relay_down(self, message: msg.Down, now: float) -> list[Effect]:
         if self._is_lost or self._is_over:
             return []
         match message:
-            case Echo():
+            case msg.Echo():
                 if self._answered_at is None or message.sent_at <= self._answered_at:
                     return []
                 self._answered_at = message.sent_at
                 return [self._renew()]
-            case Commit():
+            case msg.Commit():
                 self._epoch = message.epoch
                 for rank in self._here():
                     self._start(rank, now)
-            case Abort():
+            case msg.Abort():
                 if message.epoch != self._epoch:
                     return []
                 for rank in self._here():
@@ -437,14 +400,14 @@ class Guard:
                         rank.clock_from = now
                         self._look_in(rank, self._limits.hard_s, now)
                     rank.at = _At.UNWINDING
-            case Kill():
+            case msg.Kill():
                 return self._kill_those_not_back(message, now)
-            case Refused():
+            case msg.Refused():
                 if message.rank not in self._ranks:
                     return []
                 self._rest(self._ranks[message.rank], _At.OUT)
                 return [TellRank(message.rank, message)]
-            case Exit():
+            case msg.Exit():
                 self._is_over = True
                 self._beat_at = self._answered_at = None
                 if not message.finished:
@@ -452,13 +415,13 @@ class Guard:
                 for rank in self._here():
                     self._rest(rank)
                 return [self._renew(), *self._tell_ranks(message)]
-            case Lost():
+            case msg.Lost():
                 return []
             case _:
                 assert_never(message)
         return self._tell_ranks(message)
 
-    def _tell_ranks(self, message: Down) -> list[Effect]:
+    def _tell_ranks(self, message: msg.Down) -> list[Effect]:
         """Ranks that leave still want to hear of the abort, to free their own collectives."""
         return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
 
@@ -487,7 +450,7 @@ class Guard:
         for rank in self._here():
             rank.look_at = None
         # Those that leave wait for an abort, which does not come any more.
-        return [TellRank(number, Lost(how)) for number in self._ranks]
+        return [TellRank(number, msg.Lost(how)) for number in self._ranks]
 
     def _fence_s(self) -> float:
         return guard_fence_s(self._limits.silence_s, self._limits.grace_s)
@@ -531,11 +494,11 @@ class Guard:
             return []
         rank.soft_told = True
         text = f"{text} (soft_timeout {self._limits.soft_s:g} s)"
-        return [TellCoordinator(Fault(self._epoch, number, Kind.SOFT_TIMEOUT, text))]
+        return [TellCoordinator(msg.Fault(self._epoch, number, msg.Kind.SOFT_TIMEOUT, text))]
 
     # ------------------------------------------------------------ killing
 
-    def _kill_those_not_back(self, kill: Kill, now: float) -> list[Effect]:
+    def _kill_those_not_back(self, kill: msg.Kill, now: float) -> list[Effect]:
         if kill.epoch != self._epoch:
             return []
         effects: list[Effect] = []
@@ -571,7 +534,7 @@ class Guard:
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
             text = f"{kill.why}; it cannot be killed"
-            effects.append(TellCoordinator(Dead(number, Kind.HARD_TIMEOUT, text)))
+            effects.append(TellCoordinator(msg.Dead(number, msg.Kind.HARD_TIMEOUT, text)))
         return effects + self._drop(number)
 
     # ------------------------------------------------------------ time
@@ -586,7 +549,7 @@ class Guard:
             )
         if self._beat_at is not None and now >= self._beat_at:
             self._beat_at = now + self._limits.beat_s
-            effects.append(TellCoordinator(Beat(now)))
+            effects.append(TellCoordinator(msg.Beat(now)))
         if self._fence_at is not None and now >= self._fence_at:
             self._fence_at = None
             for number, rank in self._ranks.items():

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from holdfast.core.codec import Count, Raw, Text, Whole, family
+from holdfast.core.value import Value
 
 MAX_WHOLE = 1 << 53
 """Largest whole number accepted: every one below it has its own floating-point number."""
@@ -53,8 +53,7 @@ class Kind(enum.Enum):
 
 
 # ---------------------------------------------------------------- values
-@dataclass(frozen=True)
-class Cause:
+class Cause(Value):
     """Why an epoch ended: ``rank`` did, or had done to it, ``kind``; ``text`` is for people."""
 
     rank: Rank
@@ -62,8 +61,7 @@ class Cause:
     text: Text = ""
 
 
-@dataclass(frozen=True)
-class Numbering:
+class Numbering(Value):
     """What a rank was called in ``epoch``: its place among ``world``. Epoch -1: as it was born."""
 
     epoch: Epoch
@@ -71,8 +69,7 @@ class Numbering:
     world: World
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Value):
     """What a rank knows of its own numbering when it is ready for the next epoch.
 
     Assignments may exchange data, so a fault can catch some ranks before theirs is made and some
@@ -85,16 +82,14 @@ class Standing:
 
 
 # ---------------------------------------------------------------- up
-@dataclass(frozen=True)
-class Hello:
+class Hello(Value):
     """A rank is here and ready for epoch 0, of a job of ``world`` ranks."""
 
     rank: Rank
     world: World
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Value):
     """Something is wrong with a rank that stays a member.
 
     ``at_start``: it failed before the function was entered, or in its ``init_process_group``.
@@ -112,8 +107,7 @@ class Fault:
         return Cause(self.rank, self.kind, self.text)
 
 
-@dataclass(frozen=True)
-class Leave:
+class Leave(Value):
     """A rank goes, in words. ``fault`` False: the assignment that all compute left it out."""
 
     epoch: Epoch
@@ -122,8 +116,7 @@ class Leave:
     text: Text = ""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Value):
     """The function has returned; ``active`` False: there was none to call on this rank."""
 
     epoch: Epoch
@@ -131,16 +124,14 @@ class Done:
     active: bool
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(Value):
     """These ranks have left ``epoch`` behind and wait for the next."""
 
     epoch: Epoch
     standings: tuple[Standing, ...]
 
 
-@dataclass(frozen=True)
-class Dead:
+class Dead(Value):
     """A rank is gone without a word of its own."""
 
     rank: Rank
@@ -148,22 +139,19 @@ class Dead:
     text: Text = ""
 
 
-@dataclass(frozen=True)
-class Bye:
+class Bye(Value):
     """A rank has returned to its caller after Exit, or has left: nothing more comes from it."""
 
     rank: Rank
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(Value):
     """A guard is alive; ``sent_at`` is the guard's own clock, and comes back."""
 
     sent_at: float
 
 
-@dataclass(frozen=True)
-class Stuck:
+class Stuck(Value):
     """To a guard from its rank: it hung again, and should be ended instead of interrupted."""
 
     epoch: Epoch
@@ -172,16 +160,14 @@ class Stuck:
 
 
 # ---------------------------------------------------------------- down
-@dataclass(frozen=True)
-class Abort:
+class Abort(Value):
     """Leave ``epoch``: free whoever waits in a collective, and come back."""
 
     epoch: Epoch
     causes: tuple[Cause, ...]
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(Value):
     """Everybody who is left enters ``epoch``.
 
     ``terminated``: the places, as numbered in epoch ``base``, that nobody holds any more: what the
@@ -196,8 +182,7 @@ class Commit:
     start_faults: Count = 0
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(Value):
     """These did not come back in time; their guards kill those of them that still have not."""
 
     epoch: Epoch
@@ -205,8 +190,7 @@ class Kill:
     text: Text
 
 
-@dataclass(frozen=True)
-class Exit:
+class Exit(Value):
     """The call is over for all. ``finished`` False: it failed, for the reason in ``text``.
 
     ``gave_up``: too many iterations have failed at their start.
@@ -217,23 +201,20 @@ class Exit:
     gave_up: bool = False
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Value):
     """This one rank can't take part; nobody else is concerned."""
 
     rank: Rank
     text: Text
 
 
-@dataclass(frozen=True)
-class Echo:
+class Echo(Value):
     """The coordinator has heard the beat that was sent at ``sent_at``."""
 
     sent_at: float
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Value):
     """From a guard to its ranks: the coordinator is gone; leave, the others may go on without."""
 
     text: Text
@@ -244,8 +225,7 @@ Down = Abort | Commit | Kill | Exit | Refused | Echo | Lost
 
 
 # ---------------------------------------------------------------- between a rank and its guard
-@dataclass(frozen=True)
-class Attach:
+class Attach(Value):
     """The first message of a rank to its guard; the first one that comes configures the guard.
 
     Attributes:
@@ -282,15 +262,13 @@ class Attach:
     port: Count = 0
 
 
-@dataclass(frozen=True)
-class Hosting:
+class Hosting(Value):
     """To the rank that asked for it: the coordinator is in its guard, on this port."""
 
     port: Count
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(Value):
     """A line of the guard for the log of a rank. ``level``: ``warning`` or ``error``."""
 
     text: Text

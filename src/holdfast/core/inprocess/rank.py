@@ -33,109 +33,77 @@ Rules kept here:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.escalation import Blocked, Hangs
-from holdfast.core.inprocess.messages import (
-    Abort,
-    Bye,
-    Cause,
-    Commit,
-    Done,
-    Down,
-    Echo,
-    Exit,
-    Fault,
-    Hello,
-    Kill,
-    Kind,
-    Leave,
-    Lost,
-    Ready,
-    Refused,
-    Standing,
-    Stuck,
-    Up,
-)
 from holdfast.core.never import assert_never
+from holdfast.core.value import Value
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Begin:
+class Begin(Value):
     """The guard is connected."""
 
     world: int
 
 
-@dataclass(frozen=True)
-class Entered:
+class Entered(Value):
     """Main: the user's code is about to run; from now on it may be interrupted."""
 
 
-@dataclass(frozen=True)
-class Returned:
+class Returned(Value):
     """Main: the user's code has returned; ``active`` False: there was none to call."""
 
     active: bool = True
 
 
-@dataclass(frozen=True)
-class Raised:
+class Raised(Value):
     """Main: the user's code has raised an ``Exception``; ``at_start``: see :class:`Fault`."""
 
     text: str
     at_start: bool = False
 
 
-@dataclass(frozen=True)
-class Caught:
+class Caught(Value):
     """Main: the interrupt has arrived in the wrapper's own frame."""
 
 
-@dataclass(frozen=True)
-class Unwound:
+class Unwound(Value):
     """Main: finalized, well, and waiting for the next epoch."""
 
-    standing: Standing
+    standing: msg.Standing
 
 
-@dataclass(frozen=True)
-class Leaving:
+class Leaving(Value):
     """Main: this rank leaves the call. ``fault`` False: left out by the assignment of all."""
 
     text: str
     fault: bool = True
 
 
-@dataclass(frozen=True)
-class Gone:
+class Gone(Value):
     """Main: nothing more will come from it."""
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(Value):
     """Watcher: a message from the guard."""
 
-    message: Down
+    message: msg.Down
 
 
-@dataclass(frozen=True)
-class GuardGone:
+class GuardGone(Value):
     """Watcher: the guard is gone."""
 
     how: str
 
 
-@dataclass(frozen=True)
-class LeaseOver:
+class LeaseOver(Value):
     """Watcher: the guard is there, but has not renewed this rank's lease."""
 
     how: str
 
 
-@dataclass(frozen=True)
-class AbortDone:
+class AbortDone(Value):
     """Watcher: whoever waited in a collective is free.
 
     ``blocked``: what became of the main thread, where it had stood still for long.
@@ -161,69 +129,59 @@ Event = (
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Say:
+class Say(Value):
     """Send to the guard."""
 
-    message: Up
+    message: msg.Up
 
 
-@dataclass(frozen=True)
-class RunAbort:
+class RunAbort(Value):
     """Watcher: free whoever waits in a collective or a store; then feed :class:`AbortDone`."""
 
-    causes: tuple[Cause, ...]
+    causes: tuple[msg.Cause, ...]
 
 
-@dataclass(frozen=True)
-class Interrupt:
+class Interrupt(Value):
     """Raise in the main thread, again and again until :class:`StopInterrupt`."""
 
-    causes: tuple[Cause, ...]
+    causes: tuple[msg.Cause, ...]
 
 
-@dataclass(frozen=True)
-class StopInterrupt:
+class StopInterrupt(Value):
     """The main thread has seen it, or is out of the user's code."""
 
 
-@dataclass(frozen=True)
-class Proceed:
+class Proceed(Value):
     """Main: compute the assignment for this epoch, and call the function."""
 
-    commit: Commit
+    commit: msg.Commit
 
 
-@dataclass(frozen=True)
-class Unwind:
+class Unwind(Value):
     """Main: collectives are aborted: finalize, and be ready."""
 
-    causes: tuple[Cause, ...]
+    causes: tuple[msg.Cause, ...]
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(Value):
     """Main: all have completed; return to the caller."""
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(Value):
     """Main: the call is over for this rank; raise. ``gave_up``: see :class:`Exit`."""
 
     text: str
     gave_up: bool = False
 
 
-@dataclass(frozen=True)
-class Go:
+class Go(Value):
     """Main, which is leaving: nothing more to wait for."""
 
 
 Directive = Proceed | Unwind | Finish | Fail | Go
 
 
-@dataclass(frozen=True)
-class Wake:
+class Wake(Value):
     """What the main thread is waiting for, or will find when it next waits.
 
     A later one replaces an earlier one that was not taken yet, except :class:`Proceed`: that is
@@ -267,7 +225,7 @@ class Rank:
         self._is_leaving = False
         self._failure: str | None = None
         self._gave_up = False
-        self._causes: tuple[Cause, ...] = ()
+        self._causes: tuple[msg.Cause, ...] = ()
 
     @property
     def must_unwind(self) -> bool:
@@ -293,19 +251,21 @@ class Rank:
         """What follows from ``event``."""
         match event:
             case Begin():
-                return [Say(Hello(self._rank, event.world))]
+                return [Say(msg.Hello(self._rank, event.world))]
             case Entered():
                 return self._enter()
             case Returned():
-                return self._come_back(Done(self.epoch, self._rank, event.active), Phase.DONE)
+                return self._come_back(msg.Done(self.epoch, self._rank, event.active), Phase.DONE)
             case Raised():
-                fault = Fault(self.epoch, self._rank, Kind.EXCEPTION, event.text, event.at_start)
+                fault = msg.Fault(
+                    self.epoch, self._rank, msg.Kind.EXCEPTION, event.text, event.at_start
+                )
                 return self._come_back(fault, Phase.FAULTED)
             case Caught():
-                fault = Fault(
+                fault = msg.Fault(
                     self.epoch,
                     self._rank,
-                    Kind.EXCEPTION,
+                    msg.Kind.EXCEPTION,
                     "an interrupt that no process has asked for",
                 )
                 return self._come_back(fault, Phase.FAULTED)
@@ -315,7 +275,7 @@ class Rank:
                 return self._leave(event)
             case Gone():
                 self.phase = Phase.OVER
-                return [Say(Bye(self._rank))]
+                return [Say(msg.Bye(self._rank))]
             case Heard():
                 return self._hear(event.message)
             case GuardGone():
@@ -343,7 +303,7 @@ class Rank:
         self._is_interrupting = False
         return [StopInterrupt()]
 
-    def _come_back(self, message: Done | Fault, then: Phase) -> list[Effect]:
+    def _come_back(self, message: msg.Done | msg.Fault, then: Phase) -> list[Effect]:
         effects = self._out_of_user_code()
         if self.phase is Phase.RUNNING:
             self._hangs.did_not_hang()
@@ -351,16 +311,16 @@ class Rank:
             return [*effects, Say(message)]
         return effects + self._direct()
 
-    def _be_ready(self, standing: Standing) -> list[Effect]:
+    def _be_ready(self, standing: msg.Standing) -> list[Effect]:
         if self._failure is not None:
             return [Wake(Fail(self._failure, self._gave_up))]
         self.phase = Phase.READY
-        return [Say(Ready(self.epoch, (standing,)))]
+        return [Say(msg.Ready(self.epoch, (standing,)))]
 
     def _leave(self, leaving: Leaving) -> list[Effect]:
         effects = self._out_of_user_code()
         if not self._is_leaving:
-            effects.append(Say(Leave(self.epoch, self._rank, leaving.fault, leaving.text)))
+            effects.append(Say(msg.Leave(self.epoch, self._rank, leaving.fault, leaving.text)))
         self._is_leaving = True
         waits_for_abort = self.phase is Phase.ABORTING or (
             leaving.fault and self.phase in (Phase.RUNNING, Phase.FAULTED, Phase.DONE)
@@ -369,26 +329,26 @@ class Rank:
 
     # ------------------------------------------------------------ the guard
 
-    def _hear(self, message: Down) -> list[Effect]:
+    def _hear(self, message: msg.Down) -> list[Effect]:
         match message:
-            case Commit():
+            case msg.Commit():
                 return self._commit(message)
-            case Abort():
+            case msg.Abort():
                 return self._abort(message)
-            case Exit():
+            case msg.Exit():
                 if message.finished and self.phase is Phase.DONE and not self._is_leaving:
                     self.phase = Phase.OVER
                     return [Wake(Finish())]
                 self._gave_up = message.gave_up
                 return self._fail(message.text or "the others have completed without this rank")
-            case Refused() | Lost():
+            case msg.Refused() | msg.Lost():
                 return self._fail(message.text)
-            case Kill() | Echo():
+            case msg.Kill() | msg.Echo():
                 return []
             case _:
                 assert_never(message)
 
-    def _commit(self, commit: Commit) -> list[Effect]:
+    def _commit(self, commit: msg.Commit) -> list[Effect]:
         if self._is_leaving or self._failure is not None:
             return []  # refused, say, when the others were about to begin
         if self.phase not in (Phase.JOINING, Phase.READY):
@@ -398,7 +358,7 @@ class Rank:
         self._causes = ()
         return [Wake(Proceed(commit))]
 
-    def _abort(self, abort: Abort) -> list[Effect]:
+    def _abort(self, abort: msg.Abort) -> list[Effect]:
         if abort.epoch != self.epoch:
             return []
         if self.phase not in (Phase.RUNNING, Phase.FAULTED, Phase.DONE):
@@ -433,7 +393,7 @@ class Rank:
         if not self._in_user_code:
             return self._direct()
         if why is not None and self._failure is None:
-            return [Say(Stuck(self.epoch, self._rank, why))]
+            return [Say(msg.Stuck(self.epoch, self._rank, why))]
         return self._interrupt()
 
     def _interrupt(self) -> list[Effect]:
