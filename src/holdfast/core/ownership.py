@@ -25,6 +25,8 @@ verdicts names the pids for which they are wanted.
 
 from __future__ import annotations
 
+from holdfast.core.value import Value
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -55,7 +57,7 @@ class Facts:
         self.started = started
 
 
-class Origin:
+class Origin(Value):
     """Where a process comes from, as far as that can be known.
 
     Attributes:
@@ -66,13 +68,10 @@ class Origin:
         login: Number of its login (audit session); "" where the kernel does not keep one.
     """
 
-    __slots__ = ("cgroups", "login", "marker", "uid")
-
-    def __init__(self, marker: str, uid: int, cgroups: Mapping[str, str], login: str) -> None:
-        self.marker = marker
-        self.uid = uid
-        self.cgroups = cgroups
-        self.login = login
+    marker: str
+    uid: int
+    cgroups: Mapping[str, str]
+    login: str
 
 
 class Claim:

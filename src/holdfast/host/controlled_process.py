@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.core import codec
 from holdfast.core.monitor.monitor_messages import Configure
+from holdfast.core.value import Value
 from holdfast.host.bare_process import start_bare
 from holdfast.host.descriptor_limit import give_limit_back
 from holdfast.host.proc import MARKER
@@ -22,7 +23,7 @@ _MONITOR = "from holdfast.fault_tolerance.monitor.monitor_main import main; main
 _HEALTH = "from holdfast.health.host_health_main import main; main()"
 
 
-class ControlledProcess:
+class ControlledProcess(Value):
     """One that runs.
 
     Attributes:
@@ -30,11 +31,8 @@ class ControlledProcess:
         control: Our end of its control connection, non-blocking; closing it ends the process.
     """
 
-    __slots__ = ("control", "pid")
-
-    def __init__(self, pid: int, control: socket.socket) -> None:
-        self.pid = pid
-        self.control = control
+    pid: int
+    control: socket.socket
 
 
 def start_controlled(

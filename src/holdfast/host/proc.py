@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.ownership import Facts
+from holdfast.core.value import Value
 from holdfast.host import clock, system_calls, wait_for
 
 TYPE_CHECKING = False
@@ -150,7 +151,7 @@ def boot_id(root: str = ROOT) -> str:
     return text.strip().replace("-", "")
 
 
-class ProcessState:
+class ProcessState(Value):
     """What the kernel says about one process.
 
     Attributes:
@@ -164,29 +165,14 @@ class ProcessState:
         pending: Signals that were sent to the process and are not delivered yet, same form.
     """
 
-    __slots__ = (
-        "blocked", "caught", "ignored", "pending", "rss_kib", "state", "threads", "wchan"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        state: str,
-        wchan: str,
-        threads: int,
-        rss_kib: int,
-        blocked: int,
-        caught: int,
-        pending: int,
-        ignored: int,
-    ) -> None:
-        self.state = state
-        self.wchan = wchan
-        self.threads = threads
-        self.rss_kib = rss_kib
-        self.blocked = blocked
-        self.caught = caught
-        self.pending = pending
-        self.ignored = ignored
+    state: str
+    wchan: str
+    threads: int
+    rss_kib: int
+    blocked: int
+    caught: int
+    pending: int
+    ignored: int
 
     def blocks(self, signum: int) -> bool:
         """The main thread blocks ``signum`` now, as it does inside the handler of ``signum``."""
