@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from holdfast.fault_tolerance.command_line.forms import CommaList
-from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet
+from holdfast.fault_tolerance.command_line.option import Option, dest_of, pet, under
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.fault_tolerance.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
 
@@ -13,10 +14,22 @@ ANY_FAILED = "any-failed"
 
 
 def _ours(
-    group: str, name: str, kind: Kind | None, default: Any, help_: str, why: str = "", **more: Any
+    name: str,
+    kind: Kind | None,
+    default: Any,
+    help_: str,
+    why: str = "",
+    *,
+    in_env: bool = False,
+    **more: Any,
 ) -> Option:
-    """A ``--ft-`` option outside the configuration whose work comes later, unless it says so."""
-    return Option(name, dest_of(name), group, kind, default, help_, why, **{"later": True, **more})
+    """A ``--ft-`` option outside the configuration."""
+    env = (pet(name),) if in_env else ()
+    return Option(name, dest_of(name), kind, default, help_, why, env=env, **more)
+
+
+_later = partial(_ours, later=True)
+"""One without effect in this release."""
 
 
 def _fields(group: str, *names: str) -> list[Option]:
@@ -30,11 +43,11 @@ def _fields(group: str, *names: str) -> list[Option]:
             Option(
                 option,
                 f"ft_{name}",
-                group,
                 setting.kind,
                 None,
                 setting.help,
                 setting.why,
+                group,
                 field=name,
                 later=setting.later,
                 idle=setting.idle,
@@ -47,113 +60,100 @@ def _fields(group: str, *names: str) -> list[Option]:
 FT_OPTIONS = [
     # A switch, whose default is None and not False: not given, it leaves a file's word in force.
     *[option._replace(kind=None) for option in _fields("What to run", "numa_bind_strict")],
-    _ours(
+    *under(
         "What to run",
-        "--ft-stdin-rank",
-        Number("local rank", counted=False, least=0, whole=True),
-        None,
-        "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all others "
-        "read nothing",
-        "the only rank of this node, or the only one that --local-ranks-filter shows",
-        env=(pet("--ft-stdin-rank"),),
-        later=False,
+        _ours(
+            "--ft-stdin-rank",
+            Number("local rank", counted=False, least=0, whole=True),
+            None,
+            "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all "
+            "others read nothing",
+            "the only rank of this node, or the only one that --local-ranks-filter shows",
+            in_env=True,
+        ),
     ),
     *_fields("Membership", "use_infra_group_rank", "segment"),
-    _ours(
+    *under(
         "Membership",
-        "--ft-active-nodes",
-        Choice(["max", "min"]),
-        "max",
-        "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the others "
-        "wait as spares",
-        "torchrun's",
-        later=False,
+        _ours(
+            "--ft-active-nodes",
+            Choice(["max", "min"]),
+            "max",
+            "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the "
+            "others wait as spares",
+            "torchrun's",
+        ),
+        _ours(
+            "--ft-rdzv-impl",
+            Choice(["barrier", "legacy"]),
+            "barrier",
+            "Which rendezvous of nvidia-resiliency-ext",
+            idle="there is one rendezvous",
+        ),
     ),
-    _ours(
-        "Membership",
-        "--ft-rdzv-impl",
-        Choice(["barrier", "legacy"]),
-        "barrier",
-        "Which rendezvous of nvidia-resiliency-ext",
-        idle="there is one rendezvous",
-        later=False,
-    ),
-    _ours(
+    *under(
         "Restarting",
-        "--ft-restart-policy",
-        Choice([ANY_FAILED, "min-healthy"]),
-        ANY_FAILED,
-        "Restart when any rank has failed, or only when too few nodes are healthy (on one node: "
-        "when no rank is left)",
-        "a failed rank usually stops all others",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-restart-window",
-        Number("seconds", above=0),
-        None,
-        "Count --max-restarts within any period of this length",
-        "torchrun's: a job that fails once a day ends after some days",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-restart-backoff",
-        Number("seconds", least=0),
-        0.0,
-        "Wait before the restart after a second failure in a row; doubles with each further one up "
-        "to 300 s, and is reset by a cycle of 300 s",
-        "waiting helps with few failures",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-warm-standby",
-        Flag(),
-        True,
-        "Keep a parked interpreter for each rank, which has imported the libraries that the rank "
-        "imports, and restart from it where the script cannot tell the difference",
-        "a restart takes a tenth of the time or less",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-warm-start",
-        Flag(),
-        False,
-        "Prepare parked interpreters, with torch, also while this node waits for others",
-        "only a spare gains from it",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-warm-preload",
-        CommaList(),
-        [],
-        "Modules that parked interpreters import, besides the packages with extension modules that "
-        "a rank has loaded",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-warm-standby-delay",
-        Number("seconds", least=0),
-        5.0,
-        "When parked interpreters are prepared: so long after the start of the ranks, or 1 s after "
-        "the last of them has called init_workload_monitoring()",
-        "their imports take time from the ranks",
-        later=False,
-    ),
-    _ours(
-        "Restarting",
-        "--ft-warm-standby-memory-mb",
-        Number("MiB", least=0, whole=True),
-        16384,
-        "Memory that all parked interpreters of a node may have together; beyond it no more are "
-        "prepared",
-        "8 of them with a CUDA build of torch need about half of it",
-        later=False,
+        _ours(
+            "--ft-restart-policy",
+            Choice([ANY_FAILED, "min-healthy"]),
+            ANY_FAILED,
+            "Restart when any rank has failed, or only when too few nodes are healthy (on one "
+            "node: when no rank is left)",
+            "a failed rank usually stops all others",
+        ),
+        _ours(
+            "--ft-restart-window",
+            Number("seconds", above=0),
+            None,
+            "Count --max-restarts within any period of this length",
+            "torchrun's: a job that fails once a day ends after some days",
+        ),
+        _ours(
+            "--ft-restart-backoff",
+            Number("seconds", least=0),
+            0.0,
+            "Wait before the restart after a second failure in a row; doubles with each further "
+            "one up to 300 s, and is reset by a cycle of 300 s",
+            "waiting helps with few failures",
+        ),
+        _ours(
+            "--ft-warm-standby",
+            Flag(),
+            True,
+            "Keep a parked interpreter for each rank, which has imported the libraries that the "
+            "rank imports, and restart from it where the script cannot tell the difference",
+            "a restart takes a tenth of the time or less",
+        ),
+        _ours(
+            "--ft-warm-start",
+            Flag(),
+            False,
+            "Prepare parked interpreters, with torch, also while this node waits for others",
+            "only a spare gains from it",
+        ),
+        _ours(
+            "--ft-warm-preload",
+            CommaList(),
+            [],
+            "Modules that parked interpreters import, besides the packages with extension modules "
+            "that a rank has loaded",
+        ),
+        _ours(
+            "--ft-warm-standby-delay",
+            Number("seconds", least=0),
+            5.0,
+            "When parked interpreters are prepared: so long after the start of the ranks, or 1 s "
+            "after the last of them has called init_workload_monitoring()",
+            "their imports take time from the ranks",
+        ),
+        _ours(
+            "--ft-warm-standby-memory-mb",
+            Number("MiB", least=0, whole=True),
+            16384,
+            "Memory that all parked interpreters of a node may have together; beyond it no more "
+            "are prepared",
+            "8 of them with a CUDA build of torch need about half of it",
+        ),
     ),
     *_fields(
         "Restarting",
@@ -161,34 +161,34 @@ FT_OPTIONS = [
         "min_progress_iterations",
         "checkpoint_iteration_file",
     ),
-    _ours(
+    *under(
         "Restarting",
-        "--ft-no-restart-exit-code",
-        Number("code", counted=False, least=1, most=255, whole=True),
-        93,
-        "Exit code that tells a scheduler not to restart the job; a rank that exits with it (but "
-        "not with 1) asks its launcher for no restart",
-        "nvidia-resiliency-ext's",
-        later=False,
+        _ours(
+            "--ft-no-restart-exit-code",
+            Number("code", counted=False, least=1, most=255, whole=True),
+            93,
+            "Exit code that tells a scheduler not to restart the job; a rank that exits with it "
+            "(but not with 1) asks its launcher for no restart",
+            "nvidia-resiliency-ext's",
+        ),
     ),
     *_fields("Stopping", "check_remaining_processes"),
-    _ours(
+    *under(
         "Detecting hangs",
-        "--ft-cfg-path",
-        Text("FILE", null=False),
-        None,
-        "YAML file with a map named fault_tolerance, at any depth; options override it",
-        env=(pet("--ft-cfg-path"),),
-        later=False,
-    ),
-    _ours(
-        "Detecting hangs",
-        "--ft-ignore-missing-cfg",
-        None,
-        False,
-        "Use defaults if the file of --ft-cfg-path does not exist",
-        "a missing file is usually a mistake",
-        later=False,
+        _ours(
+            "--ft-cfg-path",
+            Text("FILE", null=False),
+            None,
+            "YAML file with a map named fault_tolerance, at any depth; options override it",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-ignore-missing-cfg",
+            None,
+            False,
+            "Use defaults if the file of --ft-cfg-path does not exist",
+            "a missing file is usually a mistake",
+        ),
     ),
     *_fields(
         "Detecting hangs",
@@ -205,93 +205,84 @@ FT_OPTIONS = [
         "install_exception_hook",
     ),
     *_fields("Output", "log_level"),
-    _ours(
+    *under(
         "Output",
-        "--ft-per-cycle-applog-prefix",
-        AbsolutePaths(many=False),
-        None,
-        "One file per cycle with the output of all ranks, each line after its rank: for "
-        "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
-        env=(pet("--ft-per-cycle-applog-prefix"),),
-        later=False,
-    ),
-    _ours(
-        "Output",
-        "--ft-nvrx-logfile",
-        AbsolutePaths(many=False),
-        None,
-        "File for the launcher's log",
-        env=(pet("--ft-nvrx-logfile"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-enable-log-server",
-        Flag(),
-        False,
-        "Collect the output of all nodes through one service",
-        env=(pet("--ft-enable-log-server"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-server-port",
-        Number("port", counted=False, least=0, most=65535, whole=True),
-        50051,
-        "Port of that service",
-        env=(pet("--ft-log-server-port"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-server-log",
-        Text("PATH", null=False),
-        None,
-        "File for that service's log",
-        env=(pet("--ft-log-server-log"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-server-log-prefix",
-        Text("PATH", null=False),
-        None,
-        "Prefix of that service's log files",
-        env=(pet("--ft-log-server-log-prefix"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-server-graceful-shutdown-timeout",
-        Number("seconds", least=0),
-        60.0,
-        "How long that service may take to end",
-        env=(pet("--ft-log-server-graceful-shutdown-timeout"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-aggregator-count",
-        Number("processes", least=0, whole=True),
-        None,
-        "How many processes collect output between nodes and that service",
-        env=(pet("--ft-log-aggregator-count"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-log-leaf-max-queue-chunks",
-        Number("chunks", least=0, whole=True),
-        None,
-        "How much output a node keeps while that service is busy",
-        env=(pet("--ft-log-leaf-max-queue-chunks"),),
-    ),
-    _ours(
-        "Output",
-        "--ft-cycle-info-dir",
-        Text("FOLDER", null=False),
-        None,
-        "Folder for one JSON file per cycle about its nodes and ranks",
-    ),
-    _ours(
-        "Output",
-        "--ft-cycle-info-job-id",
-        Text("NAME", null=False),
-        None,
-        "Name of the job in those files",
+        _ours(
+            "--ft-per-cycle-applog-prefix",
+            AbsolutePaths(many=False),
+            None,
+            "One file per cycle with the output of all ranks, each line after its rank: for "
+            "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
+            in_env=True,
+        ),
+        _later(
+            "--ft-nvrx-logfile",
+            AbsolutePaths(many=False),
+            None,
+            "File for the launcher's log",
+            in_env=True,
+        ),
+        _later(
+            "--ft-enable-log-server",
+            Flag(),
+            False,
+            "Collect the output of all nodes through one service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-port",
+            Number("port", counted=False, least=0, most=65535, whole=True),
+            50051,
+            "Port of that service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-log",
+            Text("PATH", null=False),
+            None,
+            "File for that service's log",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-log-prefix",
+            Text("PATH", null=False),
+            None,
+            "Prefix of that service's log files",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-graceful-shutdown-timeout",
+            Number("seconds", least=0),
+            60.0,
+            "How long that service may take to end",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-aggregator-count",
+            Number("processes", least=0, whole=True),
+            None,
+            "How many processes collect output between nodes and that service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-leaf-max-queue-chunks",
+            Number("chunks", least=0, whole=True),
+            None,
+            "How much output a node keeps while that service is busy",
+            in_env=True,
+        ),
+        _later(
+            "--ft-cycle-info-dir",
+            Text("FOLDER", null=False),
+            None,
+            "Folder for one JSON file per cycle about its nodes and ranks",
+        ),
+        _later(
+            "--ft-cycle-info-job-id",
+            Text("NAME", null=False),
+            None,
+            "Name of the job in those files",
+        ),
     ),
     *_fields(
         "Health",
@@ -307,28 +298,27 @@ FT_OPTIONS = [
         "gpu_memory_tolerance_mb",
         "gpu_memory_poll_interval",
     ),
-    _ours(
+    *under(
         "Health",
-        "--ft-node-health-check-endpoint",
-        Text("SOCKET", null=False),
-        None,
-        "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether this "
-        "node is healthy; it is asked before each start",
-        later=False,
-    ),
-    _ours(
-        "Health",
-        "--ft-host-checks",
-        Flag(),
-        True,
-        "Check this host before ranks are started and watch it while they run; a node that is "
-        "known to be broken leaves the job",
-        "a spare takes over before ranks fail on a broken GPU",
-        later=False,
+        _ours(
+            "--ft-node-health-check-endpoint",
+            Text("SOCKET", null=False),
+            None,
+            "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether "
+            "this node is healthy; it is asked before each start",
+        ),
+        _ours(
+            "--ft-host-checks",
+            Flag(),
+            True,
+            "Check this host before ranks are started and watch it while they run; a node that is "
+            "known to be broken leaves the job",
+            "a spare takes over before ranks fail on a broken GPU",
+        ),
     ),
     *_fields("Explaining failures", "attrsvc_host", "attrsvc_port"),
     *(
-        _ours("Explaining failures", f"--ft-attribution-{name}", kind, None, help_)
+        _later(f"--ft-attribution-{name}", kind, None, help_, group="Explaining failures")
         for name, kind, help_ in (
             (
                 "endpoint",

@@ -48,10 +48,7 @@ example:
 
 
 def make_parser(
-    defaults: Mapping[str, Any],
-    read: Callable[[Option, str, str], Any],
-    *,
-    shows_all: bool = False,
+    defaults: Mapping[str, Any], read: Callable[[Option, str, str], Any], *, shows_all: bool = False
 ) -> argparse.ArgumentParser:
     """A parser with every option in every spelling.
 
@@ -85,11 +82,7 @@ def make_parser(
         for option in OPTIONS:
             if option.group == title:
                 _add(group, option, defaults, read, is_shown=option in shown)
-    parser.add_argument(
-        "training_script",
-        metavar="script.py",
-        help=argparse.SUPPRESS,
-    )
+    parser.add_argument("training_script", metavar="script.py", help=argparse.SUPPRESS)
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 

@@ -13,11 +13,11 @@ class Option(NamedTuple):
     Attributes:
         name: Its spelling with dashes only.
         dest: Attribute of the parsed command line.
-        group: Title of its group in help.
         kind: What it takes; ``None``: it is a switch and takes nothing.
         default: Its value when not given.
         help: One sentence without full stop.
         why: The reason for the default.
+        group: Title of its group in help.
         short: Its one-letter spelling.
         env: Variables of the environment that it is also read from; the first one set counts.
         field: The field of the configuration that it sets. Its value stays text until then.
@@ -28,11 +28,11 @@ class Option(NamedTuple):
 
     name: str
     dest: str
-    group: str
     kind: Kind | None
     default: Any
     help: str
     why: str = ""
+    group: str = ""
     short: str | None = None
     env: tuple[str, ...] = ()
     field: str | None = None
@@ -71,6 +71,11 @@ GROUPS = {
     "Help": "About this command line.",
 }
 """Titles in the order of help, each with one sentence."""
+
+
+def under(group: str, *options: Option) -> list[Option]:
+    """These options, in a group of help."""
+    return [option._replace(group=group) for option in options]
 
 
 def dest_of(name: str) -> str:
