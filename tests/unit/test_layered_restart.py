@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from holdfast.core.launch.layered_restart import (
     TRANSITIONS,
     RankMonitorState,
+    RankMonitorStateMachine,
     RestartEvent,
     next_state,
 )
-from holdfast.fault_tolerance.rank_monitor_state_machine import (
-    InvalidStateTransitionException,
-    RankMonitorStateMachine,
-)
+from holdfast.errors import InvalidStateTransitionException
 
 S = RankMonitorState
 

@@ -7,16 +7,13 @@ launcher, and neither pays for torch.
 TYPE_CHECKING = False  # the rank monitor imports this package, and ``typing`` costs it 4 ms
 
 if TYPE_CHECKING:
+    from holdfast.core.launch.layered_restart import RankMonitorState, RankMonitorStateMachine
     from holdfast.errors import InvalidStateTransitionException, RankMonitorClientError
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
     from holdfast.fault_tolerance.own_client import client
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
     from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
-    from holdfast.fault_tolerance.rank_monitor_state_machine import (
-        RankMonitorState,
-        RankMonitorStateMachine,
-    )
 
 __all__ = [
     "FaultToleranceConfig",
@@ -37,8 +34,8 @@ _HOME = {
     "RankMonitorClient": "holdfast.fault_tolerance.rank_monitor_client",
     "RankMonitorClientError": "holdfast.errors",
     "RankMonitorServer": "holdfast.fault_tolerance.rank_monitor_server",
-    "RankMonitorState": "holdfast.fault_tolerance.rank_monitor_state_machine",
-    "RankMonitorStateMachine": "holdfast.fault_tolerance.rank_monitor_state_machine",
+    "RankMonitorState": "holdfast.core.launch.layered_restart",
+    "RankMonitorStateMachine": "holdfast.core.launch.layered_restart",
     "WorkloadAction": "holdfast.fault_tolerance.data",
     "WorkloadControlRequest": "holdfast.fault_tolerance.data",
     "client": "holdfast.fault_tolerance.own_client",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import shutil
 import socket
@@ -30,19 +29,6 @@ READY_S = 180.0
 GRACE_S = 15.0
 """From the configured signal to SIGKILL."""
 _SIGTERM, _SIGKILL = 15, 9
-
-
-class RankMonitorLogger(logging.Logger):
-    """Logger of a rank monitor; also what a layered-restart state machine writes its lines to."""
-
-    def __init__(self, name: str = "RankMonitor", *, is_restarter_logger: bool = False) -> None:
-        super().__init__(name)
-        self.is_restarter_logger = is_restarter_logger
-
-    def log_restarter_event(self, message: str) -> None:
-        """Write one line about layered restarts, if that was asked for."""
-        if self.is_restarter_logger:
-            self.info(message)
 
 
 class RankMonitorProcess:

@@ -2,10 +2,10 @@
 
 The watcher thread calls :meth:`Stamps.beat` each period. It stores the thread's stamp and asks the
 interpreter to call a C function in the main thread (``Py_AddPendingCall``). At the next beat it
-looks whether that was called, and if so stores the main thread's stamp. What the two say together:
-``core/interpreter.py``. The main thread's stamp is never earlier than its last step of Python, and
-at most one period later. A beat costs 1 microsecond (measured): no message, no lock, no system
-call.
+looks whether that was called, and if so stores the main thread's stamp. If both are old, something
+holds the interpreter or the process is stopped; if the main thread's alone is, it is blocked in C.
+The main thread's stamp is never earlier than its last step of Python, and at most one period later.
+A beat costs 1 microsecond (measured): no message, no lock, no system call.
 
 The C function is ``sem_post``. It must not be Python code (a ctypes callback): whatever is raised
 while the main thread is inside of that, by a handler of Ctrl-C or asynchronously, is printed and

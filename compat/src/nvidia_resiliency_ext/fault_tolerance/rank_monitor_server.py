@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.fault_tolerance.rank_monitor_server import RankMonitorLogger as _RankMonitorLogger
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer as _RankMonitorServer
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RankMonitorLogger", "RankMonitorServer"]
 
 
-class RankMonitorLogger(_RankMonitorLogger):
+class RankMonitorLogger(logging.Logger):
     """A logger with a handler of its own, for the lines of a layered-restart state machine.
 
     Args:
@@ -32,11 +31,16 @@ class RankMonitorLogger(_RankMonitorLogger):
         level: int = logging.INFO,
         is_restarter_logger: bool = False,
     ) -> None:
-        super().__init__(name, is_restarter_logger=is_restarter_logger)
-        self.setLevel(level)
+        super().__init__(name, level)
+        self.is_restarter_logger = is_restarter_logger
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(message)s"))
         self.addHandler(handler)
+
+    def log_restarter_event(self, message: str) -> None:
+        """Write one line about layered restarts, if that was asked for."""
+        if self.is_restarter_logger:
+            self.info(message)
 
 
 class RankMonitorServer(_RankMonitorServer):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.launch.layered_restart import TRANSITIONS
+from holdfast.core.launch.layered_restart import TRANSITIONS, RankMonitorState, RestarterLogger
+from holdfast.core.launch.layered_restart import RankMonitorStateMachine as _StateMachine
 from holdfast.errors import InvalidStateTransitionException
-from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorState, RestarterLogger
-from holdfast.fault_tolerance.rank_monitor_state_machine import (
-    RankMonitorStateMachine as _StateMachine,
-)
 
 __all__ = [
     "InvalidStateTransitionException",

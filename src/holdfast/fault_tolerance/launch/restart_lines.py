@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.launch.layered_restart import RankMonitorState
-from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
+from holdfast.core.launch.layered_restart import RankMonitorState, RankMonitorStateMachine
 
 
 class RestartLines:

@@ -46,10 +46,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from holdfast.core.launch.layered_restart import RankMonitorStateMachine
     from holdfast.core.monitor.hang import Overdue
     from holdfast.core.monitor.rank_messages import Raised
     from holdfast.fault_tolerance.monitor.incident_case import Case
-    from holdfast.fault_tolerance.rank_monitor_state_machine import RankMonitorStateMachine
     from holdfast.host.kin import Kin
     from holdfast.host.lease import Lease
 
@@ -283,9 +283,11 @@ class Monitor:
             self._end_on_signals()
         if config.restarter:
             # Written for people who watch layered restarts; nobody else pays for its imports.
-            from holdfast.fault_tolerance import rank_monitor_state_machine  # noqa: PLC0415
+            from holdfast.core.launch.layered_restart import (  # noqa: PLC0415
+                RankMonitorStateMachine,
+            )
 
-            self._restarter = rank_monitor_state_machine.RankMonitorStateMachine(self._reports)
+            self._restarter = RankMonitorStateMachine(self._reports)
         if path := config.lease:
             from holdfast.host.lease import Lease  # noqa: PLC0415 - in jobs of several nodes only
 
