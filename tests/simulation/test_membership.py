@@ -305,7 +305,7 @@ def never_settles(self: standby.Standby, now: float, effects: list[object]) -> N
 def feeds_at_once(self: Launcher, errand: tuple[Any, Any], now: float) -> None:
     one, event = errand
     for effect in one.handle(event, now):
-        for inner in self._pass_on(effect):
+        for inner in self._pass_on(effect, now):
             self._run(inner, now)
 
 

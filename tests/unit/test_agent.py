@@ -68,7 +68,7 @@ def agent(plan: LaunchPlan) -> Iterator[NodeAgent]:
 def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
     launcher = agent._launcher
     if launcher.lives.cycle != cycle:
-        launcher.rank_lives = launcher.lives.start_cycle(cycle, plan.nproc_per_node)
+        launcher.rank_lives = launcher.lives.start_cycle(cycle, plan.nproc_per_node, 100.0)
     lives = launcher.rank_lives
     staged = Path(agent._staging.folder(cycle))
     place = NodePlace("127.0.0.1", 29500)
@@ -133,7 +133,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
         agent._staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
     )
     told_to_the_node(agent, monkeypatch)
-    agent._family = FakeFamily()  # type: ignore[assignment]
+    agent._sweeper.family = FakeFamily()  # type: ignore[assignment]
     agent._ranks = ranks_of_cycle(agent, plan, 2)
     agent._launcher.node.cycle = 2
     agent._on_monitor_message(0, overdue(2))
@@ -141,14 +141,13 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     if last_word == "before the sweep":
         agent._on_monitor_message(0, said_by_monitor.Closed(2))
     assert delivered == []
-    agent._sweeping = True
-    agent._sweep()
+    agent._sweeper.begin(tells_what_is_left=False)
     if last_word != "before the sweep":
         assert delivered.pop(0) == (2, False)
     if last_word == "after it":
         agent._on_monitor_message(0, said_by_monitor.Closed(2))
     elif last_word == "never: it died":
-        agent._family.ended = [child.Reaped(4712, -9, 0)]
+        agent._sweeper.family.ended = [child.Reaped(4712, -9, 0)]
         monkeypatch.setattr(agent._monitors, "died", lambda _: 0)
         agent._reap()
 
@@ -161,7 +160,7 @@ def test_a_monitor_says_that_a_rank_is_stuck_and_the_node_hears_it_in_its_cycle(
     """The cycle after has other ranks."""
     fed = told_to_the_node(agent, monkeypatch)
     for cycle in (2, 3):
-        agent._launcher.lives.start_cycle(cycle, 2)
+        agent._launcher.lives.start_cycle(cycle, 2, 100.0)
 
     agent._on_monitor_message(1, said_by_monitor.Stuck(2, 1, 4711, 15.0, "state D"))
     assert fed == []
@@ -225,7 +224,7 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     agent._on_monitor_message(0, evidence(0))
     agent._on_monitor_message(0, said_by_monitor.Signalled(0, 0, 4711, signal.SIGKILL, "hung"))
     if has_ended:
-        agent._family = family = FakeFamily()  # type: ignore[assignment]
+        agent._sweeper.family = family = FakeFamily()  # type: ignore[assignment]
         family.ended = [child.Reaped(4711, -signal.SIGKILL, 1024)]
         agent._reap()
     assert sent == []
@@ -324,7 +323,7 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
             agent._on_monitor_message(local_rank, message)
 
     monkeypatch.setattr(agent._monitors, "hear_out", hear_out)
-    agent._family = family = FakeFamily()  # type: ignore[assignment]
+    agent._sweeper.family = family = FakeFamily()  # type: ignore[assignment]
     family.ended = [child.Reaped(4712, 0, 1024)]
     agent._reap()
     failed = [] if recovers else [node.RankKilled(1)]
@@ -342,7 +341,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
     told: list[said_by_monitor.Cycle] = []
     if is_full:
-        monkeypatch.setattr("holdfast.fault_tolerance.launch.agent.reserve", no_room)
+        monkeypatch.setattr("holdfast.fault_tolerance.launch.monitors.reserve", no_room)
     monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
 
     agent._prepare_monitor(ranks_of_cycle(agent, plan, 0), 0)
@@ -363,7 +362,7 @@ def test_a_sweep_ends_with_its_cycle(
     """Leftovers that do not die are given up; a later SIGCHLD must not end the next ranks."""
     family, killed = FakeFamily(), list[int]()
     family.pids = [4711]
-    agent._family = family  # type: ignore[assignment]
+    agent._sweeper.family = family  # type: ignore[assignment]
     monkeypatch.setattr(leftovers, "kill", lambda identity: killed.append(identity[0]))
     monkeypatch.setattr(child, "spawn_rank", lambda *_: 5822)
     agent._plan = plan

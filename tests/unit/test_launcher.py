@@ -31,7 +31,6 @@ from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
 from holdfast.core.launch.node import (
-    MONITOR_DEATHS,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
     CheckHost,
@@ -41,20 +40,26 @@ from holdfast.core.launch.node import (
     HostBroke,
     HostChecked,
     KillRanks,
-    MonitorExited,
     Node,
     Phase,
     RankKilled,
-    RankReportedIn,
-    RankStuck,
     SignalRanks,
     StartCycle,
-    StartMonitor,
     Sweep,
     Swept,
     WorkerExited,
 )
-from holdfast.core.launch.rank_life import Deliver
+from holdfast.core.launch.rank_life import (
+    MONITOR_DEATHS,
+    Deliver,
+    Exited,
+    MonitorGone,
+    MonitorSaid,
+    RankLives,
+    Sent,
+    StartMonitor,
+)
+from holdfast.core.monitor import monitor_messages as said
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 
@@ -81,10 +86,12 @@ class OneNode:
             **rules,
         )
         code = job.no_restart_exit_code
+        lives = RankLives(node.pop("first_call_s", None))
         self.launcher = Launcher(
             Node(nproc=node.pop("nproc", 2), no_restart_exit_code=code, **node),
             Member("n0", Descriptor("127.0.0.1", "n0", 2, 7), Pace.of_one()),
             job,
+            lives,
         )
         self._failed = -1
 
@@ -116,6 +123,12 @@ class OneNode:
                     case CycleStopping(here=True, no_restart=no_restart):
                         seen.append(Failed(self._failed, no_restart))
                         self._failed = -1
+                    case SignalRanks(local_ranks, signum):
+                        seen.append(effect)
+                        todo.append(Sent(local_ranks, signum))
+                    case KillRanks(local_ranks):
+                        seen.append(effect)
+                        todo.append(Sent(local_ranks, SIGKILL))
                     case CycleStopping() | Deliver():
                         pass
                     case Quit(code):
@@ -123,6 +136,12 @@ class OneNode:
                     case _:
                         seen.append(effect)
         return seen
+
+
+def stuck(local_rank: int, since_s: float = 15.0, cycle: int = 0) -> MonitorSaid:
+    """Its monitor killed it so long ago."""
+    message = said.Stuck(cycle, local_rank, 100 + local_rank, since_s, "state D")
+    return MonitorSaid(local_rank, message)
 
 
 _RULES = (
@@ -334,12 +353,12 @@ def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
     """The others are stopped, politely; then the time since the SIGKILL counts, and no grace."""
     node = running(max_restarts=5, stop_grace_s=15.0)
 
-    assert without_notes(node.handle(RankStuck(0, 15.0), now=100.0)) == [
+    assert without_notes(node.handle(stuck(0), now=100.0)) == [
         Failed(0),
         SignalRanks((0, 1), SIGTERM),
     ]
-    assert node.handle(RankStuck(0, 15.0), now=100.1) == []
-    assert node.handle(WorkerExited(1, -SIGTERM), now=101.0) == [KillRanks((0,))]
+    assert node.handle(stuck(0), now=100.1) == []
+    assert node.handle(Exited(1, -SIGTERM), now=101.0) == [KillRanks((0,))]
     assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
@@ -349,11 +368,11 @@ def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
 def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
     """They may be saving their work."""
     node = running(stop_grace_s=60.0)
-    node.handle(RankStuck(0, 15.0), now=100.0)
+    node.handle(stuck(0), now=100.0)
 
     assert node.next_deadline() == 160.0
     assert node.handle(TimePassed(), now=160.0) == [KillRanks((0, 1))]
-    assert node.handle(WorkerExited(1, -SIGKILL), now=160.1) == []
+    assert node.handle(Exited(1, -SIGKILL), now=160.1) == []
     effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == Finish(Ended.STUCK, 1)
 
@@ -361,12 +380,12 @@ def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
 def test_a_rank_that_took_long_to_die_is_restarted() -> None:
     """The kernel was freeing its memory."""
     node = running(max_restarts=1)
-    node.handle(RankStuck(0, 15.0), now=100.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=100.1)
+    node.handle(stuck(0), now=100.0)
+    node.handle(Exited(1, -SIGTERM), now=100.1)
 
-    assert node.handle(WorkerExited(0, -SIGKILL), now=110.0) == [Sweep(0)]
+    assert node.handle(Exited(0, -SIGKILL), now=110.0) == [Sweep(0)]
     assert node.handle(Swept(), now=110.0) == [StartCycle(1), Explain(0, will_restart=True)]
-    node.handle(WorkerExited(0, 0), now=111.0)
+    node.handle(Exited(0, 0), now=111.0)
     assert node.next_deadline() is None, "what was stuck in another cycle is forgotten"
 
 
@@ -374,9 +393,9 @@ def test_who_alone_is_stuck_after_a_signal_is_not_waited_for() -> None:
     """A grace of half an hour is for ranks that save their work."""
     node = running(signal_grace_s=1800.0)
     node.handle(SignalArrived(SIGTERM), now=100.0)
-    node.handle(WorkerExited(1, 0), now=100.1)
+    node.handle(Exited(1, 0), now=100.1)
 
-    assert without_notes(node.handle(RankStuck(0, 15.0), now=200.0)) == [KillRanks((0,))]
+    assert without_notes(node.handle(stuck(0), now=200.0)) == [KillRanks((0,))]
     assert node.next_deadline() == 185.0 + UNKILLABLE_AFTER_S
 
 
@@ -529,26 +548,26 @@ def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
     """Training goes on either way; a monitor that keeps dying is left alone, said once."""
     node = running()
     for death in range(MONITOR_DEATHS):
-        assert StartMonitor(0) in node.handle(MonitorExited(0), now=float(death))
+        assert StartMonitor(0) in node.handle(MonitorGone(0), now=float(death))
 
-    [note] = node.handle(MonitorExited(0), now=6.0)
+    [note] = node.handle(MonitorGone(0), now=6.0)
     assert isinstance(note, Note)
     assert note.level == "error"
-    assert StartMonitor(1) in node.handle(MonitorExited(1), now=6.0), "the other is unaffected"
-    assert node.handle(MonitorExited(0), now=6.1) == []
+    assert StartMonitor(1) in node.handle(MonitorGone(1), now=6.0), "the other is unaffected"
+    assert node.handle(MonitorGone(0), now=6.1) == []
 
 
 def test_silence_of_all_ranks_is_mentioned_once() -> None:
     """A job that never reports in is not watched, and its user should know."""
-    node = running(report_in_s=3600.0)
+    node = running(first_call_s=3600.0)
     assert node.next_deadline() == 3600.0
 
     [note] = node.handle(TimePassed(), now=3600.0)
     assert "not being watched" in note.text  # type: ignore[union-attr]
     assert node.next_deadline() is None
 
-    reported = running(report_in_s=3600.0)
-    reported.handle(RankReportedIn(1), now=5.0)
+    reported = running(first_call_s=3600.0)
+    reported.handle(MonitorSaid(1, said.Hello(1, 101)), now=5.0)
     assert reported.next_deadline() is None
 
 
@@ -810,7 +829,7 @@ class LauncherLife(RuleBasedStateMachine):
     def exit(self, data: st.DataObject, exit_code: int) -> None:
         rank = data.draw(st.sampled_from(sorted(self.alive)))
         self.alive.discard(rank)
-        self.feed(WorkerExited(rank, exit_code))
+        self.feed(Exited(rank, exit_code))
 
     @precondition(lambda self: self.owed_sweep)
     @rule()
@@ -845,15 +864,18 @@ class LauncherLife(RuleBasedStateMachine):
 
     @rule(rank=st.integers(0, 3), since_s=st.sampled_from([0.0, 15.0, 99.0]))
     def rank_is_stuck(self, rank: int, since_s: float) -> None:
-        self.feed(RankStuck(rank, since_s))
+        if rank < self.nproc and self.cycles:
+            self.feed(stuck(rank, since_s, len(self.cycles) - 1))
 
     @rule(rank=st.integers(0, 3))
     def rank_is_killed(self, rank: int) -> None:
-        self.feed(RankKilled(rank))
+        killed = said.Signalled(len(self.cycles) - 1, rank, 100 + rank, SIGKILL, "hung")
+        if rank < self.nproc and self.cycles:
+            self.feed(MonitorSaid(rank, killed))
 
     @rule(rank=st.integers(0, 3))
     def monitor_dies(self, rank: int) -> None:
-        self.feed(MonitorExited(rank))
+        self.feed(MonitorGone(rank))
 
     @rule()
     def the_deadline_comes(self) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.launch.node import (
     KillRanks,
     MayJoin,
     Node,
+    OnlyStuckLeft,
     Phase,
     RankKilled,
     RanksStopped,
@@ -104,7 +105,8 @@ def test_a_node_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
     effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
     assert effects == [FailureSeen(3, 1)]
     assert node.handle(StopAsked(), now=100.1) == [SignalRanks((0, 1), SIGTERM)]
-    assert node.handle(WorkerExited(0, -SIGTERM), now=100.2) == [KillRanks((1,))]
+    assert node.handle(WorkerExited(0, -SIGTERM), now=100.2) == []
+    assert node.handle(OnlyStuckLeft(85.0), now=100.2) == [KillRanks((1,))]
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
     assert without_notes(effects) == [RanksStuck(3, "a rank cannot be killed")]
@@ -117,7 +119,8 @@ def test_a_node_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> No
 
     effects = without_notes(node.handle(RankStuck(1, 15.0), now=100.0))
 
-    assert effects == [FailureSeen(3, 1), KillRanks((1,))]
+    assert effects == [FailureSeen(3, 1)]
+    assert node.handle(OnlyStuckLeft(85.0), now=100.0) == [KillRanks((1,))]
     assert node.handle(StopAsked(), now=100.1) == []
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == RanksStuck(3, "a rank cannot be killed")

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.common_events import TimePassed
+from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.failure import Hang
 from holdfast.core.kill_ladder import (
     AT_REST,
@@ -24,29 +24,27 @@ from holdfast.core.kill_ladder import (
     UNKILLABLE_S,
     KillLadder,
 )
-from holdfast.core.launch.node import RankKilled, RankStuck, WorkerExited
+from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
 from holdfast.core.launch.rank_life import (
     HELD_S,
-    Closed,
     Deliver,
     Effect,
     Event,
-    EvidenceTaken,
     Exited,
-    HangFound,
     HostFailed,
     MonitorGone,
-    Outlived,
+    MonitorSaid,
     RankLife,
     RankLives,
-    Recovered,
     Sent,
-    Signalled,
+    StartMonitor,
     State,
     Swept,
 )
+from holdfast.core.monitor import monitor_messages as said
 
 HANG = Hang("section", "step", 6.0, 5.0, found_at=84.9)
+PID = 4711
 
 
 class Launcher:
@@ -55,7 +53,7 @@ class Launcher:
     def __init__(self) -> None:
         self.now = 100.0
         self.lives = RankLives()
-        self.ranks = self.lives.start_cycle(0, 3)
+        self.ranks = self.lives.start_cycle(0, 3, self.now)
 
     def hears(self, *events: Event) -> list[Effect]:
         """What follows from all of them."""
@@ -71,16 +69,34 @@ def launcher() -> Launcher:
     return Launcher()
 
 
-def hung(local_rank: int, cycle: int = 0) -> HangFound:
-    return HangFound(cycle, local_rank, HANG)
+def hung(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    whose, about = (cycle, local_rank, local_rank, PID), ("section", "step", 6.0, 5.0, False)
+    return MonitorSaid(local_rank, said.Overdue(*whose, *about, at=84.0, detected_at=84.9))
 
 
-def taken(local_rank: int, cycle: int = 0) -> EvidenceTaken:
-    return EvidenceTaken(cycle, local_rank)
+def taken(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    evidence = said.Evidence(cycle, local_rank, PID, None, None, 0.1, None)
+    return MonitorSaid(local_rank, evidence)
 
 
-def killed(local_rank: int, cycle: int = 0) -> Signalled:
-    return Signalled(cycle, local_rank, SIGKILL)
+def signalled(local_rank: int, signum: int, cycle: int = 0) -> MonitorSaid:
+    return MonitorSaid(local_rank, said.Signalled(cycle, local_rank, PID, signum, "hung"))
+
+
+def killed(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    return signalled(local_rank, SIGKILL, cycle)
+
+
+def recovered(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    return MonitorSaid(local_rank, said.Recovered(cycle))
+
+
+def closed(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    return MonitorSaid(local_rank, said.Closed(cycle))
+
+
+def outlived(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    return MonitorSaid(local_rank, said.Stuck(cycle, local_rank, PID, UNKILLABLE_S, "state D"))
 
 
 def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> None:
@@ -89,9 +105,9 @@ def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> 
     for event, state in [
         (hung(0), State.SUSPECTED),
         (taken(0), State.CONDEMNED),
-        (Signalled(0, 0, SIGTERM), State.CONDEMNED),
+        (signalled(0, SIGTERM), State.CONDEMNED),
         (killed(0), State.KILLED),
-        (Outlived(0, 0, 15.0), State.STUCK),
+        (outlived(0), State.STUCK),
         (Exited(0, -SIGKILL), State.GONE),
     ]:
         launcher.hears(event)
@@ -130,7 +146,7 @@ def test_a_killed_rank_has_failed_before_it_has_ended_and_once(launcher: Launche
 )
 @pytest.mark.parametrize(
     "end",
-    [taken(1), Signalled(0, 1, SIGTERM), Recovered(0, 1), Closed(0, 1), Exited(1, 0), "the bound"],
+    [taken(1), signalled(1, SIGTERM), recovered(1), closed(1), Exited(1, 0), "the bound"],
     ids=["evidence", "signalled", "recovers", "let go", "ends", "the bound"],
 )
 def test_nobody_hears_of_a_failure_before_all_stacks_are_taken(
@@ -174,8 +190,18 @@ def test_nothing_is_held_back_where_nobody_is_stopped_because_of_it(launcher: La
 def test_a_rank_that_outlived_its_kill_is_told_at_once(launcher: Launcher) -> None:
     """It was held back long enough: 15 s."""
     launcher.hears(hung(0), taken(0), hung(1), killed(0))
-    assert launcher.hears(Outlived(0, 0, 15.0)) == [RankStuck(0, 15.0)]
+    assert launcher.hears(outlived(0)) == [RankStuck(0, 15.0)]
     assert launcher.hears(taken(1)) == [Deliver(0)], "and is not told to be killed after that"
+
+
+def test_the_node_hears_once_that_only_ranks_are_left_that_outlived_their_kill(
+    launcher: Launcher,
+) -> None:
+    """With the time of the last kill; not while another may still end by itself."""
+    launcher.hears(outlived(0), Exited(2, 0))
+    launcher.now += 5.0
+    assert launcher.hears(outlived(1)) == [RankStuck(1, UNKILLABLE_S), OnlyStuckLeft(90.0)]
+    assert launcher.hears(outlived(1), TimePassed()) == []
 
 
 @pytest.mark.parametrize(
@@ -183,11 +209,11 @@ def test_a_rank_that_outlived_its_kill_is_told_at_once(launcher: Launcher) -> No
     [
         ([], False),
         ([hung(0)], False),
-        ([hung(0), Closed(0, 0)], False),
+        ([hung(0), closed(0)], False),
         ([hung(0), taken(0)], True),
-        ([hung(0), taken(0), Signalled(0, 0, SIGTERM)], True),
-        ([hung(0), taken(0), Recovered(0, 0)], False),
-        ([hung(0), Signalled(0, 0, SIGTERM)], True),
+        ([hung(0), taken(0), signalled(0, SIGTERM)], True),
+        ([hung(0), taken(0), recovered(0)], False),
+        ([hung(0), signalled(0, SIGTERM)], True),
     ],
     ids=["fine", "suspected", "let go", "condemned", "signalled", "recovered", "no evidence told"],
 )
@@ -213,24 +239,25 @@ def test_evidence_is_delivered_for_good_when_no_monitor_writes_any_more(launcher
     """A monitor that died writes nothing; one may be heard when the next cycles run."""
     launcher.hears(hung(0), hung(1), taken(0))
     launcher.hears(Exited(0, -9), Exited(1, -9), Exited(2, -15))
-    assert launcher.hears(Closed(0, 0)) == []
+    assert launcher.hears(closed(0)) == []
     assert launcher.hears(Swept()) == [Deliver(0)]
     assert launcher.lives.undelivered() == [0]
-    launcher.lives.start_cycle(1, 3)
+    launcher.lives.start_cycle(1, 3, 100.0)
     launcher.hears(hung(0, cycle=1))
-    launcher.lives.start_cycle(2, 3)
-    assert launcher.hears(MonitorGone(1)) == [Deliver(0, is_over=True)]
+    launcher.lives.start_cycle(2, 3, 100.0)
+    assert launcher.hears(MonitorGone(1))[0] == Deliver(0, is_over=True)
     assert launcher.lives.undelivered() == []
-    assert launcher.hears(MonitorGone(1), Closed(0, 1)) == [], "once"
+    again = launcher.hears(MonitorGone(1), closed(1))
+    assert not any(isinstance(effect, Deliver) for effect in again), "once"
 
 
 def test_what_is_said_late_is_held_against_the_cycle_it_speaks_of(launcher: Launcher) -> None:
     """The next cycle's rank in the same place has done nothing wrong."""
-    ranks = launcher.lives.start_cycle(1, 3)
-    assert launcher.hears(hung(0), taken(0), killed(0), Outlived(0, 0, 15.0)) == [Deliver(0)]
+    ranks = launcher.lives.start_cycle(1, 3, 100.0)
+    assert launcher.hears(hung(0), taken(0), killed(0), outlived(0)) == [Deliver(0)]
     assert launcher.ranks[0].hang == HANG
     assert ranks[0] == RankLife()
-    launcher.lives.start_cycle(2, 3)
+    launcher.lives.start_cycle(2, 3, 100.0)
     assert launcher.hears(hung(0), killed(0)) == [], "forgotten"
 
 
@@ -279,7 +306,7 @@ class LauncherMachine(RuleBasedStateMachine):
     )
     def begin(self, signal: int, kinds: list[str]) -> None:
         self.cycle += 1
-        self.ranks = self.lives.start_cycle(self.cycle, N)
+        self.ranks = self.lives.start_cycle(self.cycle, N, self.now)
         self.processes = [Process(signal, kind) for kind in kinds]
         self.stop = KillLadder("a rank failed", SIGTERM, STOP_GRACE_S, GIVE_UP_S)
         self.told: list[Effect] = []
@@ -295,6 +322,8 @@ class LauncherMachine(RuleBasedStateMachine):
     def feed(self, event: Event) -> None:
         self.remember(event)
         for effect in self.lives.handle(event, self.now):
+            if isinstance(effect, StartMonitor | Note):
+                continue
             if isinstance(effect, Deliver):
                 if effect.is_over:
                     assert effect.cycle not in self.delivered, "once"
@@ -331,27 +360,30 @@ class LauncherMachine(RuleBasedStateMachine):
     def remember(self, event: Event) -> None:
         """Slower than the machine, and obviously right."""
         match event:
-            case HangFound(self.cycle, rank):
-                self.pending[rank] = self.now
-            case EvidenceTaken(self.cycle, rank) | Signalled(self.cycle, rank):
-                self.pending.pop(rank, None)
-                self.condemned.add(rank)
-                if event == Signalled(self.cycle, rank, SIGKILL):
-                    self.killed_at.setdefault(rank, self.now)
-                    self.killed_by_monitor.add(rank)
-                    self.failed_at = self.failed_at or self.now
-            case Recovered(self.cycle, rank):
-                self.pending.pop(rank, None)
-                self.condemned.discard(rank)
-            case Closed(self.cycle, rank):
-                self.pending.pop(rank, None)
-            case Outlived(self.cycle, rank):
-                self.outlived.add(rank)
-                self.failed_at = self.failed_at or self.now
+            case MonitorSaid(rank, word) if getattr(word, "cycle", None) == self.cycle:
+                self.remember_word(rank, word)
             case Exited(rank, exit_code):
                 self.pending.pop(rank, None)
                 if exit_code or rank in self.condemned:
                     self.failed_at = self.failed_at or self.now
+
+    def remember_word(self, rank: int, word: said.ToLauncher) -> None:
+        if not isinstance(word, said.Stuck):
+            self.pending.pop(rank, None)
+        match word:
+            case said.Overdue():
+                self.pending[rank] = self.now
+            case said.Evidence() | said.Signalled():
+                self.condemned.add(rank)
+                if isinstance(word, said.Signalled) and word.signal == SIGKILL:
+                    self.killed_at.setdefault(rank, self.now)
+                    self.killed_by_monitor.add(rank)
+                    self.failed_at = self.failed_at or self.now
+            case said.Recovered():
+                self.condemned.discard(rank)
+            case said.Stuck():
+                self.outlived.add(rank)
+                self.failed_at = self.failed_at or self.now
 
     def hear(self, rank: int) -> None:
         words = self.processes[rank].words
@@ -370,7 +402,7 @@ class LauncherMachine(RuleBasedStateMachine):
     def close(self, rank: int) -> None:
         process = self.processes[rank]
         if process.kill.due_at is not None:
-            process.words.append(Closed(self.cycle, rank))
+            process.words.append(closed(rank, self.cycle))
             process.kill.step, process.kill.due_at = STUCK, None
 
     def climb(self, rank: int) -> None:
@@ -381,12 +413,12 @@ class LauncherMachine(RuleBasedStateMachine):
         step = process.kill.climb(self.now)
         if step in (SIGNALLED, KILLED):
             if step == SIGNALLED or process.kill.signal == SIGKILL:
-                process.words.append(EvidenceTaken(self.cycle, rank))
+                process.words.append(taken(rank, self.cycle))
             for signum in process.kill.signals:
                 process.take(signum)
-            process.words.append(Signalled(self.cycle, rank, process.kill.signals[-1]))
+            process.words.append(signalled(rank, process.kill.signals[-1], self.cycle))
         elif step == STUCK:
-            process.words.append(Outlived(self.cycle, rank, UNKILLABLE_S))
+            process.words.append(outlived(rank, self.cycle))
 
     def all_hang(self) -> None:
         """In one collective, as a rule."""
@@ -396,19 +428,19 @@ class LauncherMachine(RuleBasedStateMachine):
 
     def hangs(self, rank: int) -> None:
         self.processes[rank].kill.take_evidence(self.now)
-        self.feed(HangFound(self.cycle, rank, HANG))
+        self.feed(hung(rank, self.cycle))
 
     def evidence_comes(self, rank: int) -> None:
         self.processes[rank].kill.evidence_taken(self.now)
         self.climb(rank)
 
     def is_restarted_in_place(self, rank: int) -> None:
-        self.processes[rank].words.append(Recovered(self.cycle, rank))
+        self.processes[rank].words.append(recovered(rank, self.cycle))
         self.leaves(rank)
 
     def leaves(self, rank: int) -> None:
         it = self.processes[rank]
-        it.words.append(Closed(self.cycle, rank))
+        it.words.append(closed(rank, self.cycle))
         it.kill = KillLadder("hung", it.kill.signal, GRACE_S)
 
     def its_monitor_dies(self, rank: int) -> None:

@@ -52,7 +52,7 @@ AT_LEAST_TWO = (
     ("core/inprocess/escalation.py", "hung by itself in {} iterations in a row"),
     ("doctor/advice.py", "at most {} processes and threads"),
     ("core/job/leader.py", "no progress"),
-    ("fault_tolerance/launch/agent.py", "Worker group FAILED. {}/{} attempts left"),
+    ("fault_tolerance/launch/announcer.py", "Worker group FAILED. {}/{} attempts left"),
     ("fault_tolerance/launch/plan.py", "OMP_NUM_THREADS is not set; each of the {} ranks"),
 )
 """Messages whose number is never one, by module and beginning."""

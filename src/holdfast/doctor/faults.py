@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.core import kill_ladder
 from holdfast.core.job.restarts import Restarts
-from holdfast.core.launch import node
+from holdfast.core.launch import node, rank_life
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
@@ -113,8 +113,9 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
         yield Fault(
             "a rank monitor dies",
             f"the launcher, {_AT_ONCE}",
-            f"the rank trains on, another monitor takes over; after {node.MONITOR_DEATHS} deaths "
-            f"in {node.MONITOR_DEATHS_PERIOD_S:g} s it is left unwatched, with an error",
+            "the rank trains on, another monitor takes over; after "
+            f"{rank_life.MONITOR_DEATHS} deaths in {rank_life.MONITOR_DEATHS_PERIOD_S:g} s it is "
+            "left unwatched, with an error",
         )
     yield Fault(
         "the launcher is killed",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.common_events import Note
-from holdfast.core.failure import signal_name
+from holdfast.core.failure import Hang, signal_name
 from holdfast.core.inprocess import coordinator, guard, messages
 from holdfast.core.inprocess import rank as inprocess_rank
 from holdfast.core.job.leader import Publish
@@ -29,6 +29,7 @@ from holdfast.core.job.membership import (
 from holdfast.core.launch import node as ranks
 from holdfast.core.launch import rank_life
 from holdfast.core.launch.launcher import Finish, Quit
+from holdfast.core.monitor import monitor_messages as said
 
 _FEW = 8
 """How many places a line shows before it only counts them."""
@@ -87,11 +88,12 @@ def effect(one: Any) -> str:
             return f"kills local {_ranks(local_ranks)}"
         case ranks.EndRank(local_rank=local_rank, problem=problem):
             return f"kills local rank {local_rank}, as its host is not healthy: {problem}"
-        case rank_life.HangFound(local_rank=local_rank, hang=hang):
+        case rank_life.MonitorSaid(local_rank, said.Overdue() as found):
+            hang = Hang(found.clock, found.name, found.age_s, found.limit_s)
             return f"its monitor finds local rank {local_rank} hung: {hang}"
-        case rank_life.EvidenceTaken(local_rank=local_rank):
+        case rank_life.MonitorSaid(local_rank, said.Evidence()):
             return f"its monitor has taken evidence of local rank {local_rank}"
-        case rank_life.Signalled(local_rank=local_rank, signum=signum):
+        case rank_life.MonitorSaid(local_rank, said.Signalled(signal=signum)):
             return f"its monitor signals local rank {local_rank} with {signal_name(signum)}"
         case Standby(cycle=cycle):
             return f"stands by in cycle {cycle}"

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.common_events import IterationRead, Note, TimePassed
-from holdfast.core.failure import Hang
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.job.leader import (
     ReadIteration,
@@ -26,6 +25,7 @@ from holdfast.core.launch import node, rank_life, standby
 from holdfast.core.launch.gate import Gate
 from holdfast.core.launch.launcher import Launcher, PortReserved
 from holdfast.core.launch.rank_life import HELD_S
+from holdfast.core.monitor import monitor_messages as said
 from holdfast.testing.clock import VirtualClock
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
@@ -229,9 +229,9 @@ class SimulatedNode:
             self.watch(one)
         pass_on = core._pass_on  # noqa: SLF001
 
-        def passed(effect: Any) -> Any:
+        def passed(effect: Any, now: float) -> Any:
             self._unpassed.pop(id(effect), None)
-            return pass_on(effect)
+            return pass_on(effect, now)
 
         core._pass_on = passed  # type: ignore[method-assign] # noqa: SLF001
 
@@ -279,7 +279,7 @@ class SimulatedNode:
                 takes_s = self.rng.choice((0.0, 0.01, 7.0))
                 self.world.clock.call_in(takes_s, partial(self.tell, IterationRead(reached)))
             case (
-                node.StartMonitor()
+                rank_life.StartMonitor()
                 | node.Explain()
                 | rank_life.Deliver()
                 | CycleStopping()
@@ -359,34 +359,39 @@ class SimulatedNode:
         now = self.world.clock.now
         self.failing = True
         rank.hung_at, rank.is_stubborn = now, True
-        found = Hang("section", "step", 6.0, 5.0, now)
         takes_s = self.rng.choice((0.05, 0.05, 1.0))
-        words = [
-            (0.0, rank_life.HangFound(cycle, local_rank, found)),
-            (takes_s, rank_life.EvidenceTaken(cycle, local_rank)),
-            (takes_s, rank_life.Signalled(cycle, local_rank, SIGKILL)),
+        whose = cycle, local_rank, 100 + local_rank
+        words: list[tuple[float, said.Verdict]] = [
+            (
+                0.0,
+                said.Overdue(
+                    cycle, local_rank, *whose[1:], "section", "step", 6.0, 5.0, False, now, now
+                ),
+            ),
+            (takes_s, said.Evidence(*whose, None, None, takes_s, None)),
+            (takes_s, said.Signalled(*whose, SIGKILL, "hung")),
         ]
         for after_s, word in words:
             self.world.clock.call_in(after_s, partial(self._monitor_says, rank, local_rank, word))
 
-    def _monitor_says(self, rank: Rank, local_rank: int, word: Any) -> None:
+    def _monitor_says(self, rank: Rank, local_rank: int, word: said.Verdict) -> None:
         if not self.alive:
             return
-        self.world.say(self.name, word)
-        self.tell(word)
-        if isinstance(word, rank_life.Signalled) and self.ranks.get(local_rank) is rank:
+        event = rank_life.MonitorSaid(local_rank, word)
+        self.world.say(self.name, event)
+        self.tell(event)
+        if isinstance(word, said.Signalled) and self.ranks.get(local_rank) is rank:
             self._signal(local_rank, SIGKILL)
-            outlived = rank_life.Outlived(word.cycle, local_rank, 15.0)
+            outlived = said.Stuck(word.cycle, local_rank, word.pid, 15.0, "state D")
             self.world.clock.call_in(15.0, partial(self._outlives, rank, local_rank, outlived))
 
-    def _outlives(self, rank: Rank, local_rank: int, word: rank_life.Outlived) -> None:
+    def _outlives(self, rank: Rank, local_rank: int, word: said.Stuck) -> None:
         if self.ranks.get(local_rank) is rank:
-            self.tell(word)
+            self.tell(rank_life.MonitorSaid(local_rank, word))
 
     def monitor_dies(self) -> None:
         """Of the first rank; the launcher starts another."""
         self.tell(rank_life.MonitorGone(0))
-        self.tell(node.MonitorExited(0))
 
     def _send(self, local_ranks: tuple[int, ...], signum: int) -> None:
         for local_rank in local_ranks:

@@ -138,11 +138,11 @@ Effect = (
     | ranks.SignalRanks
     | ranks.KillRanks
     | ranks.Sweep
-    | ranks.StartMonitor
     | ranks.CheckHost
     | ranks.EndRank
     | ranks.FailureSeen
     | ranks.Explain
+    | rank_life.StartMonitor
     | rank_life.Deliver
     | Note
 )
@@ -156,15 +156,15 @@ class Launcher:
         node: The machine of its ranks.
         member: The machine that speaks for it.
         rules: Of the job, for the leader, if that will live here.
+        lives: The machine of what is known of each rank.
     """
 
     node: Node
     member: Member
     rules: Rules
+    lives: RankLives = field(default_factory=RankLives)
 
     leader: Leader | None = field(default=None, init=False)
-    lives: RankLives = field(default_factory=RankLives, init=False)
-    """The machine of what is known of each rank."""
     rank_lives: Mapping[int, RankLife] = field(default_factory=dict, init=False)
     """Of this cycle, by local rank."""
     formed: Round | None = field(default=None, init=False)
@@ -252,9 +252,9 @@ class Launcher:
             machine, event = todo.popleft()
             effects: list[Any] = machine.handle(event, now)
             for effect in effects:
-                todo += self._pass_on(effect)
+                todo += self._pass_on(effect, now)
 
-    def _pass_on(self, effect: Any) -> list[_Errand]:
+    def _pass_on(self, effect: Any, now: float) -> list[_Errand]:
         """To the machine that it is for; what is for none is for the caller."""
         match effect:
             case ranks.MayJoin():
@@ -267,14 +267,19 @@ class Launcher:
                 | ranks.RanksStuck()
             ):
                 return [(self.member, effect)]
-            case ranks.RankKilled() | ranks.RankStuck() | ranks.WorkerExited():
+            case (
+                ranks.RankKilled()
+                | ranks.RankStuck()
+                | ranks.OnlyStuckLeft()
+                | ranks.WorkerExited()
+            ):
                 return [(self.node, effect)]
             case ranks.EndRank(local_rank, problem):
                 self._effects.append(effect)
                 return [(self.lives, rank_life.HostFailed(local_rank, problem))]
             case belonging.StartRanks(formed, place):
                 self.formed, self.place = formed, place
-                self.rank_lives = self.lives.start_cycle(formed.cycle, self.node.nproc)
+                self.rank_lives = self.lives.start_cycle(formed.cycle, self.node.nproc, now)
                 return [(self.node, ranks.StartAsked(formed.cycle))]
             case belonging.StopRanks(how=how, for_good=for_good):
                 at_once = how is belonging.How.AT_ONCE

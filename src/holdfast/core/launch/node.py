@@ -33,7 +33,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from holdfast.core.budget import Budget
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.core.failure import signal_name
 from holdfast.core.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
@@ -50,9 +49,6 @@ SWEEP_LIMIT_S = 5.0
 """How long leftovers of a cycle may take to die before the node goes on without them."""
 _EXCEPTION = 1
 """What Python exits with after an uncaught exception: says nothing about what is wanted."""
-MONITOR_DEATHS = 5
-MONITOR_DEATHS_PERIOD_S = 60.0
-"""A monitor that dies more often than this is not started again: something is wrong with it."""
 
 
 def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
@@ -84,16 +80,10 @@ class RankStuck(Value):
     since_s: float
 
 
-class RankReportedIn(Value):
-    """A rank has connected to its monitor."""
+class OnlyStuckLeft(Value):
+    """All ranks that are alive have outlived SIGKILL; the last was killed at ``killed_at``."""
 
-    local_rank: int
-
-
-class MonitorExited(Value):
-    """A rank monitor's process is gone although nobody asked it to leave."""
-
-    local_rank: int
+    killed_at: float
 
 
 class StartAsked(Value):
@@ -148,8 +138,7 @@ Event = (
     | WorkerExited
     | RankKilled
     | RankStuck
-    | RankReportedIn
-    | MonitorExited
+    | OnlyStuckLeft
     | SignalArrived
     | StartAsked
     | StopAsked
@@ -185,12 +174,6 @@ class Sweep(Value):
     """End everything the ranks of this cycle left behind, then report :class:`Swept`."""
 
     cycle: int
-
-
-class StartMonitor(Value):
-    """Put a new monitor in the place of one that died."""
-
-    local_rank: int
 
 
 class CheckHost(Value):
@@ -274,7 +257,6 @@ Effect = (
     | SignalRanks
     | KillRanks
     | Sweep
-    | StartMonitor
     | CheckHost
     | EndRank
     | FailureSeen
@@ -304,7 +286,6 @@ class Node:
             every exception ends with it.
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
-        report_in_s: Warn once if no rank reports to its monitor within this time; None: never.
         checks_host: :class:`CheckHost` will be answered.
         survives_ranks: A cycle goes on without ranks that failed as long as others run, and has
             succeeded if one of those ended well (min-healthy on one node, decision 31).
@@ -314,15 +295,12 @@ class Node:
     no_restart_exit_code: int = NO_RESTART
     stop_grace_s: float = 15.0
     signal_grace_s: float = 1800.0
-    report_in_s: float | None = None
     checks_host: bool = False
     survives_ranks: bool = False
 
     phase: Phase = field(default=Phase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
     alive: set[int] = field(default_factory=set, init=False)
-    _killed_at: dict[int, float] = field(default_factory=dict, init=False)
-    """Ranks that have outlived their monitor's SIGKILL, and when that was sent."""
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
     _failed: set[int] = field(default_factory=set, init=False)
     """Ranks of this cycle whose failure the job was told of."""
@@ -335,19 +313,16 @@ class Node:
     _interrupts: int = field(default=0, init=False)
     _end: KillLadder = field(default_factory=_ladder, init=False)
     _sweep_until: float | None = field(default=None, init=False)
-    _report_in_by: float | None = field(default=None, init=False)
     _is_checking: bool = field(default=False, init=False)
     _is_rechecking: bool = field(default=False, init=False)
     """Nobody else waits for what that check finds."""
     _is_last: bool = field(default=False, init=False)
     """This node will not have ranks again."""
-    _monitor_budgets: dict[int, Budget] = field(default_factory=dict, init=False)
-    _unwatched: set[int] = field(default_factory=set, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        instants = (self._end.due_at, self._sweep_until, self._report_in_by)
+        instants = (self._end.due_at, self._sweep_until)
         return min((at for at in instants if at is not None), default=None)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -363,7 +338,7 @@ class Node:
                     self._do(MayJoin())
             case StartAsked(cycle):
                 if self.phase is Phase.IDLE:
-                    self._start_cycle(cycle, now)
+                    self._start_cycle(cycle)
             case StopAsked(at_once, for_good):
                 self._is_last = self._is_last or for_good
                 self._on_stop_asked(now, at_once=at_once)
@@ -376,11 +351,10 @@ class Node:
                 if local_rank in self.alive:
                     self._fail(local_rank)
             case RankStuck(local_rank, since_s):
-                self._on_stuck(local_rank, since_s, now)
-            case RankReportedIn():
-                self._report_in_by = None
-            case MonitorExited(local_rank):
-                self._on_monitor_exit(local_rank, now)
+                self._on_stuck(local_rank, since_s)
+            case OnlyStuckLeft(killed_at):
+                self.phase = Phase.STOPPING
+                self._kill(killed_at)
             case SignalArrived(signum):
                 self._on_signal(signum, now)
             case HostChecked(problem):
@@ -404,15 +378,12 @@ class Node:
         self._do(Note(level, text))
 
     # ------------------------------------------------------------ a cycle begins and ends
-    def _start_cycle(self, cycle: int, now: float) -> None:
-        if self.cycle < 0 and self.report_in_s is not None:
-            self._report_in_by = now + self.report_in_s
+    def _start_cycle(self, cycle: int) -> None:
         self.phase = Phase.RUNNING
         self._is_checking = self._is_rechecking = False
         self.cycle = cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
-        self._killed_at.clear()
         self._failed.clear()
         self._may_restart = True
         self._do(StartCycle(self.cycle))  # first: nothing on the way to it waits for words
@@ -449,7 +420,6 @@ class Node:
         if failed:
             self._explain(will_restart=False)
         self.phase = Phase.DONE
-        self._report_in_by = None
         self._is_checking = False
 
     # ------------------------------------------------------------ the host
@@ -497,13 +467,8 @@ class Node:
             self._fail(local_rank, may_restart=not asks)
         if not self.alive:
             self._sweep(now)
-        else:
-            self._give_up_if_only_stuck()
 
-    def _on_stuck(self, local_rank: int, since_s: float, now: float) -> None:
-        if local_rank not in self.alive or local_rank in self._killed_at:
-            return
-        self._killed_at[local_rank] = now - since_s
+    def _on_stuck(self, local_rank: int, since_s: float) -> None:
         self._note(
             "error",
             f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor sent "
@@ -511,7 +476,6 @@ class Node:
             "ended",
         )
         self._fail(local_rank)
-        self._give_up_if_only_stuck()
 
     def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
         """The first failure counts, and the first that asks for no restart; others decide of what.
@@ -532,12 +496,6 @@ class Node:
                 others = count(len(left), "other rank")
                 how = f"with {others} (--ft-restart-policy min-healthy)"
                 self._note("info", f"cycle {self.cycle} goes on {how}")
-
-    def _give_up_if_only_stuck(self) -> None:
-        """Who outlived SIGKILL makes no use of a grace."""
-        if self.alive <= self._killed_at.keys():
-            self.phase = Phase.STOPPING
-            self._kill(max(self._killed_at[local_rank] for local_rank in self.alive))
 
     # ------------------------------------------------------------ ranks are stopped
     def _on_stop_asked(self, now: float, *, at_once: bool) -> None:
@@ -588,23 +546,7 @@ class Node:
             text += f"; SIGKILL after {max(0.0, self._end.due_at - now):.0f} s ({grace})"
         return f"{text}. Press Ctrl-C again to kill them now" if signum == SIGINT else text
 
-    # ------------------------------------------------------------ monitors, and time
-    def _on_monitor_exit(self, local_rank: int, now: float) -> None:
-        budget = self._monitor_budgets.setdefault(
-            local_rank, Budget(MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S)
-        )
-        if budget.take(now):
-            self._note("warning", f"the monitor of local rank {local_rank} died; starting another")
-            self._do(StartMonitor(local_rank))
-        elif local_rank not in self._unwatched:
-            self._unwatched.add(local_rank)
-            self._note(
-                "error",
-                f"the monitor of local rank {local_rank} died more than {MONITOR_DEATHS} times "
-                f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training goes on, but hangs of this rank "
-                "will not be detected any more",
-            )
-
+    # ------------------------------------------------------------ time
     def _on_time(self, now: float) -> None:
         step = self._end.climb(now)
         if step == KILLED:
@@ -618,13 +560,6 @@ class Node:
                 "SIGKILL; going on without waiting for them",
             )
             self._cycle_over()
-        if self._report_in_by is not None and now >= self._report_in_by:
-            self._report_in_by = None
-            self._note(
-                "warning",
-                f"no rank has called RankMonitorClient.init_workload_monitoring() within "
-                f"{self.report_in_s:.0f} s: hangs of this job are not being watched",
-            )
 
     def _give_up(self) -> None:
         """SIGKILL does not end a rank: nothing more can be done on this node."""

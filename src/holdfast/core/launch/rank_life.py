@@ -36,53 +36,28 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.common_events import TimePassed
+from holdfast.core.budget import Budget
+from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.failure import Hang, was_asked
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
-from holdfast.core.launch.node import RankKilled, RankStuck, WorkerExited
+from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
+from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
 HELD_S = EVIDENCE_S + 2.0
 """How long evidence may hold a failure back: a monitor's own bound, and time to write it down."""
+MONITOR_DEATHS = 5
+MONITOR_DEATHS_PERIOD_S = 60.0
+"""A monitor that dies more often than this is not started again: something is wrong with it."""
 
 
 # ---------------------------------------------------------------- events
-class _Said(Value):
-    """A word of the monitor of a rank."""
+class MonitorSaid(Value):
+    """The monitor of a local rank has said this."""
 
-    cycle: int
     local_rank: int
-
-
-class HangFound(_Said):
-    """The rank is hung: its monitor takes evidence, and writes an incident."""
-
-    hang: Hang
-
-
-class EvidenceTaken(_Said):
-    """All evidence that will come has come; a signal follows."""
-
-
-class Recovered(_Said):
-    """A layer inside the rank restarted it in place: it is let go."""
-
-
-class Signalled(_Said):
-    """The monitor has sent this signal."""
-
-    signum: int
-
-
-class Outlived(_Said):
-    """The rank is still there ``since_s`` seconds after its monitor's SIGKILL."""
-
-    since_s: float
-
-
-class Closed(_Said):
-    """The verdict is over: nothing more is written, no more signals are sent."""
+    message: said.ToLauncher
 
 
 class MonitorGone(Value):
@@ -116,11 +91,16 @@ class Swept(Value):
     """Nothing that the ranks of this cycle started is alive."""
 
 
-_Word = HangFound | EvidenceTaken | Recovered | Signalled | Outlived | Closed
-Event = _Word | MonitorGone | HostFailed | Sent | Exited | Swept | TimePassed
+Event = MonitorSaid | MonitorGone | HostFailed | Sent | Exited | Swept | TimePassed
 
 
 # ---------------------------------------------------------------- effects
+class StartMonitor(Value):
+    """Put a new monitor in the place of one that died."""
+
+    local_rank: int
+
+
 class Deliver(Value):
     """Bring the evidence of a cycle to where people look for it; ``is_over``: its folder may go."""
 
@@ -128,7 +108,7 @@ class Deliver(Value):
     is_over: bool = False
 
 
-Effect = RankKilled | RankStuck | WorkerExited | Deliver
+Effect = RankKilled | RankStuck | OnlyStuckLeft | WorkerExited | StartMonitor | Deliver | Note
 
 
 class State(enum.Enum):
@@ -195,6 +175,8 @@ class _Cycle:
     ranks: dict[int, RankLife]
     is_stopping: bool = False
     """Its ranks were signalled: there is nothing left to hold back."""
+    is_given_up: bool = False
+    """Only ranks that have outlived SIGKILL are left, and the node knows."""
     is_undelivered: bool = False
     """It is over, and its folder of evidence is still there."""
 
@@ -202,18 +184,27 @@ class _Cycle:
 class RankLives:
     """The ranks of one node: those of this cycle, and of earlier ones while they matter.
 
+    Args:
+        first_call_s: Warn once if no rank has connected to its monitor for so long; None: never.
+
     Attributes:
         cycle: This one; -1: there was none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_call_s: float | None = None) -> None:
         self.cycle = -1
+        self._first_call_s = first_call_s
+        self._call_by: float | None = None
         self._here = _Cycle({})
         self._cycles: dict[int, _Cycle] = {}
         self._held: list[RankKilled | WorkerExited] = []
+        self._monitor_budgets: dict[int, Budget] = {}
+        self._unwatched: set[int] = set()
 
-    def start_cycle(self, cycle: int, nproc: int) -> Mapping[int, RankLife]:
+    def start_cycle(self, cycle: int, nproc: int, now: float) -> Mapping[int, RankLife]:
         """Have new ranks, by local rank. None of those before is alive, or waited for any more."""
+        if self.cycle < 0 and self._first_call_s is not None:
+            self._call_by = now + self._first_call_s
         kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
         self._here = _Cycle({local_rank: RankLife() for local_rank in range(nproc)})
         self._cycles = {**kept, cycle: self._here}
@@ -226,7 +217,8 @@ class RankLives:
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        return self._held_until() if self._held or self._untold() else None
+        until = self._held_until() if self._held or self._untold() else None
+        return min((at for at in (until, self._call_by) if at is not None), default=None)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
@@ -244,16 +236,19 @@ class RankLives:
             case MonitorGone(local_rank):
                 for cycle in self._cycles:
                     self._close(cycle, local_rank, effects)
+                self._replace_monitor(local_rank, now, effects)
             case Swept():
                 self._here.is_undelivered = True
                 self._deliver(self.cycle, effects)
+            case MonitorSaid(_, said.Hello()):
+                self._call_by = None
+            case MonitorSaid(local_rank, message):
+                if isinstance(message, said.Verdict) and message.cycle in self._cycles:
+                    self._hear(local_rank, message, now, effects)
             case TimePassed():
                 pass
             case _:
-                if event.cycle in self._cycles:
-                    self._hear(
-                        event, self._cycles[event.cycle].ranks[event.local_rank], now, effects
-                    )
+                assert_never(event)
         until = self._held_until()
         if until is None or now >= until:
             for local_rank in self._untold():
@@ -261,6 +256,14 @@ class RankLives:
                 effects.append(RankKilled(local_rank))
             effects += self._held
             self._held.clear()
+            self._tell_if_only_stuck(effects)
+        if self._call_by is not None and now >= self._call_by:
+            self._call_by = None
+            text = (
+                f"no rank has called RankMonitorClient.init_workload_monitoring() within "
+                f"{self._first_call_s:.0f} s: hangs of this job are not being watched"
+            )
+            effects.append(Note("warning", text))
         return effects
 
     # ------------------------------------------------------------ turns
@@ -269,30 +272,35 @@ class RankLives:
         if signum == SIGKILL and life.killed_at is None:
             life.killed_at, life.is_told = now, True
 
-    def _hear(self, said: _Word, life: RankLife, now: float, effects: list[Effect]) -> None:
-        match said:
-            case HangFound():
-                life.hang, life.suspected_at, life.is_written_about = said.hang, now, True
-            case EvidenceTaken():
+    def _hear(
+        self, local_rank: int, message: said.Verdict, now: float, effects: list[Effect]
+    ) -> None:
+        life = self._cycles[message.cycle].ranks[local_rank]
+        match message:
+            case said.Overdue(clock=clock, name=name, age_s=age_s, limit_s=limit_s):
+                life.hang = Hang(clock, name, age_s, limit_s, message.detected_at)
+                life.suspected_at, life.is_written_about = now, True
+            case said.Evidence():
                 life.suspected_at, life.is_condemned = None, True
-                effects.append(Deliver(said.cycle))
-            case Recovered():
+                effects.append(Deliver(message.cycle))
+            case said.Recovered():
                 life.hang, life.suspected_at, life.is_condemned = None, None, False
-            case Signalled():
+            case said.Signalled():
                 life.suspected_at, life.is_condemned = None, True
-                if said.signum == SIGKILL and life.killed_at is None:
+                if message.signal == SIGKILL and life.killed_at is None:
                     life.killed_at = now
-            case Outlived():
-                life.killed_at = life.killed_at or now - said.since_s
+            case said.Stuck(since_s=since_s):
+                life.killed_at = now - since_s if life.killed_at is None else life.killed_at
                 # Once: a second monitor may find and kill it again.
-                if said.cycle == self.cycle and not life.has_outlived:
-                    effects.append(RankStuck(said.local_rank, said.since_s))
+                is_news = message.cycle == self.cycle and not (life.has_outlived or life.is_gone)
+                if is_news:
+                    effects.append(RankStuck(local_rank, since_s))
                 life.has_outlived = life.is_told = True
-            case Closed():
+            case said.Closed():
                 life.suspected_at = None
-                self._close(said.cycle, said.local_rank, effects)
+                self._close(message.cycle, local_rank, effects)
             case _:
-                assert_never(said)
+                assert_never(message)
 
     def _exited(self, local_rank: int, exit_code: int, effects: list[Effect]) -> None:
         life = self._here.ranks[local_rank]
@@ -303,6 +311,15 @@ class RankLives:
         if exit_code == 0 and not life.is_told:  # it has a handler that ends it well
             self._held.append(RankKilled(local_rank))
         self._held.append(WorkerExited(local_rank, exit_code))
+
+    def _tell_if_only_stuck(self, effects: list[Effect]) -> None:
+        """Who outlived SIGKILL makes no use of a grace."""
+        here = self._here
+        alive = [life for life in here.ranks.values() if not life.is_gone]
+        killed_at = [life.killed_at for life in alive if life.has_outlived and life.killed_at]
+        if alive and len(killed_at) == len(alive) and not here.is_given_up:
+            here.is_given_up = True
+            effects.append(OnlyStuckLeft(max(killed_at)))
 
     # ------------------------------------------------------------ what is held back
     def _untold(self) -> list[int]:
@@ -333,3 +350,20 @@ class RankLives:
         it = self._cycles[cycle]
         it.is_undelivered = any(life.is_written_about for life in it.ranks.values())
         effects.append(Deliver(cycle, is_over=not it.is_undelivered))
+
+    # ------------------------------------------------------------ monitors
+    def _replace_monitor(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        budget = self._monitor_budgets.setdefault(
+            local_rank, Budget(MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S)
+        )
+        if budget.take(now):
+            text = f"the monitor of local rank {local_rank} died; starting another"
+            effects += [Note("warning", text), StartMonitor(local_rank)]
+        elif local_rank not in self._unwatched:
+            self._unwatched.add(local_rank)
+            text = (
+                f"the monitor of local rank {local_rank} died more than {MONITOR_DEATHS} times "
+                f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training goes on, but hangs of this rank "
+                "will not be detected any more"
+            )
+            effects.append(Note("error", text))

@@ -13,12 +13,14 @@ from holdfast.core.job.membership import Descriptor, Pace
 from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.launcher import Launcher
 from holdfast.core.launch.node import Node
+from holdfast.core.launch.rank_life import RankLives
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.job_log import JobLog, LocalLog, StoreLog
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.fault_tolerance.launch.plan import LaunchPlan
+    from holdfast.host.lease import Lease
 
 
 def iteration_file(plan: LaunchPlan) -> str | None:
@@ -40,22 +42,35 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         no_restart_exit_code=plan.no_restart_exit_code,
         stop_grace_s=plan.workers_stop_timeout_s,
         signal_grace_s=plan.term_timeout_s,
-        report_in_s=plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
         checks_host=plan.care is not None,
     )
+    lives = RankLives(plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None)
     if plan.meeting is None:
         desc = _descriptor(plan, plan.master_addr, port)
-        return Launcher(node, Member(node_id, desc, Pace.of_one()), _rules_of_one(plan))
+        return Launcher(node, Member(node_id, desc, Pace.of_one()), _rules_of_one(plan), lives)
     meeting, addr = plan.meeting, ""  # which is found out on the way to the log
     desc = _descriptor(
         plan, addr, port, meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
     )
-    return Launcher(node, Member(node_id, desc, meeting.pace), meeting.rules)
+    return Launcher(node, Member(node_id, desc, meeting.pace), meeting.rules, lives)
 
 
 def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
     """The log of the job; see :class:`StoreLog`."""
     return LocalLog() if plan.meeting is None else StoreLog(plan.meeting, plan.run_id, is_leaving)
+
+
+def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:
+    """Read by our monitors, where others go on without ranks of a launcher that is stopped."""
+    if plan.meeting is None or not plan.monitors_enabled:
+        return None
+    from holdfast.host.lease import Lease  # noqa: PLC0415 - of no use to one node
+
+    try:
+        return Lease(f"{runtime_dir}/lease", writable=True)
+    except OSError as error:
+        LOGGER.warning("if this launcher is stopped, its ranks run on: %s", error)
+        return None
 
 
 def _descriptor(

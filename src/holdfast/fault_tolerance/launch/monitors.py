@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,10 @@ from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import start_monitor
 from holdfast.host.loop import Loop
 from holdfast.host.proc import MARKER
+from holdfast.host.staging import reserve
 
 if TYPE_CHECKING:
+    from holdfast.fault_tolerance.launch.ranks import Ranks
     from holdfast.wire.frames import Message
 
 SIGKILL = 9
@@ -93,7 +96,7 @@ class Monitors:
         place.cycle = cycle
         self._tell(place, cycle)
 
-    def limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
+    def _limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
         """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
         message = Tripped(overdue.clock, overdue.name, overdue.limit_s)
         for other, place in self._places.items():
@@ -156,7 +159,10 @@ class Monitors:
         """A monitor that says what cannot be handled is ended and replaced; the job goes on."""
         try:
             for frame in frames:
-                self._on_message(local_rank, decode(TO_LAUNCHER, frame))
+                message = decode(TO_LAUNCHER, frame)
+                self._on_message(local_rank, message)
+                if isinstance(message, Overdue) and message.learned:
+                    self._limit_tripped(local_rank, message)
         except Exception as error:  # noqa: BLE001 - of whatever kind; it is logged
             peer.gone = f"sent a message that cannot be handled: {error!r:.200}"
             LOGGER.exception("the monitor of local rank %d %s", local_rank, peer.gone)
@@ -172,6 +178,41 @@ class Monitors:
         if place.peer is not None:
             self._loop.hang_up(place.peer)
             place.peer = None
+
+
+def watch_of(
+    ranks: Ranks, local_rank: int, page: str | None, staged: str | None, run_dir: str, room: str
+) -> Cycle:
+    """What a monitor is told of a cycle, with folders for what it and its rank write.
+
+    Args:
+        ranks: Of the cycle.
+        local_rank: Whose monitor it is.
+        page: Of that rank; None: there was no space for one.
+        staged: Folder in memory for evidence; None: there is no space for that, either.
+        run_dir: Where evidence is delivered, or goes at once where there is no space in memory.
+        room: A file that keeps space free for an incident.
+    """
+    attempt = f"attempt_{ranks.cycle}/{local_rank}"
+    try:
+        if staged is not None:
+            os.makedirs(f"{staged}/{attempt}", exist_ok=True)  # noqa: PTH103
+            reserve(room)
+    except OSError:
+        staged = None
+    if staged is None:
+        staged = run_dir
+        with suppress(OSError):
+            ranks.ranks[local_rank].folder.mkdir(parents=True, exist_ok=True)
+    return Cycle(
+        ranks.cycle,
+        page,
+        dump=f"{staged}/{attempt}/stacks.txt",
+        incidents=f"{staged}/incidents",
+        staged=staged,
+        run_dir=run_dir,
+        room=room,
+    )
 
 
 def socket_path(runtime_dir: str, local_rank: int) -> str:

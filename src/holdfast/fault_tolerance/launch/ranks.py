@@ -34,6 +34,8 @@ from holdfast.host.output import OutputPump, Stream
 from holdfast.host.port import ReservedPort
 
 if TYPE_CHECKING:
+    from holdfast.core.job import membership
+    from holdfast.core.job.membership import Round
     from holdfast.fault_tolerance.launch.standbys import Standbys
 
 LOGGER = logging.getLogger("holdfast")
@@ -129,6 +131,19 @@ class NodePlace:
     rank_offset: int = 0
     world_size: int | None = None
     gloo_interface: str | None = None
+
+    @classmethod
+    def of(cls, formed: Round, place: membership.Place, gloo_interface: str | None) -> NodePlace:
+        """As it was decided; ``gloo_interface``: see above."""
+        return cls(
+            master_addr=formed.master_addr,
+            master_port=formed.master_port,
+            group_rank=place.group_rank,
+            group_world_size=len(formed.places),
+            rank_offset=place.rank_offset,
+            world_size=formed.world_size,
+            gloo_interface=gloo_interface,
+        )
 
 
 class Ranks:

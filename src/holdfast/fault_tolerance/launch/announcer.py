@@ -1,0 +1,201 @@
+"""What a launcher tells people, restarters and its events file of the course of its job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.failure import RankEnd, explain, first_cause
+from holdfast.core.job.member import CycleStopping, How
+from holdfast.core.launch import launcher as machine
+from holdfast.core.wording import count
+from holdfast.fault_tolerance.launch import report
+from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.fault_tolerance.launch.ranks import write_error_file
+from holdfast.fault_tolerance.launch.restart_lines import RestartLines
+from holdfast.host.output import OutputPump
+
+if TYPE_CHECKING:
+    from holdfast.core.launch.node import FailureSeen
+    from holdfast.fault_tolerance.launch.plan import LaunchPlan
+    from holdfast.fault_tolerance.launch.ranks import Ranks
+
+_STDOUT, _STDERR = 1, 2
+
+
+class Announcer:
+    """Tells what its launcher is told to tell.
+
+    Args:
+        plan: What is done.
+        node: Name of this host.
+        run_dir: Where logs and evidence are.
+        launcher: The machine.
+        pump: Takes what goes to the console.
+        event: Writes a line of the events file: its kind, then its fields.
+        error_file: What whoever started the launcher reads its error from; None: nothing.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        node: str,
+        run_dir: Path,
+        launcher: machine.Launcher,
+        pump: OutputPump,
+        event: Callable[..., None],
+        error_file: str | None,
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._run_dir = run_dir
+        self._launcher = launcher
+        self._pump = pump
+        self._event = event
+        self._error_file = error_file
+        self._failed_here: dict[int, int] = {}
+        """The local rank that failed first, by cycle; of cycles that were stopped for it."""
+        self.restart_lines = RestartLines(
+            lambda line: pump.write(_STDOUT, line.encode(errors="replace"))
+        )
+
+    def cycle_started(self, ranks: Ranks) -> None:
+        """All ranks of a cycle were started here."""
+        plan, stands, pids = self._plan, ranks.node, [rank.pid for rank in ranks.ranks.values()]
+        warm = sum(rank.is_warm for rank in ranks.ranks.values())
+        LOGGER.info(
+            "cycle %d: started %s of %s, pids %s; node has joined round %d of the "
+            "rendezvous %r as rank %d of %d%s",
+            ranks.cycle,
+            count(plan.nproc_per_node, "rank"),
+            plan.name,
+            ", ".join(map(str, pids)),
+            ranks.cycle,
+            plan.run_id,
+            stands.group_rank,
+            stands.group_world_size,
+            f"; {count(warm, 'rank')} from warm standby" if warm else "",
+        )
+
+    def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
+        """Say in words what it was; for the job, too."""
+        line = report.failure_line(end)
+        LOGGER.error("%s", line)
+        self._failed_here.setdefault(seen.cycle, seen.local_rank)
+        if seen.every or not self._launcher.node.survives_ranks:
+            self.restart_lines.cycle_failed()
+        return f"{line} on {self._node}"
+
+    def stopping(self, stopping: CycleStopping) -> None:
+        """Say why a cycle is over, and what follows."""
+        is_polite = stopping.how is How.POLITE
+        self._event(
+            "cycle_stopping",
+            cause=stopping.cause,
+            cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
+            restart=not stopping.no_restart,
+            at_once=not is_polite,
+        )
+        if not stopping.here:
+            self._failed_here.pop(stopping.cycle, None)
+            if is_polite:  # else there is an error that says it
+                cause, why = stopping.cause, stopping.no_restart
+                text = f"{cause}; {why}" if why and why != cause else cause
+                LOGGER.info("cycle %d is over for this node: %s", stopping.cycle, text)
+        elif stopping.no_restart:
+            LOGGER.error("Worker group FAILED, and is not started again: %s", stopping.no_restart)
+        else:
+            LOGGER.info(
+                "Worker group FAILED. %d/%d attempts left; will restart worker group",
+                stopping.restarts_left,
+                self._plan.max_restarts,
+            )
+        if is_polite and (alive := len(self._launcher.node.alive)):
+            LOGGER.info(
+                "Stopping workers... Timeout = %g sec. (%d still running)",
+                self._plan.workers_stop_timeout_s,
+                alive,
+            )
+
+    def explain(self, cycle: int, ranks: Ranks, *, will_restart: bool) -> None:
+        """Say why a cycle failed here, now that all its ends are known."""
+        if will_restart and cycle not in self._failed_here:
+            return  # the cause is elsewhere, and was said
+        plan, used = self._plan, self._launcher.restarts_used
+        ends = ranks.ends(self._pump)
+        if will_restart:
+            LOGGER.info(
+                "restart %d of %d: cycle %d was ended by %s",
+                used,
+                plan.max_restarts,
+                cycle,
+                report.cause_line(ends),
+            )
+            return
+        verdict = "the job is over"
+        if plan.meeting is None:
+            verdict = f"{used} of {plan.max_restarts} restarts used"
+        summary = report.failure_summary(
+            plan.name, self._node, cycle, ends, verdict, str(self._run_dir)
+        )
+        self._pump.write(_STDERR, f"{summary}\n".encode(errors="replace"))
+        cause = first_cause(ends)
+        if cause and self._error_file:
+            write_error_file(Path(self._error_file), cause)
+
+    def finish(self, finish: machine.Finish, ranks: Ranks | None) -> None:
+        """Say how the job ended for this launcher."""
+        succeeded = finish.ended is machine.Ended.SUCCEEDED
+        level = logging.INFO if finish.exit_code == 0 else logging.ERROR
+        self._event(
+            "job_succeeded" if succeeded else "job_failed",
+            end=finish.how,
+            exit_code=finish.exit_code,
+        )
+        if finish.text:
+            LOGGER.log(level, "%s", finish.text)
+        last = ranks.ranks.values() if succeeded and ranks else ()
+        if failed := [f"rank {rank.place.rank}" for rank in last if rank.exit_code]:
+            LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
+        LOGGER.log(
+            level,
+            "%s %s after %s; exit code %d%s",
+            self._plan.name,
+            f"was {finish.how}" if finish.signal else finish.how,
+            count(max(0, self._launcher.node.cycle), "restart"),
+            finish.exit_code,
+            "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
+        )
+        self.restart_lines.job_is_over(succeeded=succeeded)
+
+    def outcome(self, ranks: Ranks | None, exit_code: int) -> dict[str, object]:
+        """How the job ended here, with the ranks of the last cycle, for whoever has started it."""
+        finished, last = self._launcher.finished, list(ranks.ranks.values()) if ranks else []
+        ends = [(rank.end(), str(rank.folder / rank.error_file.name)) for rank in last]
+        return {
+            "exit_code": exit_code,
+            "end": finished.ended.name if finished else None,
+            "cycle": ranks.cycle if ranks else None,
+            "ranks": [
+                {
+                    "rank": end.rank,
+                    "local_rank": end.local_rank,
+                    "pid": end.pid,
+                    "exit_code": end.exit_code,
+                    "failed": not end.asked and (end.exit_code != 0 or end.is_condemned),
+                    "why": explain(end),
+                    "error_file": error_file,
+                }
+                for end, error_file in ends
+            ],
+        }
+
+    def is_uneventful(self) -> bool:
+        """Nothing happened that anybody would look up, and nobody asked for files."""
+        plan, finished = self._plan, self._launcher.finished
+        ended_well = finished is not None and finished.ended is machine.Ended.SUCCEEDED
+        to_files = any(plan.redirects.values()) or any(plan.tee.values())
+        asked = plan.log_dir is not None or to_files
+        return ended_well and self._launcher.node.cycle == 0 and not (asked or self._failed_here)
