@@ -60,15 +60,8 @@ class Channel:
 
     def _receive(self) -> list[Message] | None:
         """None: nothing has arrived, or nothing more will."""
-        try:
-            data = self._socket.recv(_CHUNK_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self.gone = error.strerror or str(error)
-            return None
-        if not data:
-            self.gone = "closed"
+        data = self._read(_CHUNK_BYTES)
+        if data is None:
             return None
         try:
             return self._decoder.feed(data)
@@ -79,8 +72,12 @@ class Channel:
     def receive_first(self) -> Message | None:
         """The next message of a stranger, who is allowed few bytes; see :meth:`trust`."""
         self._decoder.limit = STRANGER_BYTES_MAX
+        data = self._read(STRANGER_BYTES_MAX)
+        return None if data is None else self.next_of_stranger(data)
+
+    def _read(self, n_bytes: int) -> bytes | None:
         try:
-            data = self._socket.recv(STRANGER_BYTES_MAX)
+            data = self._socket.recv(n_bytes)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -89,7 +86,7 @@ class Channel:
         if not data:
             self.gone = "closed"
             return None
-        return self.next_of_stranger(data)
+        return data
 
     def next_of_stranger(self, data: bytes = b"") -> Message | None:
         """The next of the messages that came at once, with ``data`` appended to what is left."""

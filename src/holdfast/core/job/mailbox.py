@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
+
+from holdfast.core.value import Value
 
 HOLE_S = 5.0
 """How long to wait for the next message, and how often to ask how many numbers were given out. A
@@ -43,49 +44,42 @@ FAR = 10_000
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class WaitFor:
+class WaitFor(Value):
     """Wait until there is a value for this number; answered by whether there is one."""
 
     number: int
     timeout_s: float
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Value):
     """Look whether there is a value for this number; answered by that."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Value):
     """Read the value of this number; answered by whether it is a launcher's message."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Take:
+class Take(Value):
     """Delete the message that was read, and pass it on."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class AskCount:
+class AskCount(Value):
     """Ask how many numbers were given out; answered by that."""
 
 
-@dataclass(frozen=True)
-class Pause:
+class Pause(Value):
     """Do nothing for so long."""
 
     seconds: float
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Value):
     """These numbers are not looked at any more, the last one included: report that."""
 
     first: int

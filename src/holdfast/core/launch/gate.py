@@ -19,6 +19,7 @@ from holdfast.core.codec import Count
 from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict, why_unfit
 from holdfast.core.never import assert_never
+from holdfast.core.value import Value
 
 DEATHS = 3
 DEATHS_PERIOD_S = 600.0
@@ -26,37 +27,32 @@ DEATHS_PERIOD_S = 600.0
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class Asked:
+class Asked(Value):
     """The launcher wants to know; ``after_ranks``: GPU memory of ranks that ended is awaited."""
 
     after_ranks: bool
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Value):
     """One fact, in answer to the question of this number."""
 
     number: Count
     finding: Finding
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(Value):
     """That was all there is to say to the question of this number."""
 
     number: Count
 
 
-@dataclass(frozen=True)
-class Noticed:
+class Noticed(Value):
     """One fact that nobody asked for."""
 
     finding: Finding
 
 
-@dataclass(frozen=True)
-class Died:
+class Died(Value):
     """The health process has ended, or could not be started, without being told to."""
 
     how: str
@@ -66,33 +62,28 @@ Event = Begin | Asked | Found | Answered | Noticed | Died | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Start:
+class Start(Value):
     """Start the health process."""
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Value):
     """Have it check this host."""
 
     number: Count
     after_ranks: bool
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(Value):
     """End it: it does not answer."""
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Value):
     """The answer; ``problem``: why this node must not have ranks."""
 
     problem: str | None
 
 
-@dataclass(frozen=True)
-class Sick:
+class Sick(Value):
     """Ranks that run here can't be trusted to go on."""
 
     finding: Finding
