@@ -39,28 +39,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
+from holdfast.core.job import membership as msg
 from holdfast.core.job.assign import Assignment, AssignmentError, assign
 from holdfast.core.job.forming import Forming, News
-from holdfast.core.job.membership import (
-    SHUTDOWN,
-    Beat,
-    Control,
-    Decision,
-    End,
-    Join,
-    LeaderBeat,
-    Leave,
-    LeaveWhy,
-    Message,
-    NodeState,
-    Outcome,
-    Pace,
-    Place,
-    Refused,
-    Round,
-    State,
-    Stop,
-)
+from holdfast.core.job.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
 from holdfast.core.job.nodes import Nodes
 from holdfast.core.job.restarts import Failure
 from holdfast.core.job.rules import RestartPolicy, Rules
@@ -74,7 +56,7 @@ from holdfast.core.wording import count
 class Arrived(Value):
     """A message has come up."""
 
-    message: Message
+    message: msg.Message
 
 
 class Abdicate(Value):
@@ -90,7 +72,7 @@ Event = Begin | Arrived | IterationRead | Abdicate | TimePassed
 class Publish(Value):
     """Append to the log that every launcher reads."""
 
-    decision: Decision
+    decision: msg.Decision
 
 
 class ReadIteration(Value):
@@ -133,7 +115,7 @@ class Leader:
 
     phase: Phase = field(default=Phase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
-    end: End | None = field(default=None, init=False)
+    end: msg.End | None = field(default=None, init=False)
     term: int = field(default=0, init=False)
 
     nodes: Nodes = field(default_factory=Nodes, init=False)
@@ -212,49 +194,49 @@ class Leader:
             self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
 
     # ------------------------------------------------------------ who is there
-    def _on_message(self, message: Message, now: float) -> None:
+    def _on_message(self, message: msg.Message, now: float) -> None:
         node = message.node
         if self.nodes.is_gone(node):
             # It lives after all, but its place may be another's by now: tell it, once.
             if (refusal := self.nodes.refusal(message)) is not None:
-                self._publish(Refused(node, refusal, self.term))
+                self._publish(msg.Refused(node, refusal, self.term))
             return
         if node in self.nodes.alive:
             self.nodes.heard(node, now)
-        elif isinstance(message, Leave):
+        elif isinstance(message, msg.Leave):
             self.nodes.never_joins(message)
             if self.rules.is_of_one:
                 self._end_without_its_node(message, now)
             return
-        elif not isinstance(message, Join):
+        elif not isinstance(message, msg.Join):
             return  # overtook its sender's join, or its sender is nobody
         match message:
-            case Join():
+            case msg.Join():
                 self._on_join(message, now)
-            case State():
+            case msg.State():
                 self._on_state(message, now)
-            case Leave(why=why, text=text):
+            case msg.Leave(why=why, text=text):
                 self.nodes.note_unfit(message)
                 if self.rules.is_of_one:
                     self._end_without_its_node(message, now)
                 self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
-            case Control(action=action):
+            case msg.Control(action=action):
                 if action == SHUTDOWN:
                     self._note_shut_down(message)
                     self._forming.awaited.discard(node)  # it does not join again
                     if self.phase is not Phase.FORMING:
                         self._end_shut_down(now)
-            case Beat():
+            case msg.Beat():
                 pass
             case _:
                 assert_never(message)
 
-    def _note_shut_down(self, control: Control) -> None:
+    def _note_shut_down(self, control: msg.Control) -> None:
         rank, who = control.rank, self.nodes.shown(control.node)
         who = f"rank {rank} on {who}" if rank >= 0 else who
         self._failure.shut_down = f"{who} asked to shut the workload down: {control.text}"
 
-    def _end_without_its_node(self, leave: Leave, now: float) -> None:
+    def _end_without_its_node(self, leave: msg.Leave, now: float) -> None:
         """A job that can have no other node is over when its node leaves."""
         ending = _ENDS_WITH[leave.why]
         if ending is None:
@@ -264,7 +246,7 @@ class Leader:
         code = ending.code(self.rules.no_restart_exit_code)
         self._end(Outcome.FAILED, code, leave.text or leave.why.value, now)
 
-    def _on_join(self, join: Join, now: float) -> None:
+    def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
         is_new = self.nodes.join(join, now)
         if self.phase is Phase.ENDING:
@@ -379,7 +361,7 @@ class Leader:
         self._news.forget()
         self._failure.cycle_started(now)
         self._publish(
-            Round(
+            msg.Round(
                 cycle=self.cycle,
                 places=tuple(places),
                 spares=assignment.spares,
@@ -413,7 +395,7 @@ class Leader:
         return None
 
     def _refuse(self, node: str, why: str, now: float) -> None:
-        self._publish(Refused(node, why, self.term))
+        self._publish(msg.Refused(node, why, self.term))
         self._lose(node, why, now, told=True)
 
     # ------------------------------------------------------------ what those who wait are told
@@ -430,7 +412,7 @@ class Leader:
             self._news.text = self._forming.what_is_waited_for(now, is_decided=is_decided)
         else:
             self._news.text = self._what_spares_wait_for(now)
-        self._publish(LeaderBeat(self._news.text, self.term))
+        self._publish(msg.LeaderBeat(self._news.text, self.term))
 
     def _what_spares_wait_for(self, now: float) -> str:
         on = count(len(self._states), "node")
@@ -441,7 +423,7 @@ class Leader:
         return f"{text}; it will be stopped in {grows_s:.0f} s, and go on with more nodes"
 
     # ------------------------------------------------------------ a cycle runs
-    def _on_state(self, message: State, now: float) -> None:
+    def _on_state(self, message: msg.State, now: float) -> None:
         node, state = message.node, message.state
         known = self._states.get(node)
         if message.cycle != self.cycle or known is None:
@@ -497,7 +479,7 @@ class Leader:
     def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
         self.phase = Phase.FORMING
         left = self._failure.restarts.left
-        self._publish(Stop(self.cycle, cause, node, left, no_restart, self.term))
+        self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term))
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)
 
@@ -531,7 +513,7 @@ class Leader:
             return
         self.phase = Phase.ENDING
         self._close_by = now + self.rules.linger_s
-        self.end = End(outcome, exit_code, cause, why, self.term)
+        self.end = msg.End(outcome, exit_code, cause, why, self.term)
         self._publish(self.end)
 
     def _on_time(self, now: float) -> None:
@@ -550,10 +532,10 @@ class Leader:
         if any(isinstance(effect, Publish) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif self.phase is not Phase.NEW and now >= self._beat_at:
-            self._publish(LeaderBeat(self._news.text, self.term))
+            self._publish(msg.LeaderBeat(self._news.text, self.term))
             self._beat_at = now + self.pace.beat_s
 
-    def _publish(self, decision: Decision) -> None:
+    def _publish(self, decision: msg.Decision) -> None:
         self._effects.append(Publish(decision))
 
     def _note(self, level: str, text: str) -> None:

@@ -41,27 +41,15 @@ import math
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.core.job import membership as msg
 from holdfast.core.job.membership import (
     EXCLUDE,
     SHUTDOWN,
-    Beat,
-    Control,
-    Decision,
-    Descriptor,
-    End,
-    Join,
-    LeaderBeat,
-    Leave,
     LeaveWhy,
-    Message,
     NodeState,
     Outcome,
     Pace,
     Place,
-    Refused,
-    Round,
-    State,
-    Stop,
 )
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
@@ -76,7 +64,7 @@ MAX_CAUSE = 2000
 class Heard(Value):
     """The next decision of the log."""
 
-    decision: Decision
+    decision: msg.Decision
 
 
 class RanksFailed(Value):
@@ -127,13 +115,13 @@ Event = (
 class Send(Value):
     """Put a message into the leader's mailbox."""
 
-    message: Message
+    message: msg.Message
 
 
 class StartRanks(Value):
     """Start this node's ranks of a cycle; ``round.places`` has the others."""
 
-    round: Round
+    round: msg.Round
     place: Place
 
 
@@ -213,7 +201,7 @@ class Member:
     """
 
     node: str
-    desc: Descriptor
+    desc: msg.Descriptor
     pace: Pace = field(default_factory=Pace)
 
     phase: Phase = field(default=Phase.NEW, init=False)
@@ -303,26 +291,26 @@ class Member:
         return self._effects
 
     # ------------------------------------------------------------ what the leader decides
-    def _follow(self, decision: Decision) -> None:
+    def _follow(self, decision: msg.Decision) -> None:
         match decision:
-            case Round():
+            case msg.Round():
                 self._on_round(decision)
-            case Stop(cycle=cycle):
+            case msg.Stop(cycle=cycle):
                 if cycle == self.cycle:
                     self._on_stop(decision)
-            case End():
+            case msg.End():
                 self._on_end(decision)
-            case Refused(node=node, why=why):
+            case msg.Refused(node=node, why=why):
                 if node == self.node:
                     self._fence(f"refused by the leader: {why}")
-            case LeaderBeat(waits=waits):
+            case msg.LeaderBeat(waits=waits):
                 if self.phase is Phase.WAITING and waits not in ("", self._told):
                     self._told = waits
                     self._note("info", waits)
             case _:
                 assert_never(decision)
 
-    def _on_round(self, formed: Round) -> None:
+    def _on_round(self, formed: msg.Round) -> None:
         place = formed.place_of(self.node)
         if self.phase is Phase.WAITING and place is not None and formed.cycle > self.cycle:
             self.phase = Phase.ACTIVE
@@ -340,7 +328,7 @@ class Member:
             # Cannot be while there is one leader: a Stop comes first.
             self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
 
-    def _on_end(self, end: End) -> None:
+    def _on_end(self, end: msg.End) -> None:
         exit_code = end.exit_code
         if exit_code is None:
             failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
@@ -375,15 +363,15 @@ class Member:
         self._own_state = state
         cause = failure.cause[:MAX_CAUSE]
         asks = self._what_is_asked()
-        self._send(State(self.node, self.cycle, state, cause, failure.may_restart, asks))
+        self._send(msg.State(self.node, self.cycle, state, cause, failure.may_restart, asks))
 
-    def _what_is_asked(self) -> Control | None:
+    def _what_is_asked(self) -> msg.Control | None:
         """What comes in the place of a restart, because a rank of ours wants it."""
         asked = {request.action: request for request in self._requests}
         request = asked.get(SHUTDOWN) or asked.get(EXCLUDE)
         if request is None:
             return None
-        return Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
+        return msg.Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
 
     def _on_success(self, cycle: int) -> None:
         if cycle != self.cycle or not self.ranks_alive:
@@ -393,7 +381,7 @@ class Member:
             return
         self.ranks_alive = False
         self._all_ended_well = True
-        self._send(State(self.node, self.cycle, NodeState.SUCCEEDED))
+        self._send(msg.State(self.node, self.cycle, NodeState.SUCCEEDED))
 
     def _on_stopped(self, cycle: int, *, failed: bool) -> None:
         if cycle != self.cycle or not self.ranks_alive:
@@ -408,7 +396,7 @@ class Member:
             # Nobody asked for it; the leader hears of it and decides.
             self._on_failure(RanksFailed(cycle, "the ranks are gone", every=True))
 
-    def _on_stop(self, stop: Stop) -> None:
+    def _on_stop(self, stop: msg.Stop) -> None:
         no_restart = stop.no_restart
         asks = self._what_is_asked()
         if not no_restart and asks is not None:
@@ -446,7 +434,7 @@ class Member:
 
     def _join(self) -> None:
         self.phase = Phase.WAITING
-        self._send(Join(self.node, self.desc, self.cycle))
+        self._send(msg.Join(self.node, self.desc, self.cycle))
 
     # ------------------------------------------------------------ the way out
     def _on_told_to_end(self, how: str) -> None:
@@ -461,7 +449,7 @@ class Member:
         if self.phase is Phase.ACTIVE:
             # They keep the grace that came with the signal, unless others want to go on without us.
             self._keeps_signal_grace = True
-            self._send(State(self.node, self.cycle, NodeState.LEAVING, how))
+            self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, how))
         self.phase = Phase.LEAVING
 
     def _fence(self, why: str) -> None:
@@ -486,7 +474,7 @@ class Member:
             self.phase = Phase.LEAVING
             return
         text = "" if last_words.why is LeaveWhy.FINISHED else last_words.text[:MAX_CAUSE]
-        self._send(Leave(self.node, last_words.why, text))
+        self._send(msg.Leave(self.node, last_words.why, text))
         self.phase = Phase.DONE
         self._effects.append(last_words)
 
@@ -503,10 +491,10 @@ class Member:
         if any(isinstance(effect, Send) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:
-            self._send(Beat(self.node))
+            self._send(msg.Beat(self.node))
             self._beat_at = now + self.pace.beat_s
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: msg.Message) -> None:
         self._effects.append(Send(message))
 
     def _note(self, level: str, text: str) -> None:
