@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test pythons check unit docs trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
+.PHONY: help demo demo-inprocess test pythons check unit docs trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,6 +56,11 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
 	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning datasets
 	@OMP_NUM_THREADS=1 .venv-trainers/bin/python -m bench trainers
+
+test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
+	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
+	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning pytorch_lightning
+	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py $(PYTEST_ARGS)
 
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
 	@$(PY) -m tests.cluster $(PYTEST_ARGS)

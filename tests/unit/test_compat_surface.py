@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import importlib
+import importlib.util
 import inspect
 import logging
 import os
@@ -425,13 +426,21 @@ def test_what_is_not_provided_is_not_there(name: str) -> None:
         getattr(nvidia_resiliency_ext, name)
 
 
-def test_lightning_callbacks_that_are_missing_are_named() -> None:
-    """An ImportError that says what to do, as long as there are none."""
-    try:
-        importlib.import_module("holdfast.integrations.lightning")
-    except ModuleNotFoundError:
-        with pytest.raises(ImportError, match=r"FaultToleranceCallback.*RankMonitorClient"):
+def test_lightning_callbacks_are_holdfasts_or_an_error_that_says_what_to_install() -> None:
+    if not any(importlib.util.find_spec(name) for name in ("lightning", "pytorch_lightning")):
+        with pytest.raises(ImportError, match=r"pip install 'holdfast\[lightning\]'"):
             importlib.import_module("nvidia_resiliency_ext.ptl_resiliency")
+        return
+    theirs = importlib.import_module("nvidia_resiliency_ext.ptl_resiliency")
+    ours = importlib.import_module("holdfast.integrations.lightning")
+    for name in theirs.__all__:
+        assert getattr(theirs, name) is getattr(ours, name)
+    wanted = "(autoresume, calculate_timeouts, simulated_fault_params=None, exp_dir=None, "
+    wanted += "logger_name='nemo_logger.FaultToleranceCallback'"
+    _accepts(inspect.signature(theirs.FaultToleranceCallback), wanted + ")")
+    wanted += ", exc_handling_policy=None)"
+    _accepts(inspect.signature(theirs.FaultToleranceSectionsCallback), wanted)
+    assert found("ptl_resiliency._utils", "is_module_available")("json.nothing") is False
 
 
 def test_the_other_distribution_is_found_beside_this_one_and_elsewhere(tmp_path: Path) -> None:

@@ -121,6 +121,9 @@ VARIABLES: Mapping[str, Variable] = {
     "HOLDFAST_NODE_DOMAIN": Variable("launcher", "NVLink domain of this node, for --ft-segment"),
     # ---- given to ranks, and read there
     "FT_LAUNCHER_IPC_SOCKET": Variable("rank", "socket of the launcher, for control requests"),
+    "FAULT_TOL_FINISHED_FLAG_FILE": Variable(
+        "rank", "file that the Lightning callbacks make when the training is complete"
+    ),
     "FT_RANK_MONITOR_IPC_SOCKET": Variable("rank", "socket of the rank's monitor"),
     "HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT": Variable(
         "rank", "set for ranks: socket of the node's health service"

@@ -1,20 +1,10 @@
-"""Callbacks for Lightning, where this release of holdfast has them."""
+"""Callbacks for Lightning; importing this imports Lightning."""
 
-try:
-    from holdfast.integrations.lightning import (  # type: ignore[import-not-found,unused-ignore]
-        FaultToleranceCallback,
-        FaultToleranceSectionsCallback,
-        SimulatedFaultParams,
-    )
-except ModuleNotFoundError as _missing:
-    raise ImportError(
-        f"nvidia_resiliency_ext.ptl_resiliency: FaultToleranceCallback, "
-        f"FaultToleranceSectionsCallback and SimulatedFaultParams are not available, as there is "
-        f"no module {_missing.name!r}. Where that is holdfast's, this release has no Lightning "
-        f"callbacks: call holdfast.fault_tolerance.RankMonitorClient in a callback of your own; "
-        f"otherwise install it (pip install lightning)",
-        name=_missing.name,
-    ) from _missing
+from nvidia_resiliency_ext.ptl_resiliency._utils import SimulatedFaultParams
+from nvidia_resiliency_ext.ptl_resiliency.fault_tolerance_callback import FaultToleranceCallback
+from nvidia_resiliency_ext.ptl_resiliency.fault_tolerance_sections_callback import (
+    FaultToleranceSectionsCallback,
+)
 
 __all__ = [
     "FaultToleranceCallback",

@@ -1,0 +1,1 @@
+"""Decides for the callbacks of trainers: when heartbeats go, when timeouts are learned."""

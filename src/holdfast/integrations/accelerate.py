@@ -1,0 +1,89 @@
+"""A loop over accelerate, watched: hangs of it are found, and explained.
+
+    with watch(accelerator, "out") as training:
+        for batch in training.steps(loader):
+            ...
+
+Sections: ``setup`` (to the first step), ``step``, ``checkpointing`` (calls of ``save_state``), and
+``evaluation`` (``with training.evaluation():``). A step is paused while one of the last two is
+open. Without ``ft_launcher``, nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.integrations.surround import surround
+from holdfast.integrations.training_sections import TrainingSections
+
+__all__ = ["WatchedLoop", "watch"]
+
+_Batch = TypeVar("_Batch")
+
+
+class WatchedLoop:
+    """What a loop calls; made by :func:`watch`."""
+
+    def __init__(self, training: TrainingSections) -> None:
+        self._training = training
+
+    def steps(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
+        """The same batches; the body of the loop is a step, the loader is outside of sections."""
+        for batch in batches:
+            with self.step():
+                yield batch
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """One step, for a loop without a loader."""
+        self._training.step_begins()
+        try:
+            yield
+        except BaseException:
+            self._training.step_breaks()
+            raise
+        self._training.step_ends(self._training.iterations + 1)
+
+    def evaluation(self) -> contextlib.AbstractContextManager[None]:
+        """An evaluation, within a step or between two."""
+        return self._training.evaluation()
+
+
+@contextlib.contextmanager
+def watch(
+    accelerator: Any, folder: str | Path, *, learn_timeouts: bool = True
+) -> Iterator[WatchedLoop]:
+    """Watch a training loop until the block ends.
+
+    Args:
+        accelerator: The ``Accelerator``; its ``save_state`` and ``load_state`` are noticed.
+        folder: Where learned timeouts are kept (``ft_state.json``): that of the checkpoints.
+        learn_timeouts: Learn the timeouts of sections after each save.
+
+    Raises:
+        RankMonitorClientError: There is a monitor, and it refused or cannot be reached.
+    """
+    training = TrainingSections(folder, learns=learn_timeouts)
+
+    @contextlib.contextmanager
+    def loading() -> Iterator[None]:
+        yield
+        training.loaded()
+
+    restores = [
+        surround(
+            accelerator, "save_state", lambda: training.checkpointing(training.iterations + 1)
+        ),
+        surround(accelerator, "load_state", loading),
+    ]
+    is_clean = False
+    try:
+        yield WatchedLoop(training)
+        is_clean = True
+    finally:
+        for restore in restores:
+            restore()
+        training.end(is_clean=is_clean)

@@ -1,0 +1,36 @@
+"""Do something around each call of a method of one object, and undo that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+Around = Callable[[], AbstractContextManager[object]]
+
+
+def surround(owner: Any, name: str, around: Around) -> Callable[[], None]:
+    """From now on ``owner.name(...)`` runs within ``around()``.
+
+    Returns:
+        A function that puts the original back, unless someone has wrapped this in turn.
+    """
+    original = getattr(owner, name)
+    own = vars(owner).get(name)
+
+    @functools.wraps(original)
+    def surrounded(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            return original(*args, **kwargs)
+
+    def restore() -> None:
+        if vars(owner).get(name) is not surrounded:
+            return
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+    setattr(owner, name, surrounded)
+    return restore
