@@ -363,6 +363,45 @@ def test_ranks_that_do_not_listen_are_killed_after_the_grace(ft: Launcher) -> No
     assert job.wait() == 1
 
 
+def test_a_job_that_is_told_to_end_does_not_wait_for_ranks_that_hang(ft: Launcher) -> None:
+    """Limits count on, also for one that hangs in its handler; one that was stopped is woken."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal, time
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+def hangs_in_here(signum, frame):
+    while True: time.sleep(1)
+def save(signum, frame):
+    note("saved", rank)
+    os._exit(0)
+signal.signal(signal.SIGTERM, hangs_in_here if rank == "0" else save)
+client.start_section("step" if rank == "0" else "sleep")
+note("ready", f"{rank} {os.getpid()}")
+"""
+        + SLEEP_FOR_EVER
+    )
+    job = ft.start(
+        "--nproc-per-node=2", "--log-dir=logs", "--ft-rank-section-timeouts=step:2", script
+    )
+    ready = until(lambda: len(job.written("ready")) == 2 and job.written("ready"), "both ranks")
+    pid_of = {line.split()[0]: int(line.split()[1]) for line in ready}
+    os.kill(pid_of["1"], signal.SIGSTOP)
+
+    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM)
+
+    assert job.wait() == 1
+    assert job.said(r"SIGTERM: passed on to 2 ranks, .* SIGKILL after 1800 s \(--term-timeout\)")
+    assert not job.said("SIGTERM again")
+    assert job.written("saved") == ["1"]
+    assert "hangs_in_here" in (job.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
+    assert job.said("rank 0 .* is hung: .*step")
+    assert job.said("was stopped by SIGTERM")
+
+
 def test_a_sibling_that_does_not_listen_does_not_hold_up_the_restart_for_ever(
     ft: Launcher,
 ) -> None:

@@ -31,6 +31,7 @@ from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.exit_codes import NO_RESTART
 from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
 from holdfast.core.launch.node import (
+    SAME_REQUEST_S,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
     CheckHost,
@@ -418,11 +419,10 @@ def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
         Note(
             "warning",
             "SIGTERM: passed on to 2 ranks, no restart any more; SIGKILL after 60 s "
-            "(--term-timeout)",
+            "(--term-timeout). A second SIGTERM, later than 5 s after this one, kills them at once",
         ),
     ]
     assert node.next_deadline() == 61.0
-    assert node.handle(SignalArrived(SIGTERM), now=1.0) == [SignalRanks((0, 1), SIGTERM)]
     node.handle(WorkerExited(0, -SIGTERM), now=2.0)
     node.handle(WorkerExited(1, 0), now=3.0)
     assert node.handle(Swept(), now=3.0) == [Finish(Ended.SIGNALLED, 1, signal="SIGTERM")]
@@ -448,6 +448,28 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
 
 
+def test_a_second_sigterm_does_not_wait_either() -> None:
+    """Unless it comes so soon that a scheduler has sent the same request twice."""
+    node = running(signal_grace_s=1800.0)
+    node.handle(SignalArrived(SIGTERM), now=100.0)
+    for at in (100.0, 101.0, 100.0 + SAME_REQUEST_S - 2**-10):
+        assert node.handle(SignalArrived(SIGTERM), now=at) == [], "ranks hear of it once"
+    assert node.next_deadline() == 1900.0
+
+    (note, kill) = node.handle(SignalArrived(SIGTERM), now=100.0 + SAME_REQUEST_S)
+    assert note.text == "SIGTERM again: killing the ranks without grace"
+    assert kill == KillRanks((0, 1))
+    assert node.next_deadline() == 100.0 + SAME_REQUEST_S + UNKILLABLE_AFTER_S
+
+
+def test_another_signal_is_another_request() -> None:
+    """It is passed on: what ranks do about it may differ."""
+    node = running(signal_grace_s=1800.0)
+    node.handle(SignalArrived(SIGTERM), now=100.0)
+    assert node.handle(SignalArrived(SIGINT), now=200.0) == [SignalRanks((0, 1), SIGINT)]
+    assert without_notes(node.handle(SignalArrived(SIGINT), now=200.5)) == [KillRanks((0, 1))]
+
+
 def test_more_ctrl_c_do_not_put_off_the_end() -> None:
     """A rank that cannot be killed is given up in its time, however impatient the user is."""
     node = running()
@@ -466,7 +488,8 @@ def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
         Note(
             "warning",
             "SIGTERM: passed on to 1 rank, no restart any more; SIGKILL after 15 s "
-            "(--workers-stop-timeout)",
+            "(--workers-stop-timeout). A second SIGTERM, later than 5 s after this one, kills them "
+            "at once",
         ),
     ]
     node.handle(WorkerExited(1, -SIGTERM), now=0.2)

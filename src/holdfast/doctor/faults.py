@@ -204,8 +204,9 @@ def _asked(plan: LaunchPlan) -> Iterator[Fault]:
     yield Fault(
         "the scheduler sends SIGTERM",
         f"the launcher, {_AT_ONCE}",
-        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout); no "
-        f"restart; exit code {Ending.SIGNALLED.code()}, however they end",
+        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout), or "
+        f"at a second SIGTERM that comes {node.SAME_REQUEST_S:g} s later; hangs are found "
+        f"meanwhile; no restart; exit code {Ending.SIGNALLED.code()}, however they end",
     )
 
 

@@ -47,6 +47,11 @@ UNKILLABLE_AFTER_S = 30.0
 """How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
 SWEEP_LIMIT_S = 5.0
 """How long leftovers of a cycle may take to die before the node goes on without them."""
+SAME_REQUEST_S = 5.0
+"""A signal that comes again so soon is the same request: scancel and srun each send SIGTERM to all
+processes of a step, within about a second; so do a shell's trap and whoever signals its group. Not
+SIGINT: a person types it.
+"""
 _EXCEPTION = 1
 """What Python exits with after an uncaught exception: says nothing about what is wanted."""
 
@@ -310,7 +315,8 @@ class Node:
     _unexplained: int | None = field(default=None, init=False)
     """A cycle that failed here; explained when it is known whether there is another."""
     _signalled: bool = field(default=False, init=False)
-    _interrupts: int = field(default=0, init=False)
+    _asked_at: dict[int, float] = field(default_factory=dict, init=False)
+    """When each signal came first."""
     _end: KillLadder = field(default_factory=_ladder, init=False)
     _sweep_until: float | None = field(default=None, init=False)
     _is_checking: bool = field(default=False, init=False)
@@ -520,14 +526,17 @@ class Node:
 
     def _on_signal(self, signum: int, now: float) -> None:
         is_first, self._signalled = not self._signalled, True
-        if signum == SIGINT:
-            self._interrupts += 1
+        is_again = signum in self._asked_at
+        first_at = self._asked_at.setdefault(signum, now)
+        if is_again and signum != SIGINT and now < first_at + SAME_REQUEST_S:
+            return
         self._give_up_checking()
         if not self.alive or self.phase is Phase.IDLE:
             return  # sweeping: ends in a moment anyway
-        if self._interrupts > 1:
+        if is_again:
             if not self._end.is_killed:
-                self._note("warning", "interrupted twice: killing the ranks without grace")
+                came = "interrupted twice" if signum == SIGINT else f"{signal_name(signum)} again"
+                self._note("warning", f"{came}: killing the ranks without grace")
             self._kill(now)
             return
         grace = "--workers-stop-timeout"
@@ -544,7 +553,10 @@ class Node:
         text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
         if self._end.due_at is not None and not self._end.is_killed:
             text += f"; SIGKILL after {max(0.0, self._end.due_at - now):.0f} s ({grace})"
-        return f"{text}. Press Ctrl-C again to kill them now" if signum == SIGINT else text
+        if signum == SIGINT:
+            return f"{text}. Press Ctrl-C again to kill them now"
+        after = f"later than {SAME_REQUEST_S:g} s after this one"
+        return f"{text}. A second {name}, {after}, kills them at once"
 
     # ------------------------------------------------------------ time
     def _on_time(self, now: float) -> None:
