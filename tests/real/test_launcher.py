@@ -162,7 +162,18 @@ if rank == "1":
 
     assert job.wait() == 1
     assert [life for life in job.written("lives") if life.endswith("1")] == ["0 1", "1 1", "2 1"]
-    assert job.said(r"Worker group FAILED. 1/2 attempts left; will restart worker group")
+    stopping = r"Stopping workers\.\.\. Timeout = 15 sec\. \(1 still running\)"
+    rounds = r"node has joined round 1 of the rendezvous '\w+' as rank 0 of 1"
+    restart = [
+        r"ERROR.*: rank 1 \(local rank 1, pid \d+\): exit code 3",
+        rf"INFO.*: Worker group FAILED\. 1/2 attempts left; will restart worker group\. {stopping}",
+        (
+            r"INFO.*: cycle 1: started 2 ranks of .*script.py, pids \d+, \d+; "
+            rf"restart 1 of 2, \d+\.\d\d s after the failure; {rounds}"
+        ),
+    ]
+    assert job.said("\n.*".join(restart) + "\n"), "cause; what happens now; when it is done"
+    assert job.stderr.count("exit code 3") == 4, "once for each failure, once in the summary"
     assert job.said(r"script.py FAILED in cycle 2 on .*: 2 of 2 restarts used")
     assert job.said(r"First cause: rank 1 \(local rank 1, pid \d+\)\n  exit code 3")
     assert job.said(r"the reactor is cold")
@@ -216,7 +227,7 @@ def test_an_error_file_is_read_and_handed_up(ft: Launcher, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--max-restart=3", "script.py"], "--max-restarts"),
+        (["--max-restats=3", "script.py"], "--max-restarts"),
         (["--nproc-per-node=two", "script.py"], "two"),
         (["nowhere.py"], "nowhere.py"),
         ([], "script"),
@@ -835,7 +846,7 @@ dist.destroy_process_group()
 
     assert job.wait(90) == 0
     assert sorted(job.written("sums")) == ["0 2", "0 2", "1 2", "1 2", "2 2", "2 2"]
-    assert job.said("cycle 0 was ended by rank 1 .*killed by SIGKILL")
+    assert job.said(r"rank 1 \(local rank 1, pid \d+\): killed by SIGKILL")
 
 
 def test_a_launcher_needs_no_torch(ft: Launcher) -> None:

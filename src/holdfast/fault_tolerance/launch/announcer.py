@@ -15,6 +15,7 @@ from holdfast.fault_tolerance.launch import report
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.ranks import write_error_file
 from holdfast.fault_tolerance.launch.restart_lines import RestartLines
+from holdfast.host import clock
 from holdfast.host.output import OutputPump
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Announcer:
         self._error_file = error_file
         self._failed_here: dict[int, int] = {}
         """The local rank that failed first, by cycle; of cycles that were stopped for it."""
+        self._said: str | None = None
+        """What the failure of the last cycle was said to be."""
+        self._over_since: float | None = None
+        """When that failure began, or this launcher heard that the cycle is over."""
+        self._restarts_used = 0
         self.restart_lines = RestartLines(
             lambda line: pump.write(_STDOUT, line.encode(errors="replace"))
         )
@@ -65,24 +71,35 @@ class Announcer:
         """All ranks of a cycle were started here."""
         plan, stands, pids = self._plan, ranks.node, [rank.pid for rank in ranks.ranks.values()]
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
+        warmly = f"; {count(warm, 'rank')} from warm standby" if warm else ""
+        restarted, used = "", self._launcher.restarts_used
+        if self._over_since is not None and used > self._restarts_used:  # and not for more nodes
+            after_s = clock.monotonic() - self._over_since
+            restarted = (
+                f"; restart {used} of {plan.max_restarts}, {after_s:.2f} s after the failure"
+            )
+        self._over_since, self._restarts_used = None, used
         LOGGER.info(
-            "cycle %d: started %s of %s, pids %s; node has joined round %d of the "
-            "rendezvous %r as rank %d of %d%s",
+            "cycle %d: started %s of %s, pids %s%s%s; node has joined round %d of the "
+            "rendezvous %r as rank %d of %d",
             ranks.cycle,
             count(plan.nproc_per_node, "rank"),
             plan.name,
             ", ".join(map(str, pids)),
+            restarted,
+            warmly,
             ranks.cycle,
             plan.run_id,
             stands.group_rank,
             stands.group_world_size,
-            f"; {count(warm, 'rank')} from warm standby" if warm else "",
         )
 
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
         """Say in words what it was; for the job, too."""
         line = report.failure_line(end)
         LOGGER.error("%s", line)
+        self._said = line
+        self._note_end(end.began_at)
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         if seen.every or not self._launcher.node.survives_ranks:
             self.restart_lines.cycle_failed()
@@ -98,26 +115,28 @@ class Announcer:
             restart=not stopping.no_restart,
             at_once=not is_polite,
         )
+        level = logging.INFO
         if not stopping.here:
             self._failed_here.pop(stopping.cycle, None)
-            if is_polite:  # else there is an error that says it
-                cause, why = stopping.cause, stopping.no_restart
-                text = f"{cause}; {why}" if why and why != cause else cause
-                LOGGER.info("cycle %d is over for this node: %s", stopping.cycle, text)
+            if not is_polite:
+                return  # there is an error that says it
+            cause, why = stopping.cause, stopping.no_restart
+            text = f"{cause}; {why}" if why and why != cause else cause
+            text = f"cycle {stopping.cycle} is over for this node: {text}"
         elif stopping.no_restart:
-            LOGGER.error("Worker group FAILED, and is not started again: %s", stopping.no_restart)
+            level = logging.ERROR
+            text = f"Worker group FAILED, and is not started again: {stopping.no_restart}"
         else:
-            LOGGER.info(
-                "Worker group FAILED. %d/%d attempts left; will restart worker group",
-                stopping.restarts_left,
-                self._plan.max_restarts,
-            )
+            left, most = stopping.restarts_left, self._plan.max_restarts
+            text = f"Worker group FAILED. {left}/{most} attempts left; will restart worker group"
         if is_polite and (alive := len(self._launcher.node.alive)):
-            LOGGER.info(
-                "Stopping workers... Timeout = %g sec. (%d still running)",
-                self._plan.workers_stop_timeout_s,
-                alive,
-            )
+            limit = f"Timeout = {self._plan.workers_stop_timeout_s:g} sec."
+            text += f". Stopping workers... {limit} ({alive} still running)"
+        LOGGER.log(level, "%s", text)
+        self._note_end(clock.monotonic())
+
+    def _note_end(self, at: float) -> None:
+        self._over_since = at if self._over_since is None else min(at, self._over_since)
 
     def explain(self, cycle: int, ranks: Ranks, *, will_restart: bool) -> None:
         """Say why a cycle failed here, now that all its ends are known."""
@@ -126,13 +145,8 @@ class Announcer:
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
         if will_restart:
-            LOGGER.info(
-                "restart %d of %d: cycle %d was ended by %s",
-                used,
-                plan.max_restarts,
-                cycle,
-                report.cause_line(ends),
-            )
+            if (cause_line := report.cause_line(ends)) != self._said:
+                LOGGER.info("cycle %d was ended by %s", cycle, cause_line)
             return
         verdict = "the job is over"
         if plan.meeting is None:
