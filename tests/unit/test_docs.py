@@ -88,3 +88,13 @@ def test_the_glossary_names_each_word_once_with_its_place() -> None:
     words = [word for row in ROWS for word in row[0].split(", ")]
     assert len(words) == len(set(words)) > 40
     assert [row for row in ROWS if len(row) != 3 or not all(row)] == []
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    """``job_log.py`` and ``launch/ranks.py`` are found by the end of a path."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = ("src", "compat/src", "tests")
+    paths = [f"/{path.relative_to(ROOT)}" for room in rooms for path in (ROOT / room).rglob("*.py")]
+    names = set(re.findall(r"[\w/]+\.py\b", text))
+    assert len(names) > 100
+    assert [name for name in names if not any(path.endswith(f"/{name}") for path in paths)] == []
