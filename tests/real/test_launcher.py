@@ -169,7 +169,7 @@ if rank == "1":
         rf"INFO.*: Worker group FAILED\. 1/2 attempts left; will restart worker group\. {stopping}",
         (
             r"INFO.*: cycle 1: started 2 ranks of .*script.py, pids \d+, \d+; "
-            rf"restart 1 of 2, \d+\.\d\d s after the failure; {rounds}"
+            rf"restart 1 of 2, \d+\.\d\d\d s after the failure; {rounds}"
         ),
     ]
     assert job.said("\n.*".join(restart) + "\n"), "cause; what happens now; when it is done"

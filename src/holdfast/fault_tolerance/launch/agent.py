@@ -623,6 +623,8 @@ class NodeAgent:
             LOGGER.error("evidence that %s did not take is kept in %s", self.run_dir, kept)
 
     def _clean_up(self) -> None:
+        if self._terminal:
+            self._terminal.restore()
         if self._ranks:
             self._ranks.close(self._pump)
         if self._port:

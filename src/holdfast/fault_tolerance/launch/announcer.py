@@ -76,7 +76,7 @@ class Announcer:
         if self._over_since is not None and used > self._restarts_used:  # and not for more nodes
             after_s = clock.monotonic() - self._over_since
             restarted = (
-                f"; restart {used} of {plan.max_restarts}, {after_s:.2f} s after the failure"
+                f"; restart {used} of {plan.max_restarts}, {after_s:.3f} s after the failure"
             )
         self._over_since, self._restarts_used = None, used
         LOGGER.info(
