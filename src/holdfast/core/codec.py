@@ -273,6 +273,8 @@ class _Record(Form):
         given = [name for name in self.forms if name in value or name in self._needed]
         items = [value.get(name, _MISSING) for name in given]
         values = _read_each(given, map(self._reads.__getitem__, given), items)
+        if len(given) == len(self.forms):
+            return self.kind(*values)
         return self.kind(**dict(zip(given, values, strict=True)))
 
     def write(self, value: Any) -> Any:

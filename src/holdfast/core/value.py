@@ -31,18 +31,22 @@ class Value:
         for base in reversed(cls.__mro__):
             fields.update(getattr(base, "__annotations__", {}))
         cls.__match_args__ = tuple(fields)  # type: ignore[misc, assignment]
+        cls._defaults = tuple(getattr(cls, name, _MISSING) for name in fields)  # type: ignore[assignment]
+
+    _defaults = ()
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        kind = type(self)
         names: tuple[str, ...] = self.__match_args__
         if len(args) == len(names) and not named:
-            self.__dict__.update(zip(names, args, strict=False))
+            self.__dict__.update(zip(names, args, strict=True))
             return
-        given = {**dict(zip(names, args, strict=False)), **named}
-        values = {name: given.pop(name, getattr(kind, name, _MISSING)) for name in names}
-        if given or len(args) > len(names) or _MISSING in values.values():
-            raise TypeError(f"{kind.__name__}{args!r} {named!r}: expected {', '.join(names)}")
-        self.__dict__.update(values)
+        defaults: tuple[Any, ...] = self._defaults[len(args) :]
+        rest = zip(names[len(args) :], defaults, strict=True)
+        values = (*args, *[named.pop(name, default) for name, default in rest])
+        if named or len(values) != len(names) or _MISSING in values:
+            kind = type(self).__name__
+            raise TypeError(f"{kind}{args!r} {named!r}: expected {', '.join(names)}")
+        self.__dict__.update(zip(names, values, strict=True))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be set: it is frozen")
