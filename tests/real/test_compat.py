@@ -30,6 +30,8 @@ client.end_section("step")
 note(sections=dict(client.section_timeouts.section), state=client.state_dict())
 if CYCLE == 0:
     if RANK == 1:
+        while not os.path.exists(os.environ["OUT"] + "/rank0"):
+            __import__("time").sleep(0.01)
         dispatch_fault_injection(fault=Fault.SIGKILL, delay=0.05)
     client.start_section("step")
     __import__("time").sleep(1000)

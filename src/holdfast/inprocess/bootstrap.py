@@ -81,7 +81,7 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socke
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         connected = connect_to_guard(token)
-        port = _host(connected, replace(attach, hosts=True))
+        port = _host(connected, Attach(**{**vars(attach), "hosts": True}))
         ours = publish(os.environ.get("MASTER_ADDR", "")).address
         meeting = Meeting(token, _HERE, port, key, gloo_interface(ours))
         number = store.add(f"{key}/meetings", 1)
@@ -97,7 +97,7 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socke
     ours = publish(meeting.host).address
     meeting = replace(meeting, gloo_interface=gloo_interface(ours))
     connected = connect_to_guard(meeting.token)
-    attach = replace(attach, host=meeting.host, port=meeting.port)
+    attach = Attach(**{**vars(attach), "host": meeting.host, "port": meeting.port})
     connected.sendall(encode(codec.encode(attach)))
     return connected, meeting
 

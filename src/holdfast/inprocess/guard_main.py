@@ -236,13 +236,9 @@ class GuardProcess:
         self._connect(attach)
 
     def _configure(self, attach: Attach) -> None:
-        limits = machine.Limits(
-            **{key: getattr(attach, key) for key in machine.Limits.__dataclass_fields__}
-        )
+        limits = machine.Limits(*[getattr(attach, key) for key in machine.Limits.__match_args__])
         if attach.hosts:
-            patience = Patience(
-                **{key: getattr(attach, key) for key in Patience.__dataclass_fields__}
-            )
+            patience = Patience(*[getattr(attach, key) for key in Patience.__match_args__])
             self._server = CoordinatorServer(
                 patience, self._token, self._descriptors, self._complain
             )
