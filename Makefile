@@ -25,7 +25,7 @@ demo-inprocess: $(VENV)/.ready  ## the same training restarted in place: an exce
 test: check unit  ## everything CI runs: check, then all tests
 
 unit: $(VENV)/.ready  ## the tests alone (PYTEST_ARGS="-k name")
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m tests $(PYTEST_ARGS)
 
 pythons:  ## the tests with other Pythons (PYTHONS="python3.10 python3.13"); each installs torch with CUDA, several GB
 	@for python in $(PYTHONS); do \

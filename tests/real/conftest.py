@@ -5,11 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.fixtures import ft, ranks
+from tests.real.fixtures import ft
+from tests.real.forked_ranks import Forks
 from tests.real.harness import Launcher
 from tests.real.nodes import Nodes
+from tests.real.ranks import RankStarter, rank_starter
 
-__all__ = ["ft", "nodes", "ranks"]
+__all__ = ["forks", "ft", "nodes", "ranks"]
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """For all tests of a session: torch is imported once for them."""
+    one = Forks()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, forks: Forks) -> Iterator[RankStarter]:
+    """Starts ranks by hand; whatever they leave ends with the test."""
+    with rank_starter(tmp_path, forks) as starter:
+        yield starter
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host.port import ReservedPort
+from tests.real.forked_ranks import Fork, Forks
 from tests.real.harness import BOUND_S, until
 
 PREAMBLE = """
@@ -63,8 +64,11 @@ def run(function, *args):
 class Ranks:
     """Processes of one job."""
 
-    def __init__(self, folder: Path, source: str, n: int, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, source: str, n: int, env: Mapping[str, str], forks: Forks | None = None
+    ) -> None:
         self.folder = folder
+        self._forks = forks
         self._port = ReservedPort()
         script = folder / "job.py"
         script.write_text(PREAMBLE + textwrap.dedent(source))
@@ -72,7 +76,7 @@ class Ranks:
 
     def _start(
         self, script: Path, rank: int, n: int, env: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+    ) -> subprocess.Popen[bytes] | Fork:
         whole = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -83,7 +87,10 @@ class Ranks:
             "MASTER_PORT": str(self._port.number),
             **env,
         }
-        with (self.folder / f"rank{rank}.out").open("wb") as out:
+        output = self.folder / f"rank{rank}.out"
+        if self._forks is not None and self._forks.can_start(env):
+            return self._forks.start(script, whole, output)
+        with output.open("wb") as out:
             return subprocess.Popen(
                 [sys.executable, script],
                 env=whole,
@@ -138,14 +145,15 @@ class Ranks:
 class RankStarter:
     """Starts jobs; whatever they leave ends with the test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, forks: Forks | None = None) -> None:
         self._folder = folder
+        self._forks = forks
         self._jobs: list[Ranks] = []
 
     def __call__(self, n: int, source: str, **env: str) -> Ranks:
         folder = self._folder / f"ranks{len(self._jobs)}"
         folder.mkdir()
-        job = Ranks(folder, source, n, env)
+        job = Ranks(folder, source, n, env, self._forks)
         self._jobs.append(job)
         return job
 
@@ -155,9 +163,9 @@ class RankStarter:
 
 
 @contextmanager
-def rank_starter(folder: Path) -> Iterator[RankStarter]:
-    """A starter whose jobs are ended with the block."""
-    starter = RankStarter(folder)
+def rank_starter(folder: Path, forks: Forks | None = None) -> Iterator[RankStarter]:
+    """A starter whose jobs are ended with the block. Ranks are processes of their own, or forks."""
+    starter = RankStarter(folder, forks)
     try:
         yield starter
     finally:

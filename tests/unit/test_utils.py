@@ -226,7 +226,11 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize("message", [object(), {"n": object()}, [{(1, 2): object()}]], ids=repr)
+@pytest.mark.parametrize(
+    "message",
+    [object(), {"n": object()}, [{(1, 2): object()}]],
+    ids=["itself", "a value", "far inside"],
+)
 def test_an_object_that_a_mailbox_cannot_carry_is_an_error(tmp_path, message) -> None:
     """Before anything is connected to: here no process listens."""
     with pytest.raises(TypeError, match="objects are not sent between processes"):

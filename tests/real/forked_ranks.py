@@ -1,0 +1,175 @@
+"""Ranks without the second that importing torch takes: forks of one process that has done it.
+
+A fork is what an interpreter is at the first line of its script, but for its command line and its
+parent. The process that forks reports the ends of its children, as only a parent can.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_READ_BY_LIBRARIES = ("LD_", "PYTHON", "TORCH", "OMP_", "MKL_")
+"""Variables that are read while a process starts or imports."""
+
+
+class Fork:
+    """One rank; as much of :class:`subprocess.Popen` as tests use."""
+
+    def __init__(self, forks: Forks, pid: int) -> None:
+        self._forks = forks
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        self._forks.take_ends(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(f"rank (pid {self.pid})", timeout or 0.0)
+            self._forks.take_ends(left)
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Forks:
+    """The process that has imported torch, and its children."""
+
+    def __init__(self) -> None:
+        self._executable = sys.executable
+        ours, theirs = socket.socketpair()
+        self._control = ours
+        self._unread = b""
+        self._forked: list[Fork] = []
+        self._alive: dict[int, Fork] = {}
+        with theirs:
+            self._process = subprocess.Popen(
+                [self._executable, "-m", __name__, str(theirs.fileno())],
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def can_start(self, env: Mapping[str, str]) -> bool:
+        """Whether these variables may be set after torch was imported, and this host has pidfds."""
+        is_another = self._executable != sys.executable
+        if is_another or any(name.startswith(_READ_BY_LIBRARIES) for name in env):
+            return False
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+        except (AttributeError, OSError):
+            return False
+        return True
+
+    def start(self, script: Path, env: Mapping[str, str], output: Path) -> Fork:
+        """As ``python script`` with stdin from /dev/null, and all that it says in ``output``."""
+        order = {"script": str(script), "env": dict(env), "output": str(output)}
+        self._control.sendall(json.dumps(order).encode() + b"\n")
+        while not self._forked:
+            self._receive()
+        return self._forked.pop()
+
+    def take_ends(self, wait_s: float | None) -> None:
+        """Note which have ended; wait so many seconds for one that does."""
+        if select.select([self._control], [], [], wait_s)[0]:
+            self._receive()
+
+    def _receive(self) -> None:
+        data = self._control.recv(1 << 16)
+        assert data, f"the process that forks has ended with {self._process.wait()}"
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for word in map(json.loads, lines):
+            if "forked" in word:
+                fork = self._alive[word["forked"]] = Fork(self, word["forked"])
+                self._forked.append(fork)
+            else:
+                self._alive.pop(word["ended"]).returncode = word["with"]
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+# ---------------------------------------------------------------- the process that forks
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Fork as ordered; returns the order in the child only."""
+    orders = control.makefile("r")
+    children: dict[int, int] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+
+    def tell(**word: int) -> None:
+        control.sendall(json.dumps(word).encode() + b"\n")
+
+    while True:
+        for ready, _ in poll.poll():
+            if ready in children:
+                _, status = os.waitpid(children[ready], 0)
+                tell(ended=children.pop(ready), **{"with": os.waitstatus_to_exitcode(status)})
+                poll.unregister(ready)
+                os.close(ready)
+                continue
+            line = orders.readline()
+            if not line:
+                os._exit(0)
+            pid = os.fork()
+            if pid == 0:
+                for pidfd in children:
+                    os.close(pidfd)
+                return json.loads(line)  # type: ignore[no-any-return]
+            pidfd = os.pidfd_open(pid)
+            children[pidfd] = pid
+            poll.register(pidfd, select.POLLIN)
+            tell(forked=pid)
+
+
+def _become(order: dict[str, Any]) -> None:
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    random.seed()
+    sys.modules["numpy"].random.seed()
+    sys.argv = [order["script"]]
+    script = Path(order["script"])
+    sys.path[0] = str(script.parent)
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = str(script)
+    exec(compile(script.read_bytes(), script, "exec"), module.__dict__)
+
+
+def _main() -> None:
+    import numpy  # noqa: ICN001, F401
+    import torch.distributed  # noqa: F401
+
+    import holdfast.inprocess
+
+    assert holdfast.inprocess.Wrapper  # loaded when it is used
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        order = _serve(control)
+    _become(order)
+
+
+if __name__ == "__main__":
+    _main()
