@@ -51,6 +51,25 @@ def test_a_function_returns_by_rank_and_the_program_keeps_what_is_its_own() -> N
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
 
 
+def test_a_script_that_a_program_launches_reads_the_programs_stdin(tmp_path: Path) -> None:
+    """As under torch."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nopen({str(tmp_path / 'read')!r}, 'w').write(sys.stdin.read())")
+    program = (
+        "from holdfast.fault_tolerance.launcher import LaunchConfig, elastic_launch\n"
+        f"elastic_launch(LaunchConfig(1, 1, 1), {str(script)!r})()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=b"hello",
+        timeout=BOUND_S,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert (tmp_path / "read").read_text() == "hello"
+
+
 def test_the_launcher_of_a_program_uses_all_descriptors_and_its_ranks_the_programs_limit() -> None:
     """As under ft_launcher: a launcher that hosts the store of many nodes needs thousands."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

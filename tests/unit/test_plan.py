@@ -359,6 +359,32 @@ def test_output_options_are_carried_over():
     assert plan().log_line_prefix_template == "[${role_name}${local_rank}]:"
 
 
+@pytest.mark.parametrize(
+    ("line", "rank"),
+    [
+        ("", 0),
+        ("--nproc-per-node 4", None),
+        ("--nproc-per-node 4 --local-ranks-filter 2", 2),
+        ("--nproc-per-node 4 --local-ranks-filter 0,2", None),
+        ("--nproc-per-node 4 --local-ranks-filter 2,9", 2),
+        ("--nproc-per-node 4 --local-ranks-filter 9", None),
+        ("--nproc-per-node 4 --local-ranks-filter 2 --ft-stdin-rank 3", 3),
+        ("--ft-stdin-rank 0", 0),
+    ],
+)
+def test_one_rank_reads_stdin_if_it_is_named_or_the_only_one_that_is_seen(line, rank):
+    """Two readers would take words from each other."""
+    assert plan(f"{line} train.py").stdin_rank == rank
+
+
+def test_a_rank_that_is_to_read_stdin_must_be_there():
+    """The numbers are those of this node."""
+    assert refused("--nproc-per-node 2 --ft-stdin-rank 2 train.py") == (
+        "--ft-stdin-rank: there is no local rank 2, as this node has 2 ranks; they are counted "
+        "from 0"
+    )
+
+
 # ------------------------------------------------------------------ stopping
 def test_signals_are_numbers_in_the_order_given():
     """From the option, else from torch's variable, else those of torchrun."""

@@ -266,7 +266,7 @@ def run_job(config: LaunchConfig, entrypoint: Entrypoint, args: Sequence[Any]) -
     folder = run_dirs.make_spare_dir(new_job())
     try:
         plan = _plan(config, entrypoint, args, folder)
-        signalled = _run_launcher(plan, folder)
+        signalled = _run_launcher(plan, folder, has_stdin=not callable(entrypoint))
         if signalled is None:
             return _read_outcome(plan.name, folder, returns=callable(entrypoint))
     finally:
@@ -323,13 +323,16 @@ def _name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-def _run_launcher(plan: LaunchPlan, folder: str) -> signal.Signals | None:
-    """Returns the signal that the program got meanwhile."""
+def _run_launcher(plan: LaunchPlan, folder: str, *, has_stdin: bool) -> signal.Signals | None:
+    """Returns the signal that the program got meanwhile.
+
+    ``has_stdin``: the program's stdin is the launcher's; under torch, functions have none.
+    """
     Path(folder, "path").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
     Path(folder, "plan").write_bytes(pickle.dumps(plan))
     command = [sys.executable, launcher_process.__file__, folder, str(os.getpid())]
     # In a session of its own: a terminal's Ctrl-C comes to the program, and is passed on once.
-    launcher = child.spawn(command, os.environ, {})
+    launcher = child.spawn(command, os.environ, {0: 0} if has_stdin and _is_open(0) else {})
     with _passing_on(launcher, plan.signals_to_handle) as received:
         try:
             _await(launcher)
@@ -338,6 +341,14 @@ def _run_launcher(plan: LaunchPlan, folder: str) -> signal.Signals | None:
             _await(launcher)
             raise
     return signal.Signals(received[0]) if received else None
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _await(launcher: int) -> None:
