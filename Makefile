@@ -43,10 +43,10 @@ docs: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
 
 # Not in CI: PyPI's wheels of torch for Linux are those for CUDA, 3 GB with what they need.
 TORCH_VENV = .venv-torch-$(TORCH)
-TORCH_TESTS = $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py') tests/unit/inprocess
+TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess
 
-test-torch:  ## the tests that need torch, with another version of it: TORCH=2.6.0 (3 GB, in .venv-torch-2.6.0)
-	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.6.0"; exit 2; }
+test-torch:  ## the tests that need torch, with another version of it: TORCH=2.9.1 (3 GB, in .venv-torch-2.9.1)
+	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.9.1"; exit 2; }
 	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
 	@grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
 	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'

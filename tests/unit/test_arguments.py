@@ -41,8 +41,8 @@ def refused(line: str, environ: dict[str, str] | None = None) -> str:
 
 
 # ------------------------------------------------------------------ torchrun's table
-NOT_TORCHRUNS_DEFAULT = {"rdzv_backend": "c10d", "monitor_interval": 0.3}
-"""Documented differences; everything else is torchrun's."""
+NOT_TORCHRUNS_DEFAULT = {"rdzv_backend": "c10d", "monitor_interval": 0.3, "master_port": None}
+"""Documented differences (master_port: torch 2.9 has 29500); everything else is torchrun's."""
 FEWER_CHOICES = {"rdzv_backend"}
 SAMPLES = ["3", "0.5", "x", "a,b,,c", "1:2", "0:3,1:1", ""]
 

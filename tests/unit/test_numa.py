@@ -145,18 +145,39 @@ def test_torch_is_asked_for_each_rank(
 ) -> None:
     """By its own implementation; here it is told where the GPUs are."""
     binding = pytest.importorskip("torch.numa.binding")
-    near = {0: {0, 1}, 1: {2, 3}}
+    name = "_get_numa_node_index_for_gpu_index"
+    if not hasattr(binding, name):
+        name = "_get_numa_node_index_for_device_index"  # torch 2.15
+    monkeypatch.setattr(binding, name, lambda **index: next(iter(index.values())))
+    near = {0: {0, 1}, 1: {2, 3, 7}}
     monkeypatch.setattr(
-        binding, "_get_validated_logical_cpus_to_bind_to", lambda *, gpu_index, **_: near[gpu_index]
+        binding,
+        "_get_allowed_logical_cpu_indices_for_numa_node",
+        lambda *, numa_node_index: near[numa_node_index],
     )
     monkeypatch.setattr(sys, "argv", ["-c", "node", "2"])
     numa_commands.main()
     told = json.loads(capsys.readouterr().out)
-    assert told == [["numactl", "--physcpubind=0-1"], ["numactl", "--physcpubind=2-3"]]
+    assert told == [["numactl", "--physcpubind=0-1"], ["numactl", "--physcpubind=2-3,7"]]
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda *, gpu_index, numa_options: {gpu_index},
+        lambda *, device_index, numa_options: {device_index},
+    ],
+    ids=["torch 2.13", "torch 2.15"],
+)
+def test_torch_may_call_a_gpu_a_device(choose: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = pytest.importorskip("torch.numa.binding")
+    torch_private = pytest.importorskip("holdfast.torch_edge.torch_private")
+    monkeypatch.setattr(binding, "_get_logical_cpus_to_bind_to", choose)
+    assert torch_private.cpus_near_device("node", 5) == "5"
 
 
 def test_torchs_own_error_is_passed_on() -> None:
     """The last line of it; here there is no such mode."""
-    pytest.importorskip("torch.numa", reason="torch has it from 2.9 on")
+    pytest.importorskip("torch")
     with pytest.raises(NoBindingError, match="ValueError: 'nearby' is not a valid AffinityMode"):
         torchs_numa_prefixes("nearby", 1)

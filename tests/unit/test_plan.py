@@ -492,10 +492,10 @@ def test_a_plan_is_not_changed():
 
 # ------------------------------------------------------------------ facts of this node
 def test_cpus_are_those_we_may_run_on():
-    """As torch counts them."""
-    import torch
+    """As torchrun counts them for ``--nproc-per-node=cpu``."""
+    from torch.distributed.run import determine_local_world_size
 
-    assert facts.cpu_count() == torch._utils.cpu_count()
+    assert facts.cpu_count() == determine_local_world_size("cpu")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ NOT_TORCHS = {
     "_data",  # os.environ
     "_is_owned",  # threading.RLock
     "_inheriting",  # multiprocessing
+    "_save_checkpoint",  # transformers
     "_ub_communicators",  # Transformer Engine
 }
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -181,7 +182,7 @@ def test_the_module_lists_what_it_uses() -> None:
                 used.add(name)
             case ast.Call(func=ast.Name(id="_native"), args=[ast.Constant(value=str(name))]):
                 used.add(name)
-    assert {"comms", "_dump_fr_trace", "_get_backend", "_sleep", "_encode"} <= used | listed
+    assert {"comms", "_dump_fr_trace", "_sleep", "_encode"} <= used | listed
     assert used <= listed
 
 
@@ -282,34 +283,6 @@ def test_groups_can_be_made_again_without(name: str, monkeypatch: pytest.MonkeyP
         assert not dist.is_initialized()
     torch_private.forget_groups()
     assert seen[0] == seen[1]
-
-
-class FakeGroup:
-    """As torch 2.6 has them: no abort(), but backends that have one."""
-
-    def __init__(self, **backends: Any) -> None:
-        self._device_types = [torch.device(name) for name in backends]
-        self._backends = backends
-
-    def _get_backend(self, device: Any) -> Any:
-        return self._backends[device.type]
-
-
-def test_a_group_without_abort_has_its_backends_aborted() -> None:
-    """Each once, also one that serves two kinds of device."""
-    aborted = []
-    nccl = SimpleNamespace(abort=lambda: aborted.append("nccl"))
-    torch_private.abort_group(FakeGroup(cpu=SimpleNamespace(), cuda=nccl))
-    assert aborted == ["nccl"]
-    torch_private.abort_group(FakeGroup(cpu=nccl, cuda=nccl))
-    assert aborted == ["nccl", "nccl"]
-
-
-@pytest.mark.parametrize("group", [FakeGroup(cuda=SimpleNamespace()), SimpleNamespace()])
-def test_a_group_that_cannot_be_aborted_is_told(group: Any) -> None:
-    """Its ranks wait until its timeout is over; the log says why."""
-    with pytest.raises(RuntimeError, match=r"torch .* has no abort\(\)"):
-        torch_private.abort_group(group)
 
 
 def test_env_is_torchs_own_where_its_handlers_are_not_found(

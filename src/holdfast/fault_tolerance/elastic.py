@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Entrypoint = Callable[..., Any] | str | os.PathLike[str]
 _LEAVES = ("UNHEALTHY", "EXCLUDED")
 """Ends after which this node takes no part any more, and the job may go on without it."""
+_NEWER = ("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank")
+"""Fields that torch's ``WorkerSpec`` has from 2.11 on."""
 
 
 class FunctionError(LaunchError, pickle.PicklingError):
@@ -174,9 +176,7 @@ class LocalElasticAgent:
             local_addr=spec.local_addr,
             event_log_handler=spec.event_log_handler,
             numa_options=spec.numa_options,
-            duplicate_stdout_filters=spec.duplicate_stdout_filters,
-            duplicate_stderr_filters=spec.duplicate_stderr_filters,
-            virtual_local_rank=spec.virtual_local_rank,
+            **{name: getattr(spec, name) for name in _NEWER if hasattr(spec, name)},
             shutdown_timeout=shutdown_timeout,
             fault_tol_cfg=fault_tol_cfg,
             term_timeout=term_timeout,

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 
 def main() -> None:
     """Print, for ``MODE NPROC``, one list of words for each local rank, as JSON."""
     mode, nproc = sys.argv[-2], int(sys.argv[-1])
-    from holdfast.torch_edge.torch_private import numa_wrapper  # noqa: PLC0415 - imports torch
+    from holdfast.torch_edge.torch_private import cpus_near_device  # noqa: PLC0415 - imports torch
 
-    wrap: Any = numa_wrapper()
-    from torch.numa import binding  # noqa: PLC0415 - torch 2.9 and later
-
-    options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
     prefixes = [
-        list(wrap(command_args=(), gpu_index=local_rank, numa_options=options))
+        ["numactl", f"--physcpubind={cpus_near_device(mode, local_rank)}"]
         for local_rank in range(nproc)
     ]
     sys.stdout.write(json.dumps(prefixes))

@@ -23,14 +23,9 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-from holdfast.torch_edge.job_store import Connect, store_client
+from holdfast.torch_edge.job_store import Connect
 from holdfast.torch_edge.job_threads import OtherBackend
-from holdfast.torch_edge.torch_private import (
-    Store,
-    TCPStore,
-    registered_backends,
-    store_of_all_rounds,
-)
+from holdfast.torch_edge.torch_private import Store, registered_backends, store_of_all_rounds
 
 ETCD = ("etcd", "etcd-v2")
 
@@ -99,10 +94,8 @@ def _connection(store: Any, _handler: RendezvousHandler) -> Store:
     """
     try:
         connection: Store = store.clone()
-    except (AttributeError, RuntimeError):  # torch 2.6; a store written in Python
-        timeout_s = store.timeout.total_seconds()
-        is_tcp = isinstance(store, TCPStore)
-        connection = store_client(store.host, store.port, timeout_s) if is_tcp else store
+    except (AttributeError, RuntimeError):  # a store written in Python
+        connection = store
     return connection
 
 

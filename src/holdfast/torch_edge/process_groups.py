@@ -82,7 +82,7 @@ def _backends(group: Any) -> str:
 
 def _abort(group: Any, name: str, problems: list[str]) -> None:
     try:
-        torch_private.abort_group(group)
+        group.abort()
     except Exception as error:  # noqa: BLE001 - the other groups are still to be aborted
         problems.append(f"process group {name} cannot be aborted: {error}")
 
@@ -204,7 +204,7 @@ class GroupReaper:
 
 def _destroy(groups: list[Any], kept: list[Any]) -> None:
     while kept:
-        _drop_last(kept)  # destroys what the user's clean-up has destroyed; others are still held
+        kept.pop()  # destroys what the user's clean-up has destroyed; others are still held
     while groups:
         shutdown: Callable[[], None] | None = getattr(groups[-1], "shutdown", None)
         try:
@@ -213,19 +213,7 @@ def _destroy(groups: list[Any], kept: list[Any]) -> None:
         except Exception as error:  # noqa: BLE001 - the rest is still to be destroyed
             log.debug("a process group did not shut down: %s", error)
         del shutdown
-        _drop_last(groups)
-
-
-def _drop_last(groups: list[Any]) -> None:
-    """Drop a reference; the destructor, if that was the last one, releases the interpreter's lock.
-
-    The destructor of torch 2.6's ``ProcessGroup`` joins gloo's threads with the lock held, and one
-    of them may wait for the lock to release a tensor: every thread of the process stands still
-    then. The destructors of the backends have always released the lock, so they are to come last.
-    """
-    backends = torch_private.backends_of(groups[-1])
-    groups.pop()
-    backends.clear()
+        groups.pop()
 
 
 _reaper = GroupReaper()

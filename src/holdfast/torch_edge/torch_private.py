@@ -2,7 +2,7 @@
 
 :data:`NAMES` says, for each, in which versions of torch it was seen and what holdfast does in a
 torch without it: importing this module works there, and so does every function of it. What was run
-with which version is in docs/compatibility.md; ``make test-torch TORCH=2.6.0`` runs it again.
+with which version is in docs/compatibility.md; ``make test-torch TORCH=2.9.1`` runs it again.
 
 Importing this module imports torch.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -54,17 +55,15 @@ __all__ = [
     "Store",
     "TCPStore",
     "Work",
-    "abort_group",
     "all_groups",
-    "backends_of",
     "client_descriptor",
     "coded_by_itself",
+    "cpus_near_device",
     "environment_handlers",
     "flight_recorder",
     "forget_groups",
     "is_point_to_point",
     "log_choices",
-    "numa_wrapper",
     "registered_backends",
     "sleep_on_device",
     "store_of_all_rounds",
@@ -72,7 +71,7 @@ __all__ = [
     "without_torchs_hooks",
 ]
 
-TRIED = ("2.6", "2.9", "2.11", "2.13")
+TRIED = ("2.9", "2.11", "2.13", "2.15")
 """The minor versions of torch that the whole of :data:`NAMES` was compared with."""
 
 
@@ -87,7 +86,6 @@ class PrivateName:
         path: From the module on: ``module:attribute.attribute``.
         without: What holdfast does where it is missing.
         first: The first of :data:`TRIED` that has it.
-        last: The last one that has it.
         needs: What torch must have been built with (``"cuda"``), or what must be installed; empty:
             nothing.
     """
@@ -95,7 +93,6 @@ class PrivateName:
     path: str
     without: str
     first: str = TRIED[0]
-    last: str = TRIED[-1]
     needs: str = ""
 
 
@@ -123,22 +120,12 @@ NAMES = (
     PrivateName(f"{_C10D}:_update_default_pg", _DESTROYED),
     PrivateName(f"{_NATIVE}:_unregister_all_process_groups", _DESTROYED),
     PrivateName(
-        f"{_NATIVE}:ProcessGroup._device_types",
-        "a group without abort() is not aborted, and the log says so",
-    ),
-    PrivateName(
-        f"{_NATIVE}:ProcessGroup._get_backend",
-        "a group without abort() is not aborted, and the log says so",
-    ),
-    PrivateName(
         "torch.distributed.rendezvous:_rendezvous_handlers",
         "env:// in a restartable function is torch's own: rank 0 hosts a store at MASTER_PORT",
     ),
     PrivateName(f"{_NATIVE}:_dump_nccl_trace", "the flight recorder is not written", needs="cuda"),
     PrivateName(
-        f"{_NATIVE}:_dump_fr_trace",
-        "the flight recorder is not written, unless it is NCCL's",
-        first="2.9",
+        f"{_NATIVE}:_dump_fr_trace", "the flight recorder is not written, unless it is NCCL's"
     ),
     PrivateName(
         f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry",
@@ -147,13 +134,9 @@ NAMES = (
     PrivateName(
         "torch.distributed.checkpoint._async_process_executor:_CHECKPOINT_PROCESS",
         "the process for asynchronous saves is not ended",
-        first="2.9",
     ),
-    PrivateName(
-        "torch.numa.binding:_maybe_wrap_command_args_with_numa_binding",
-        "--numa-binding is refused (torch 2.9 has it without the underscore)",
-        first="2.11",
-    ),
+    PrivateName("torch.numa.binding:_get_logical_cpus_to_bind_to", "--numa-binding is refused"),
+    PrivateName("torch.numa.binding:_get_ranges_str_from_ints", "--numa-binding is refused"),
     PrivateName(
         f"{_NATIVE}:Work._get_op_type",
         "a half-done send or receive of gloo is not ended; hard_timeout ends its rank",
@@ -185,7 +168,6 @@ OF_OBJECTS = (
     PrivateName(
         "torch.distributed.checkpoint._async_process_executor:_CHECKPOINT_PROCESS._save_process",
         "the process for asynchronous saves is not ended",
-        first="2.9",
     ),
     PrivateName(
         f"{_C10D}:_exception_logger_hook.old_hook",
@@ -221,32 +203,6 @@ def all_groups() -> list[tuple[Any, str]]:
         return [(group, str(name)) for group, name in c10d._world.pg_names.items()]  # noqa: SLF001
     except AttributeError:
         return [(dist.group.WORLD, "default")] if dist.is_initialized() else []
-
-
-def backends_of(group: Any) -> list[Any]:
-    """The objects that do a group's work, as ``ProcessGroupGloo``; empty: not to be had."""
-    try:
-        found = {id(one): one for one in map(group._get_backend, group._device_types)}  # noqa: SLF001
-    except (AttributeError, RuntimeError):
-        return []
-    return list(found.values())
-
-
-def abort_group(group: Any) -> None:
-    """Abort a group: ``ProcessGroup.abort()``, which torch 2.6 lacks, or its backends' ``abort()``.
-
-    Raises:
-        RuntimeError: It has none; or what the abort raises.
-    """
-    abort = getattr(group, "abort", None)
-    if abort is not None:
-        abort()
-        return
-    aborts = [getattr(backend, "abort", None) for backend in backends_of(group)]
-    for abort in filter(None, aborts):
-        abort()
-    if not any(aborts):
-        raise RuntimeError(f"torch {torch.__version__} has no abort() for it")
 
 
 def forget_groups() -> list[Any]:
@@ -396,19 +352,25 @@ def log_choices(specs: Any) -> tuple[Any, Any, Any]:
     return specs._redirects, specs._tee, specs._local_ranks_filter  # noqa: SLF001
 
 
-def numa_wrapper() -> Any:
-    """What puts a NUMA binding before a command (torch 2.9 and later).
+def cpus_near_device(mode: str, local_rank: int) -> str:
+    """The CPUs that torch would bind a rank to, as ``0-7,16-23``.
+
+    Args:
+        mode: Of ``--numa-binding``.
+        local_rank: Of the rank; its device has that index.
 
     Raises:
-        ImportError: There is none.
+        ImportError, AttributeError: This torch does not say.
+        ValueError: There is no such mode.
+        Exception: Whatever torch raises where it cannot find the CPUs.
     """
-    from torch.numa import binding  # noqa: PLC0415 - torch 2.9 and later
+    from torch.numa import binding  # noqa: PLC0415
 
-    name = "maybe_wrap_command_args_with_numa_binding"  # public in some versions
-    for each in (name, f"_{name}"):
-        if hasattr(binding, each):
-            return getattr(binding, each)
-    raise ImportError("this version of torch has no NUMA binding of commands")
+    choose: Any = binding._get_logical_cpus_to_bind_to  # noqa: SLF001
+    index = next(iter(inspect.signature(choose).parameters))  # torch 2.15: device_index
+    options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
+    cpus = choose(**{index: local_rank}, numa_options=options)
+    return binding._get_ranges_str_from_ints(cpus)  # noqa: SLF001
 
 
 def take_checkpoint_process() -> Any:
