@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.budget import Budget
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.leader import (
     Effect,
@@ -19,7 +20,6 @@ from holdfast.core.job.leader import (
 from holdfast.core.job.member import Member
 from holdfast.core.job.member import Phase as MemberPhase
 from holdfast.core.job.membership import Outcome, Pace, Stop
-from holdfast.core.job.restarts import Restarts
 from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch import standby
 from holdfast.core.launch.gate import Gate
@@ -242,7 +242,7 @@ class CountsWrong(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._failure.restarts = Restarts(self.rules.max_restarts + 1, self.rules.restarts_period_s)
+        self._restarts._budget = Budget(self.rules.max_restarts + 1, self.rules.restarts_period_s)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.core import kill_ladder
-from holdfast.core.job.restarts import Restarts
+from holdfast.core.job.rules import Rules
 from holdfast.core.launch import node, rank_life
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.wording import count
@@ -270,7 +270,7 @@ def what_a_restart_is(plan: LaunchPlan) -> str:
     if plan.restart_backoff_s:
         text += (
             f"; from the second failure in a row on they wait {plan.restart_backoff_s:g} s, then "
-            f"twice as long each time, at most {Restarts.backoff_max_s:g} s"
+            f"twice as long each time, at most {Rules.backoff_max_s:g} s"
         )
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
     return f"{text}. At most {count(plan.max_restarts, 'time')}{window} (--max-restarts)."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.job.restarts import Restarts
+from holdfast.core.job.restarts import Progress
 from holdfast.host.iteration_file import IterationFile
 from nvidia_resiliency_ext._former import ignore
 
@@ -34,10 +34,7 @@ class ProgressTracker:
         self.max_no_progress_cycles = max_no_progress_cycles
         self.checkpoint_iteration_file = checkpoint_iteration_file
         self._file = IterationFile(checkpoint_iteration_file) if checkpoint_iteration_file else None
-        self._restarts = Restarts(
-            max_no_progress_cycles=max_no_progress_cycles,
-            min_progress_iterations=min_progress_iterations,
-        )
+        self._progress = Progress(min_progress_iterations, max_no_progress_cycles)
         self._given: int | None = None
         self._futile: str | None = None
         self.cycle_start()
@@ -55,7 +52,7 @@ class ProgressTracker:
     @property
     def no_progress_count(self) -> int:
         """Failed cycles in a row that made no progress."""
-        return self._restarts._idle_cycles  # noqa: SLF001 - of the same release
+        return self._progress.idle_cycles
 
     def update_iteration(self, iteration: int) -> None:
         """The training has reached ``iteration``; used where there is no file."""
@@ -64,15 +61,15 @@ class ProgressTracker:
     def cycle_start(self) -> None:
         """A cycle begins at the present iteration."""
         iteration = self.current_iteration
-        self._restarts.begins_at(0 if iteration is None else iteration)
+        self._progress.at_start = iteration
 
     def analyze_previous_cycle(self) -> bool:
         """A cycle failed: count it, and begin the next. True: it made progress, or may have."""
         iteration = self.current_iteration if self._file is None else self._file.read()
         if self.is_enabled and iteration is not None:
-            self._restarts.reached(iteration)
-            self._futile = self._restarts.why_futile()
-            self._restarts.cycle_started(0.0)
+            self._progress.reached = iteration
+            self._futile = self._progress.why_futile()
+            self._progress.cycle_started()
         return self.no_progress_count == 0
 
     def should_terminate_early(self) -> bool:

@@ -44,7 +44,7 @@ from holdfast.core.job.assign import Assignment, AssignmentError, assign
 from holdfast.core.job.forming import Forming, News
 from holdfast.core.job.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
 from holdfast.core.job.nodes import Nodes
-from holdfast.core.job.restarts import Failure
+from holdfast.core.job.restarts import Restarts
 from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.never import assert_never
@@ -136,12 +136,12 @@ class Leader:
 
     def __post_init__(self) -> None:
         self._forming = Forming(self.rules, self.pace, self.nodes)
-        self._failure = Failure(self.rules)
+        self._restarts = Restarts(self.rules)
 
     @property
     def restarts_used(self) -> int:
         """Restarts after a failure, since the job began."""
-        return self._failure.restarts.used
+        return self._restarts.used
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
@@ -172,7 +172,7 @@ class Leader:
             case Arrived(message):
                 self._on_message(message, now)
             case IterationRead(iteration):
-                self._failure.iteration_read(iteration, self.cycle)
+                self._restarts.iteration_read(iteration, self.cycle)
             case Abdicate(why):
                 cause = f"the launcher that led the job left: {why}"
                 self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
@@ -234,15 +234,15 @@ class Leader:
     def _note_shut_down(self, control: msg.Control) -> None:
         rank, who = control.rank, self.nodes.shown(control.node)
         who = f"rank {rank} on {who}" if rank >= 0 else who
-        self._failure.shut_down = f"{who} asked to shut the workload down: {control.text}"
+        self._restarts.shut_down = f"{who} asked to shut the workload down: {control.text}"
 
     def _end_without_its_node(self, leave: msg.Leave, now: float) -> None:
         """A job that can have no other node is over when its node leaves."""
         ending = _ENDS_WITH[leave.why]
         if ending is None:
             return
-        if self._failure.cause is not None and leave.why is LeaveWhy.EXCLUDED:
-            ending = self._failure.why_over(excluded=True) or ending
+        if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
+            ending = self._restarts.why_over(excluded=True) or ending
         code = ending.code(self.rules.no_restart_exit_code)
         self._end(Outcome.FAILED, code, leave.text or leave.why.value, now)
 
@@ -298,7 +298,7 @@ class Leader:
                 self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
         if forming.awaited:
             return
-        forming.form_at = self._failure.waits_until(now)
+        forming.form_at = self._restarts.waits_until(now)
         if forming.form_at is not None:
             return
         self._decide(now)
@@ -321,25 +321,25 @@ class Leader:
 
     def _decide(self, now: float) -> None:
         """All survivors are back: is there another cycle?"""
-        failure = self._failure
-        if failure.cause is None:
-            if failure.shut_down is not None:
+        restarts = self._restarts
+        if restarts.cause is None:
+            if restarts.shut_down is not None:
                 self._end_shut_down(now)
             return
-        cause = failure.cause
-        over = failure.decided()
+        cause = restarts.cause
+        over = restarts.decided()
         if over is Ending.SHUT_DOWN:
             self._end_shut_down(now)
         elif over is not None:
             self._end_failed(over, cause, now)
 
     def _end_failed(self, over: Ending, cause: str, now: float) -> None:
-        failure = self._failure
-        self._end(Outcome.FAILED, failure.exit_code(over), cause, now, failure.why_no_restart(over))
+        code, why = self._restarts.exit_code(over), self._restarts.why_no_restart(over)
+        self._end(Outcome.FAILED, code, cause, now, why)
 
     def _end_shut_down(self, now: float) -> None:
-        assert self._failure.shut_down is not None
-        self._end(Outcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._failure.shut_down, now)
+        assert self._restarts.shut_down is not None
+        self._end(Outcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._restarts.shut_down, now)
 
     def _form(self, now: float) -> None:
         assignment = self._assign(now)
@@ -359,7 +359,7 @@ class Leader:
         self._grow_at = None
         self._newcomers = 0
         self._news.forget()
-        self._failure.cycle_started(now)
+        self._restarts.cycle_started(now)
         self._publish(
             msg.Round(
                 cycle=self.cycle,
@@ -401,7 +401,7 @@ class Leader:
     # ------------------------------------------------------------ what those who wait are told
     def _gather_news(self, now: float) -> None:
         news: tuple[object, ...] | None = None
-        is_decided = self._failure.cause is None
+        is_decided = self._restarts.cause is None
         if self.phase is Phase.FORMING:
             news = self._forming.news(is_decided=is_decided)
         elif self.phase is Phase.RUNNING and self._newcomers:
@@ -428,11 +428,11 @@ class Leader:
         known = self._states.get(node)
         if message.cycle != self.cycle or known is None:
             return  # of another cycle, or not in this one
-        failure = self._failure
-        failure.may_restart = failure.may_restart and message.may_restart
+        restarts = self._restarts
+        restarts.may_restart = restarts.may_restart and message.may_restart
         if message.asks is not None and message.asks.action == SHUTDOWN:
             self._note_shut_down(message.asks)
-        if self.phase is Phase.FORMING and failure.cause is None and not message.may_restart:
+        if self.phase is Phase.FORMING and restarts.cause is None and not message.may_restart:
             # Who failed first may be heard of last.
             self._end_failed(Ending.NO_USE, message.cause, now)
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
@@ -470,15 +470,15 @@ class Leader:
             self._fail(cause, node, now)
 
     def _fail(self, cause: str, node: str, now: float) -> None:
-        wait_s, no_restart = self._failure.happened(cause, now)
+        wait_s, no_restart = self._restarts.failed(cause, now)
         self._stop(cause, node, now + wait_s, no_restart)
         if self.rules.reads_iterations and node in self.nodes.alive:
-            self._failure.reads_iteration(now)
+            self._restarts.reads_iteration(now)
             self._effects.append(ReadIteration(first=False))
 
     def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
         self.phase = Phase.FORMING
-        left = self._failure.restarts.left
+        left = self._restarts.left
         self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term))
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)

@@ -18,93 +18,46 @@ READ_LIMIT_S = 5.0
 
 
 @dataclass
-class Restarts:
-    """What a job may still do about failures. Times in seconds.
+class Progress:
+    """Whether failed cycles advance the job's checkpoint; those that nothing is known of may have.
 
-    Args:
-        most: How often the job may be started again after a failure, all nodes together.
-        period_s: ``most`` is per any such period; None: for the whole life of the job.
-        backoff_s: Wait before the second of two failures in a row is restarted; doubles up to
-            ``backoff_max_s``. A cycle that lived for ``backoff_max_s`` ends the row. 0: never wait.
-        max_no_progress_cycles: Give up after so many failed cycles in a row that did not advance
-            the checkpoint by ``min_progress_iterations``; 0: never.
+    Attributes:
+        least_iterations: A cycle that adds fewer is idle.
+        most_cycles: Give up after so many idle ones in a row; 0: never.
+        at_start: Iteration of the checkpoint that the cycle started from; None: not known.
+        reached: Of the last one, when the cycle has failed; None: not known.
     """
 
-    most: int = 0
-    period_s: float | None = None
-    backoff_s: float = 0.0
-    backoff_max_s: float = 300.0
-    max_no_progress_cycles: int = 0
-    min_progress_iterations: int = 1
+    least_iterations: int = 1
+    most_cycles: int = 0
+    at_start: int | None = None
+    reached: int | None = None
+    idle_cycles: int = 0
 
-    used: int = field(default=0, init=False)
-    _started_at: float = field(default=0.0, init=False)
-    _failures_in_row: int = field(default=0, init=False)
-    _idle_cycles: int = field(default=0, init=False)
-    _at_start: int | None = field(default=None, init=False)
-    _reached: int | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self._budget = Budget(self.most, self.period_s)
-
-    @property
-    def spent(self) -> int:
-        """Restarts that count against the budget now."""
-        return self._budget.spent
-
-    @property
-    def left(self) -> int:
-        """Restarts that the budget still has."""
-        return self._budget.left
-
-    def cycle_started(self, now: float) -> None:
-        """All ranks start; what the last failed cycle had reached is where this one begins."""
-        self._started_at = now
-        if self._reached is not None:
-            self._at_start, self._reached = self._reached, None
-
-    def begins_at(self, iteration: int) -> None:
-        """The checkpoint that the running cycle started from is of this iteration."""
-        self._at_start = iteration
-
-    def reached(self, iteration: int) -> None:
-        """The job's last checkpoint is of this iteration; told between a failure and its cost."""
-        self._reached = iteration
+    def cycle_started(self) -> None:
+        """What the last failed cycle had reached is where this one begins."""
+        if self.reached is not None:
+            self.at_start, self.reached = self.reached, None
 
     def why_futile(self) -> str | None:
-        """Count the cycle that failed; why another would be no use, None if it may be of some.
-
-        A cycle of which nobody told what it reached is not counted.
-        """
-        if self._reached is not None:
-            done = self._reached - (self._at_start or 0)
-            self._idle_cycles = self._idle_cycles + 1 if done < self.min_progress_iterations else 0
-        if 0 < self.max_no_progress_cycles <= self._idle_cycles:
-            return f"no progress in {count(self._idle_cycles, 'cycle')} in a row"
+        """Count the cycle that failed; why another would be no use, None if it may be of some."""
+        if self.reached is not None:
+            is_idle = self.reached - (self.at_start or 0) < self.least_iterations
+            self.idle_cycles = self.idle_cycles + 1 if is_idle else 0
+        if 0 < self.most_cycles <= self.idle_cycles:
+            return f"no progress in {count(self.idle_cycles, 'cycle')} in a row"
         return None
-
-    def take(self, now: float) -> float | None:
-        """Spend a restart: how long to wait before it, None if there is none left."""
-        if not self._budget.take(now):
-            return None
-        self.used += 1
-        if now - self._started_at >= self.backoff_max_s:
-            self._failures_in_row = 0
-        self._failures_in_row += 1
-        if not self.backoff_s or self._failures_in_row == 1:
-            return 0.0
-        doublings = min(self._failures_in_row - 2, 32)
-        return min(self.backoff_s * 2.0**doublings, self.backoff_max_s)
 
 
 @dataclass
-class Failure:
-    """A cycle that failed: is there another one?
+class Restarts:
+    """What a job may still do about failures, and whether the one that just was ends it.
 
     A restart is spent at once. The decision follows when all survivors are back: by then it is
     known which ranks asked for none, and how far the job's checkpoints are.
 
     Attributes:
+        used: Restarts after a failure, since the job began.
         cause: Of the failure that is still to be decided about; None: there is none.
         may_restart: No rank of the cycle said that a restart would be no use.
         shut_down: A rank asked for that: why; survivors of the cycle may still say more.
@@ -112,6 +65,7 @@ class Failure:
 
     rules: Rules
 
+    used: int = field(default=0, init=False)
     cause: str | None = field(default=None, init=False)
     may_restart: bool = field(default=True, init=False)
     shut_down: str | None = field(default=None, init=False)
@@ -120,25 +74,27 @@ class Failure:
     _read_by: float | None = field(default=None, init=False)
     _futile: str | None = field(default=None, init=False)
     """Why another cycle would be no use, as far as is known of the last one."""
+    _started_at: float = field(default=0.0, init=False)
+    _failures_in_row: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         rules = self.rules
-        self.restarts = Restarts(
-            most=rules.max_restarts,
-            period_s=rules.restarts_period_s,
-            backoff_s=rules.backoff_s,
-            backoff_max_s=rules.backoff_max_s,
-            max_no_progress_cycles=rules.max_no_progress_cycles,
-            min_progress_iterations=rules.min_progress_iterations,
-        )
+        self._budget = Budget(rules.max_restarts, rules.restarts_period_s)
+        self._progress = Progress(rules.min_progress_iterations, rules.max_no_progress_cycles)
+
+    @property
+    def left(self) -> int:
+        """Restarts that the budget still has."""
+        return self._budget.left
 
     def cycle_started(self, now: float) -> None:
-        """What was said of the last cycle does not hold for this one."""
+        """All ranks start."""
         self.may_restart = True
-        self.restarts.cycle_started(now)
+        self._started_at = now
+        self._progress.cycle_started()
 
-    def happened(self, cause: str, now: float) -> tuple[float, str]:
-        """Spend a restart, if one is left and may be wanted.
+    def failed(self, cause: str, now: float) -> tuple[float, str]:
+        """The cycle has. Spend a restart, if one is left and may be wanted.
 
         Returns:
             How long to wait before the next cycle, and why there will be none; empty: it seems
@@ -146,7 +102,7 @@ class Failure:
         """
         self.cause = cause
         wants_one = self.may_restart and self.shut_down is None
-        wait_s = self.restarts.take(now) if wants_one else None
+        wait_s = self._take(now) if wants_one else None
         self._is_spent = wait_s is None
         over = why_over(
             no_use=not self.may_restart,
@@ -155,19 +111,31 @@ class Failure:
         )
         return wait_s or 0.0, "" if over is None else self.why_no_restart(over)
 
+    def _take(self, now: float) -> float | None:
+        """How long to wait before the restart; None: none is left."""
+        if not self._budget.take(now):
+            return None
+        rules = self.rules
+        self.used += 1
+        if now - self._started_at >= rules.backoff_max_s:
+            self._failures_in_row = 0
+        self._failures_in_row += 1
+        if not rules.backoff_s or self._failures_in_row == 1:
+            return 0.0
+        doublings = min(self._failures_in_row - 2, 32)
+        return min(rules.backoff_s * 2.0**doublings, rules.backoff_max_s)
+
     def reads_iteration(self, now: float) -> None:
         """How far the job's checkpoints are is being read."""
         self._read_by = now + READ_LIMIT_S
 
     def iteration_read(self, iteration: int | None, cycle: int) -> None:
         """It was; None: it cannot be known. ``cycle``: the last one that was formed."""
-        if self.cause is None:
-            if iteration is not None and cycle == 0:
-                self.restarts.begins_at(iteration)
-            return
-        self._read_by = None
-        if iteration is not None:
-            self.restarts.reached(iteration)
+        if self.cause is not None:
+            self._read_by = None
+            self._progress.reached = iteration
+        elif cycle == 0 and iteration is not None:
+            self._progress.at_start = iteration
 
     def waits_until(self, now: float) -> float | None:
         """Until when the decision waits for that; None: it need not, or not any more."""
@@ -186,7 +154,7 @@ class Failure:
 
         ``excluded``: a rank wants its node to leave, and there is no other.
         """
-        self._futile = self.restarts.why_futile()
+        self._futile = self._progress.why_futile()
         return why_over(
             no_use=not self.may_restart,
             no_progress=self._futile is not None,
