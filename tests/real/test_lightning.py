@@ -6,7 +6,10 @@ Skipped where Lightning is not installed (``make test-trainers`` installs it).
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -33,6 +36,7 @@ if os.environ["PACKAGE"] == "lightning":
 else:
     import pytorch_lightning as pl
     from pytorch_lightning.callbacks import ModelCheckpoint
+from holdfast.fault_tolerance import WorkloadAction, WorkloadControlRequest
 from holdfast.integrations import lightning as ours
 from torch.utils.data import DataLoader, Dataset
 
@@ -70,8 +74,8 @@ class Model(pl.LightningModule):
                 hang()
             if FAULT == "raise":
                 raise ValueError("loss is nan")
-            if FAULT.startswith("exit"):
-                sys.exit(int(FAULT[4:]))
+        if FAULT.startswith("exit") and step == int(AT):
+            sys.exit(int(FAULT[4:]))
         time.sleep(float(os.environ.get("STEP_S", "0.01")))
         return self.layer(batch).pow(2).mean()
 
@@ -86,8 +90,14 @@ class Model(pl.LightningModule):
 
 logging.getLogger("nemo_logger.FaultToleranceCallback").setLevel(logging.INFO)
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+
+def give_up(error):
+    note(policy=repr(error))
+    return WorkloadControlRequest(WorkloadAction.ShutdownWorkload, "the loss is nan")
+
+more = {"exc_handling_policy": give_up} if os.environ.get("POLICY") else {}
 callback = getattr(ours, os.environ["CALLBACK"])(
-    autoresume=True, calculate_timeouts=True, exp_dir=OUT,
+    autoresume=True, calculate_timeouts=True, exp_dir=OUT, **more,
     simulated_fault_params=json.loads(os.environ.get("SIMULATE", "null")) if CYCLE == "0" else None)
 trainer = pl.Trainer(
     accelerator="cpu", devices=2, strategy="ddp", max_steps=STEPS, logger=False,
@@ -295,6 +305,79 @@ def test_an_error_learns_nothing_and_writes_no_flag(training: Training) -> None:
     assert training.learned() == {}
     assert not training.flag.exists()
     assert training.notes("ends", rank=1)[0]["initialized"] is False
+
+
+@pytest.mark.parametrize(("code", "updates"), [(0, 3), (1, 2)])
+def test_an_exit_without_an_error_learns_at_the_end(
+    training: Training, code: int, updates: int
+) -> None:
+    """After the saves at 10 and 20, and at the end of a clean exit. It never writes the flag."""
+    job = training.start(60, restarts=0, FAULT=f"exit{code}@25")
+    assert job.wait(START_S) == code, job.stderr
+    # The launcher's report repeats the last lines of a failed rank, behind a margin.
+    said = re.findall(r"^INFO:nemo.*Updating FT timeouts for: ", job.stderr, re.MULTILINE)
+    assert len(said) == updates
+    assert not training.flag.exists()
+
+
+def test_a_policy_ends_the_job_and_marks_the_training_as_complete(training: Training) -> None:
+    """A restart does not cure it: none is made, and the job script submits no further job."""
+    job = training.start(30, restarts=3, FAULT="raise@5", POLICY="1")
+    assert job.wait(START_S) != 0
+    assert "ValueError" in training.notes("policy", rank=1)[0]["policy"]
+    assert training.notes("step", cycle=1) == []
+    assert training.flag.exists()
+
+
+ALONE = """
+import os
+import torch
+import PACKAGE as pl
+from holdfast.integrations.lightning import FaultToleranceSectionsCallback
+from torch.utils.data import DataLoader
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        return self.layer(batch).pow(2).mean()
+
+    def validation_step(self, batch, index):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+data = DataLoader(torch.randn(64, 4))
+callback = FaultToleranceSectionsCallback(autoresume=bool(os.environ.get("FLAG")),
+                                          calculate_timeouts=True)
+trainer = pl.Trainer(accelerator="cpu", devices=1, max_steps=20, logger=False, callbacks=[callback],
+                     enable_progress_bar=False, enable_model_summary=False)
+trainer.validate(Model(), data)
+print("validated", callback.is_initialized, flush=True)
+trainer.fit(Model(), data)
+"""
+
+
+def test_a_job_of_one_rank_writes_the_flag_and_learns_nothing(ft: Launcher, package: str) -> None:
+    """There is no process group; the rank of the launcher is 0. Only fit needs a launcher."""
+    module = {"lightning": "lightning.pytorch"}.get(package, package)
+    script = ft.script(ALONE.replace("PACKAGE", module))
+    flag = ft.folder / "flag"
+    env = {"FLAG": "1", "FAULT_TOL_FINISHED_FLAG_FILE": str(flag)}
+    job = ft.start("--nproc-per-node=1", *SECTIONS, script, env=env)
+    assert job.wait(START_S) == 0, job.stderr
+    assert flag.exists()
+    assert "timeouts are not calculated: there is no process group" in job.stderr
+    assert not list(ft.folder.rglob("_ft_state_.json"))
+
+    done = subprocess.run(
+        [sys.executable, script], cwd=ft.folder, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.endswith("validated False\n")
+    assert "start the job with ft_launcher" in done.stderr
 
 
 def test_a_second_fit_with_the_same_trainer_works(training: Training) -> None:
