@@ -28,6 +28,8 @@ def holdfast(folder: Path, *words: str, **env: str) -> subprocess.CompletedProce
 
 def test_a_job_is_explained_without_anything_being_started(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("open('ran', 'w')")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "torch.py").write_text("")  # the real one takes seconds
     (tmp_path / "ft.yaml").write_text(
         "fault_tolerance: {rank_section_timeouts: {step: 60}, rank_section_timout: {}}"
     )
@@ -43,6 +45,7 @@ def test_a_job_is_explained_without_anything_being_started(tmp_path: Path) -> No
         tmp_path,
         *("doctor", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-conf=is_host=0"),
         *("--ft-cfg-path=ft.yaml", "--max-restarts=3", "train.py"),
+        PYTHONPATH=str(tmp_path / "site-packages"),
     )
     assert (done.returncode, done.stderr) == (0, "")
     said = " ".join(done.stdout.split())
@@ -51,6 +54,29 @@ def test_a_job_is_explained_without_anything_being_started(tmp_path: Path) -> No
     assert "its monitor, after 60 s" in said
     assert "no process listens there yet" in said
     assert "a node is lost" in said
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        ("", "warm standby: on: a trial with this script was ready after"),
+        ("print('hello')", "leaves out lib1: importing lib1 changes stdout or stderr (it writes)"),
+    ],
+)
+def test_warm_standby_is_tried(tmp_path: Path, library: str, said: str) -> None:
+    """With the libraries that the script names; the script does not run."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    for name, source in (("lib1", library), ("torch", "")):
+        (installed / f"{name}.py").write_text(source)
+    (tmp_path / "train.py").write_text("import lib1\nopen('ran', 'w')")
+    import_from = {"PYTHONPATH": str(installed)}
+
+    done = holdfast(tmp_path, "doctor", "--max-restarts=3", "train.py", **import_from)
+
+    assert said in " ".join(done.stdout.split())
+    assert "warm standby: on:" in done.stdout
     assert not (tmp_path / "ran").exists()
 
 

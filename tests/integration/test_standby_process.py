@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast.fault_tolerance.launch import standbys
-from holdfast.host import child, wait_for
+from holdfast.host import child, idle_priority, wait_for
 from holdfast.host.standby_process import StandbyProcess, park
 from holdfast.wire.frames import Decoder
 from tests.real.harness import kill, marked
@@ -107,6 +107,8 @@ def world():
         "session": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()],
         "parent": os.getppid(),
         "nice": os.nice(0),
+        "policies": [os.sched_getscheduler(int(each)) for each in os.listdir("/proc/self/task")],
+        "disk priority": ctypes.CDLL(None).syscall(IOPRIO_GET, 1, 0),
         "cpus": sorted(os.sched_getaffinity(0)),
         "threads": [thread.name for thread in threading.enumerate()],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__,
@@ -130,6 +132,7 @@ def world():
 
 SHOW = """
 METHODS = []
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine, -1)
 if __name__ == "__main__":
     print(json.dumps(world(), default=repr))
 """
@@ -188,7 +191,11 @@ class Ranks:
         return name
 
     def park(
-        self, *arguments: str | Path, preload: tuple[str, ...] = (), follow: bool = False
+        self,
+        *arguments: str | Path,
+        preload: tuple[str, ...] = (),
+        follow: bool = False,
+        late: tuple[str, ...] = (),
     ) -> StandbyProcess:
         command = [sys.executable, "-u", *map(str, arguments)]
         process = park(
@@ -197,10 +204,12 @@ class Ranks:
             {**self.env, "HOLDFAST_MARKER": f"{self.job}.parked.3"},
             preload=preload,
             follow=follow,
+            late=late,
             per_cycle=sorted(self.cycle),
             likely={"RANK": self.cycle["RANK"]},
             harmless=standbys._HARMLESS,
             note=str(self.note),
+            is_idle=idle_priority.can_return(),
         )
         self._parked.append(process)
         self._pids.add(process.pid)
@@ -214,6 +223,8 @@ class Ranks:
             data = process.control.recv(1 << 16)
             assert data, "it left without a word"
             if messages := decoder.feed(data):
+                if messages[0]["op"] == "ready" and idle_priority.can_return():
+                    idle_priority.restore(process.pid)
                 return messages[0]
 
     def plain(self, *arguments: str | Path, stdin: bytes | None = None, **cycle: str) -> Ended:
@@ -731,6 +742,39 @@ def test_libraries_that_the_script_names_are_imported_ahead(ranks: Ranks) -> Non
 
     assert warm == ranks.plain(script)
     assert not ranks.note.exists(), "it was warm"
+
+
+LATE_SCRIPT = """
+import os, sys, lib1
+os.environ.setdefault({name!r}, "0")
+print("lib1.late" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NOT_READ_BY_IT", "ready"),
+        ("SPEED", "the script may set SPEED before lib1.late reads it"),
+    ],
+)
+def test_a_module_that_a_library_imports_by_itself_later(
+    ranks: Ranks, name: str, said: str
+) -> None:
+    """The script may set until then what such a module reads; then it is left out."""
+    ranks.library("lib1/__init__", "import os\nos.environ.get('SPEED')")
+    ranks.library("lib1/late", "import os\nspeed = os.environ.get('SPEED')")
+    ranks.library("lib2/late", "")
+    script = ranks.write("script.py", LATE_SCRIPT.format(name=name))
+
+    process = ranks.park(script, follow=True, late=("lib1.late", "lib2.late"))
+
+    answer = ranks.said(process)
+    assert answer.get("reason", answer["op"]) == said
+    if said == "ready":
+        assert ranks.go_on(process).stdout == "True\n"
+    else:
+        assert answer["module"] == "lib1.late"
 
 
 def test_the_users_own_modules_are_not_imported_ahead(ranks: Ranks) -> None:

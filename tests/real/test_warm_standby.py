@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from holdfast.host import idle_priority
 from holdfast.host.port import ReservedPort
 from tests.real.harness import Job, Launcher, kill, marked, until
 
@@ -98,6 +100,34 @@ def test_a_parked_process_that_died_costs_a_plain_start(ft: Launcher, env: dict[
     os.kill(int(lives(job)[1][2]), signal.SIGKILL)
     assert job.wait() == 0
     assert len(lives(job)) == 3
+
+
+def test_preparing_takes_no_time_from_the_ranks(
+    ft: Launcher, env: dict[str, str], tmp_path: Path
+) -> None:
+    """One first, at the lowest priority, then all others together; ready, they are as ranks are."""
+    if not idle_priority.can_return():
+        pytest.skip("this user may not raise a priority")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    library = tmp_path / "site-packages" / "lib1.py"
+    wait = f"if imported_by == 'parked': open({str(gate)!r}).read()"
+    library.write_text(f"{LIBRARY}\n{wait}\n")
+    job = ft.start("--nproc-per-node=3", "--max-restarts=1", *WARM, ft.script(SCRIPT), env=env)
+
+    def policies() -> list[int]:
+        return [os.sched_getscheduler(pid) for pid in parked(job)]
+
+    until(lambda: policies() == [os.SCHED_IDLE], "the first one")
+    gate.write_text("")  # which waits for a reader
+    until(lambda: sorted(policies()) == [os.SCHED_OTHER] + [os.SCHED_IDLE] * 2, "the others")
+    while not is_ready(job):
+        with contextlib.suppress(OSError):  # nobody reads any more
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+
+    assert policies() == [os.SCHED_OTHER] * 3
+    kill(job.process.pid)
+    job.wait()
 
 
 def test_parked_processes_die_with_the_launcher(ft: Launcher, env: dict[str, str]) -> None:

@@ -30,6 +30,9 @@ class Script:
         """Of the command ``python -u WORDS``."""
         self._monkeypatch.chdir(self.folder)
         self._monkeypatch.setattr(sys, "argv", ["-m" if words[0] == "-m" else words[0]])
+        return self.read(*words)[0]
+
+    def read(self, *words: str) -> tuple[list[tuple[str, tuple[str, ...]]], set[str]]:
         return script_imports(["python", "-u", *words], [str(self.installed), *sys.path])
 
 
@@ -99,3 +102,18 @@ def test_modules_and_folders_are_scripts_too(script: Script, words: tuple[str, .
 @pytest.mark.parametrize("words", [("-c", "import lib1"), ("gone.py",), ("-m", "gone"), ("-m",)])
 def test_what_cannot_be_read_says_nothing(script: Script, words: tuple[str, ...]) -> None:
     assert script.imports(*words) == []
+
+
+def test_variables_that_it_may_set_are_found_wherever_they_stand(script: Script) -> None:
+    """In functions and in the user's own modules, too: what it only reads does not count."""
+    script.write(
+        "train.py",
+        "import os, mine\nfrom os import environ\nos.environ['A'] = '1'\n"
+        "def main():\n    environ.setdefault('B', '1')\n    os.environ.update(C='1', **{})\n"
+        "if False:\n    os.environ.update({'D': '1'})\n"
+        "os.environ.get('E'), os.environ['F'], os.getenv('G')\n",
+    )
+    script.write("mine.py", "import os\ndel os.environ['H']\nos.putenv('I', '1')\n")
+    script.imports("train.py")
+
+    assert script.read("train.py")[1] == {"A", "B", "C", "D", "H", "I"}

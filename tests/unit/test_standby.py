@@ -14,6 +14,7 @@ from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.launch.libraries import imported_libraries
 from holdfast.core.launch.standby import (
     FAILURES_MAX,
+    IDLE_LIMIT_S,
     LEFT_OUT_MAX,
     PATIENCE_S,
     PREPARE_LIMIT_S,
@@ -24,6 +25,7 @@ from holdfast.core.launch.standby import (
     Discard,
     Effect,
     GoOn,
+    Hurry,
     JobEnding,
     NoRoom,
     Nothing,
@@ -34,6 +36,8 @@ from holdfast.core.launch.standby import (
     Standby,
     Started,
     StartedOver,
+    State,
+    StaysIdle,
     Unfit,
     Waiting,
     Wanted,
@@ -44,8 +48,13 @@ SHAPE = Shape(["python", "-u", "train.py"], {"OMP_NUM_THREADS": "1"}, {"Umask": 
 MIB = 1 << 10
 
 
-def standby(nproc: int = 2, delay_s: float = 10.0, memory_kib_max: int = 1000 * MIB) -> Standby:
-    return Standby(nproc, delay_s, memory_kib_max)
+def standby(
+    nproc: int = 2,
+    delay_s: float = 10.0,
+    memory_kib_max: int = 1000 * MIB,
+    is_idle: bool = False,
+) -> Standby:
+    return Standby(nproc, delay_s, memory_kib_max, is_idle)
 
 
 def steady(machine: Standby, now: float = 0.0) -> list[Effect]:
@@ -116,6 +125,80 @@ def test_they_are_prepared_one_at_a_time() -> None:
     assert "2 of 2 ranks can restart without importing" in notes(said)[0]
     assert "take 2 MiB" in notes(said)[0]
     assert machine.next_deadline() is None, "then nobody is woken any more"
+
+
+def test_at_the_lowest_priority_one_report_is_enough() -> None:
+    """Early faults: the first rank that has done its imports is enough, and no second passes."""
+    machine = standby(3, is_idle=True)
+    machine.handle(CycleStarted(), 0.0)
+
+    assert machine.handle(RankReportedIn(), 2.0) == [Prepare(0)]
+    assert machine.handle(RankReportedIn(), 2.5) == [], "the first shows which libraries are fit"
+    assert made_ready(machine, 0, 4.0) == [Prepare(1), Prepare(2)], "then all others together"
+    assert notes(made_ready(machine, 2, 6.0)) == []
+    assert "3 of 3 ranks can restart" in notes(made_ready(machine, 1, 6.0))[0]
+    assert machine.next_deadline() is None
+
+
+def test_a_start_that_crashes_again_and_again_stays_plain() -> None:
+    """It has reported nothing, and the delay has not passed."""
+    machine = standby(is_idle=True)
+    for crash in range(10):
+        assert machine.handle(CycleStarted(), 9.0 * crash) == []
+        assert machine.handle(TimePassed(), 9.0 * crash + 8.0) == []
+        assert machine.handle(CycleEnding(), 9.0 * crash + 8.0) == []
+
+
+def test_busy_processors_do_not_keep_ranks_from_their_parked_processes() -> None:
+    """One after the other gets a rank's priority; its limit counts from then on."""
+    machine = standby(3, is_idle=True)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+    assert machine.next_deadline() == 11.0 + IDLE_LIMIT_S
+    assert not machine.is_hurried(1)
+
+    assert machine.handle(TimePassed(), 11.0 + IDLE_LIMIT_S) == [Hurry(1)]
+    assert machine.is_hurried(1)
+    assert machine.handle(TimePassed(), 100.0) == [], "one at a time"
+    assert made_ready(machine, 1, 101.0) == [Hurry(2)]
+    assert machine.next_deadline() == 101.0 + PREPARE_LIMIT_S
+
+
+def test_where_no_priority_may_be_raised_processes_have_that_of_ranks() -> None:
+    """A container may refuse it although the process seems to be privileged."""
+    machine = standby(2, is_idle=True)
+    steady(machine)
+
+    assert machine.handle(StaysIdle(0), 11.0) == [Discard(0)]
+    assert machine.handle(TimePassed(), 11.0) == [Prepare(0)]
+    assert machine.is_hurried(0)
+    assert made_ready(machine, 0, 12.0) == [Prepare(1)], "one at a time again"
+
+
+def test_a_library_that_is_unfit_in_several_is_left_out_once() -> None:
+    machine = standby(3, is_idle=True)
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+
+    assert len(notes(machine.handle(Unfit(1, "it prints", "lib"), 12.0))) == 1
+    assert machine.handle(Unfit(2, "it prints", "lib"), 12.0) == []
+    left_out = ("lib",)
+    assert machine.handle(TimePassed(), 12.0) == [
+        Prepare(1, without=left_out),
+        Prepare(2, without=left_out),
+    ]
+    machine.handle(Unfit(1, "a reason"), 13.0)
+    machine.handle(Unfit(2, "a reason"), 13.0)
+    assert not machine.given_up, "neither was of torch alone"
+
+
+def test_those_that_are_prepared_together_need_room_for_all() -> None:
+    machine = standby(3, is_idle=True)
+    steady(machine)
+    made_ready(machine, 0, 11.0, 100 * MIB)
+
+    assert not machine.has_room(450 * MIB)
+    assert machine.has_room(500 * MIB)
 
 
 def test_a_rank_starts_from_a_process_that_is_ready_once() -> None:
@@ -257,10 +340,11 @@ def test_a_node_with_little_memory_left_parks_nothing() -> None:
 
 
 def test_a_node_that_waits_prepares_at_once() -> None:
-    """Nobody is disturbed."""
-    machine = standby(1)
+    """No rank runs that it would disturb: the lowest priority would only take longer."""
+    machine = standby(1, is_idle=True)
 
     assert machine.handle(Waiting(), 5.0) == [Prepare(0)]
+    assert machine.is_hurried(0)
 
 
 def test_where_a_library_is_unfit_torch_alone_is_tried() -> None:
@@ -358,16 +442,20 @@ _EVENTS = st.one_of(
     st.builds(Ready, st.integers(0, 1), st.integers(0, 400 * MIB)),
     st.builds(Unfit, st.integers(0, 1), st.just("a reason")),
     st.builds(Died, st.integers(0, 1), st.sampled_from([None, 9, 15])),
+    st.builds(StaysIdle, st.integers(0, 1)),
     st.just(JobEnding()),
     st.builds(Wanted, st.integers(0, 1), st.just(SHAPE)),
     st.builds(StartedOver, st.integers(0, 1), st.just("a reason")),
 )
 
 
-@given(st.lists(st.tuples(_EVENTS, st.floats(0, 400)), max_size=40))
-def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> None:
-    """Nobody has two, each goes on at most once, and the deadline is never behind."""
-    machine = standby(2)
+@given(st.lists(st.tuples(_EVENTS, st.floats(0, 400)), max_size=40), st.booleans())
+def test_no_order_of_events_confuses_it(
+    events: list[tuple[object, float]],
+    is_idle: bool,
+) -> None:
+    """No rank has two, each goes on at most once, and the deadline is never behind."""
+    machine = standby(2, is_idle=is_idle)
     now, parked = 0.0, set[int]()
 
     def feed(event: object) -> None:
@@ -379,6 +467,9 @@ def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> N
                     machine.handle(Started(local_rank, SHAPE), now)
                 case GoOn(local_rank) | Discard(local_rank):
                     parked.discard(local_rank)
+                case Hurry(local_rank):
+                    assert local_rank in parked
+                    assert is_idle
 
     for event, passed in events:
         now += passed
@@ -386,7 +477,7 @@ def test_no_order_of_events_confuses_it(events: list[tuple[object, float]]) -> N
             continue  # only what was asked for is started
         if isinstance(event, Died | Unfit):
             parked.discard(event.local_rank)
-        if isinstance(event, Nothing | NoRoom) and machine._preparing() == event.local_rank:
+        if isinstance(event, Nothing | NoRoom) and event.local_rank in machine._in(State.PREPARING):
             parked.discard(event.local_rank)  # an answer to Prepare: nobody was parked
         feed(event)
         feed(TimePassed())

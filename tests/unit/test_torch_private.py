@@ -29,6 +29,8 @@ NOT_TORCHS = {
     "_save_checkpoint",  # transformers
     "_ub_communicators",  # Transformer Engine
 }
+LISTED = {"src/holdfast/core/launch/libraries.py": {"torch._dynamo"}}
+"""Written down elsewhere, by the side that must not import torch."""
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
@@ -121,6 +123,7 @@ def test_no_other_file_uses_a_private_name_of_torch() -> None:
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in SOURCES
         for line, text in private_uses(ast.parse(path.read_text()), known)
+        if text not in LISTED.get(str(path.relative_to(ROOT)), ())
     ]
     assert found == [], "private names of torch belong into holdfast.torch_edge.torch_private"
 

@@ -1,4 +1,4 @@
-"""``holdfast doctor [--json] [the words of an ft_launcher command line]``: starts nothing."""
+"""``holdfast doctor [--json] [the words of an ft_launcher command line]``: starts no rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.launch.cluster_env import read_cluster
-from holdfast.doctor import advice, host, limits
+from holdfast.doctor import advice, host, limits, warm_standby
 from holdfast.doctor.faults import faults_of, what_a_restart_is
 from holdfast.doctor.page import as_json, as_text, is_ok
 from holdfast.errors import ConfigError
@@ -23,7 +23,9 @@ usage: holdfast doctor [--json] [OPTIONS OF ft_launcher ... SCRIPT ...]
 
 Checks this host, and the command line, configuration file and environment of a
 job as ft_launcher would resolve them; tells what will happen on each kind of
-fault, who notices it, and after how long. Starts nothing, and takes seconds.
+fault, who notices it, and after how long. Takes seconds. Does not run the
+script, but imports its libraries in a process of their own: that tries warm
+standby.
 
   holdfast doctor                                             this host alone
   holdfast doctor --nproc-per-node 8 --max-restarts 3 train.py
@@ -100,19 +102,8 @@ def _job(plan: LaunchPlan, environ: Mapping[str, str]) -> list[Finding]:
     if not plan.warnings:
         text = "everything in it is known and has an effect"
         findings.append(Finding("configuration", "command line", Verdict.HEALTHY, text))
-    findings += _standby(plan)
+    findings += warm_standby.findings(plan, environ)
     return findings + limits.judge(plan.ft, environ, monitored=plan.monitors_enabled)
-
-
-def _standby(plan: LaunchPlan) -> list[Finding]:
-    if plan.warm:
-        mib = plan.warm.memory_mib_max
-        text = f"on: restarts skip the import of torch; at most {mib} MiB for parked processes"
-    elif plan.why_cold:
-        text = f"off: {plan.why_cold}"
-    else:
-        text = "off: there are no restarts, or it was switched off"
-    return [Finding("configuration", "warm standby", Verdict.HEALTHY, text)]
 
 
 def _plan(command: Sequence[str], environ: Mapping[str, str]) -> LaunchPlan:

@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.host import child, proc, system_calls
+from holdfast.host import child, idle_priority, proc, system_calls
 from holdfast.host.controlled_process import ControlledProcess
 
 BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
@@ -56,11 +56,13 @@ def park(
     *,
     preload: Sequence[str],
     follow: bool = False,
+    late: Sequence[str] = (),
     without: Sequence[str] = (),
     per_cycle: Sequence[str],
     likely: Mapping[str, str],
     harmless: Sequence[str],
     note: str,
+    is_idle: bool = False,
 ) -> StandbyProcess:
     """Start ``command``, a Python interpreter with what it is to run, and park it before it does.
 
@@ -70,7 +72,9 @@ def park(
         env: Environment of the rank, without the variables that only its cycle can tell.
         preload: Modules to import.
         follow: Import the installed libraries that the script names in its first lines, too.
-        without: Packages of which nothing is to be imported.
+        late: Modules to import at last, of packages that were imported, unless the script sets a
+            variable that these read.
+        without: Packages of which nothing is to be imported, and modules.
         per_cycle: Names of those variables.
         likely: Values that some of them will probably have; a library may read these while it is
             imported, and the message ``ready`` says which it did (``assumed``).
@@ -78,6 +82,7 @@ def park(
             unless through Python, which is noticed.
         note: Path of a file in which it says why it had to start over as a plain start, after it
             went on; empty where that need not happen the next time.
+        is_idle: It starts with the lowest priority, until :func:`.idle_priority.restore`.
 
     Raises:
         OSError: The process cannot be started.
@@ -86,6 +91,7 @@ def park(
     orders = {
         "preload": list(preload),
         "follow": follow,
+        "late": list(late),
         "without": list(without),
         "per_cycle": list(per_cycle),
         "likely": dict(likely),
@@ -114,5 +120,8 @@ def park(
         except OSError:
             ours.close()
             raise
+    if is_idle:
+        with contextlib.suppress(OSError):  # then it has the priority of a rank
+            idle_priority.lower(pid)
     ours.settimeout(0.0)
     return StandbyProcess(pid, ours)

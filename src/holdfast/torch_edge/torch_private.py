@@ -142,6 +142,11 @@ NAMES = (
         "a half-done send or receive of gloo is not ended; hard_timeout ends its rank",
     ),
     PrivateName("torch.cuda:_sleep", "the fault GPU_SLEEP is refused"),
+    PrivateName(
+        "torch:_dynamo",
+        "a parked interpreter imports no more than the script names (core/launch/libraries.py, as "
+        "the launcher does not import torch)",
+    ),
 )
 """Attributes of modules and classes, which a test looks up in the torch that is installed."""
 

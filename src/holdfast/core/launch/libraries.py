@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 
 TORCH = "torch"
+LATE = ("torch._dynamo",)
+"""Modules that libraries import by themselves, long after their own import: torch takes this one
+with the first optimizer, wrapper (DDP, FSDP) or compiled function, for half a second or more."""
 _EXTENSION = re.compile(
     r".*/(?:site|dist)-packages/(?P<folders>.+)/[^/]+\.(?:cpython-[^/]*|abi3)\.so"
 )

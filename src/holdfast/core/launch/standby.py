@@ -2,17 +2,20 @@
 
 Pure. Times are seconds on the caller's monotonic clock.
 
-             steady; one at a time        ready
+                    steady               ready
     NONE -------------------> PREPARING -------> READY ----> a rank's process (wanted, all the same)
      ^                            |                |
      +----------------------------+----------------+  died, hung, unfit, too large, or a cycle ended
 
-A cycle is *steady* when its ranks have come through their start: ``REPORTED_IN_S`` after the last
-of them reported to its monitor, which it does when its imports are done; ``delay_s`` after the
-cycle began, where none reports. Before that, and while ranks are being stopped, nothing is
-prepared: imports would take time from what everybody waits for. Nor is anything once the launcher
-was signalled, which ends those that are parked, too. A rank is started plainly whenever its process
-is not READY; no restart waits for one.
+A cycle is *steady* when a rank has come through its start: it reported to its monitor, which it
+does when its imports are done; or ``delay_s`` after the cycle began, where none reports. Processes
+are prepared with the lowest priority, which takes no time from the ranks: one first, then all
+others together. Where a process could not get a rank's priority back (that needs a privilege), they
+have it from their start on: one at a time, ``REPORTED_IN_S`` after the last rank that reported.
+
+Before that, and while ranks are being stopped, nothing is prepared. Nor is anything once the
+launcher was signalled, which ends those that are parked, too. A rank is started plainly whenever
+its process is not READY; no restart waits for one.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ PREPARE_LIMIT_S = 300.0
 """Preparing may take this long; imports from a slow network file system take minutes."""
 MEMORY_GUESS_KIB = 1 << 20
 """Taken for the memory of a parked process until one has been measured."""
+IDLE_LIMIT_S = 30.0
+"""A process with the lowest priority that is not ready by then gets a rank's: the CPUs are busy."""
 REPORTED_IN_S = 1.0
 """Others may report in so much later."""
 ROOM = 4
@@ -150,6 +155,13 @@ class Unfit:
 
 
 @dataclass(frozen=True)
+class StaysIdle:
+    """A process that should get a rank's priority cannot: this system does not allow it."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
 class Died:
     """A process is gone although we did not end it, or could not be started.
 
@@ -193,6 +205,7 @@ Event = (
     | NoRoom
     | Ready
     | Unfit
+    | StaysIdle
     | Died
     | JobEnding
     | Wanted
@@ -230,7 +243,14 @@ class Discard:
     local_rank: int
 
 
-Effect = Prepare | GoOn | Discard | Note
+@dataclass(frozen=True)
+class Hurry:
+    """Give the process that is prepared the priority of a rank."""
+
+    local_rank: int
+
+
+Effect = Prepare | GoOn | Discard | Hurry | Note
 
 
 class State(enum.Enum):
@@ -244,6 +264,29 @@ class State(enum.Enum):
 
 
 @dataclass
+class _Parked:
+    """The parked process of one local rank.
+
+    Attributes:
+        state: Where it stands.
+        shape: What it is from its start on.
+        assumed: What its libraries were told of the cycle.
+        memory_kib: What it takes, once it is ready.
+        least: It imports no more than torch.
+        began_at: When it was to be prepared.
+        normal_since: When it got the priority of a rank; None: it has the lowest.
+    """
+
+    state: State = State.NONE
+    shape: Shape = field(default_factory=lambda: Shape([], {}, {}))
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    memory_kib: int = 0
+    least: bool = False
+    began_at: float = 0.0
+    normal_since: float | None = None
+
+
+@dataclass
 class Standby:
     """The parked processes of one node.
 
@@ -251,19 +294,20 @@ class Standby:
         nproc: Ranks of this node.
         delay_s: Until a cycle counts as steady whose ranks do not report in.
         memory_kib_max: All parked processes together may have so much.
+        is_idle: While ranks run, they are prepared with the lowest priority.
         given_up: Why nothing more is prepared; None: it is.
     """
 
     nproc: int
     delay_s: float
     memory_kib_max: int
+    is_idle: bool = False
     given_up: str | None = None
-    _states: dict[int, State] = field(default_factory=dict)
-    _shapes: dict[int, Shape] = field(default_factory=dict)
-    _memory_kib: dict[int, int] = field(default_factory=dict)
+    _parked: list[_Parked] = field(default_factory=list)
     _steady_at: float | None = None
+    _has_ranks: bool = False
     _has_begun: bool = False
-    _ready_by: float | None = None
+    _has_proof: bool = False
     _expected_kib: int = MEMORY_GUESS_KIB
     _has_told_of_room: bool = False
     _again_at: float | None = None
@@ -271,54 +315,86 @@ class Standby:
     _failures: int = 0
     _least: bool = False
     _left_out: tuple[str, ...] = ()
-    _assumed: dict[int, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._parked = [_Parked() for _ in range(self.nproc)]
 
     def next_deadline(self) -> float | None:
         """When to send :class:`TimePassed`; None: not before the next event."""
-        if self._ready_by is not None:
-            return self._ready_by
-        if self._next() is not None:
-            return self._steady_at
-        if self._again_at is None or self._steady_at is None:
-            return None
-        return max(self._again_at, self._steady_at)  # nothing is done before either
+        due = [
+            each.normal_since + PREPARE_LIMIT_S
+            for each in self._of(State.PREPARING)
+            if each.normal_since is not None
+        ]
+        if (slow := self._slowest()) is not None:
+            due.append(self._parked[slow].began_at + IDLE_LIMIT_S)
+        if self._steady_at is not None:
+            if self._next() is not None:
+                due.append(self._steady_at)
+            if self._again_at is not None:
+                due.append(max(self._again_at, self._steady_at))
+        return min(due, default=None)
 
     def has_room(self, available_kib: int) -> bool:
         """Whether one more may be parked where this much memory is free."""
-        return available_kib >= ROOM * self._expected_kib
+        others = max(0, len(self._of(State.PREPARING)) - 1)  # which have not taken theirs yet
+        return available_kib >= (ROOM + others) * self._expected_kib
+
+    @property
+    def memory_kib(self) -> int:
+        """Of all processes that are ready."""
+        return sum(each.memory_kib for each in self._of(State.READY))
+
+    @property
+    def is_settled(self) -> bool:
+        """All processes that can be parked now are."""
+        return self._next() is None and not self._in(State.PREPARING)
+
+    def assumed(self, local_rank: int) -> Mapping[str, str]:
+        """What the libraries of a process were told of the cycle while they were imported."""
+        return self._parked[local_rank].assumed
+
+    def is_hurried(self, local_rank: int) -> bool:
+        """Its process is to have the priority of a rank while it is prepared."""
+        return self._parked[local_rank].normal_since is not None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
         effects: list[Effect] = []
         match event:
             case Waiting():
-                self._steady_at = now
+                self._steady_at, self._has_ranks = now, False
                 self._on_time(now, effects)
             case CycleStarted():
-                self._steady_at = now + self.delay_s
+                self._steady_at, self._has_ranks = now + self.delay_s, True
                 self._has_begun = False
                 self._patience_s = PATIENCE_S
                 self._look_again()
             case RankReportedIn():
                 if self._steady_at is not None and not self._has_begun:
-                    self._steady_at = now + min(self.delay_s, REPORTED_IN_S)
+                    pause_s = 0.0 if self.is_idle else REPORTED_IN_S
+                    self._steady_at = now + min(self.delay_s, pause_s)
+                    self._on_time(now, effects)
             case CycleEnding():
                 self._steady_at = self._again_at = None
-                if (unfinished := self._preparing()) is not None:
-                    self._drop(unfinished, effects)
+                self._drop_unfinished(effects)
             case Started(local_rank, shape):
-                self._shapes[local_rank] = shape
+                self._parked[local_rank].shape = shape
             case Nothing(local_rank):
                 self._skip(local_rank, now, effects)
             case NoRoom(local_rank, available_kib):
                 self._tell_of_room(available_kib, effects)
                 self._skip(local_rank, now, effects)
             case Ready(local_rank, memory_kib, assumed):
-                self._assumed[local_rank] = assumed
+                self._parked[local_rank].assumed = assumed
                 self._on_ready(local_rank, memory_kib, effects)
                 self._on_time(now, effects)
             case Unfit(local_rank, reason, library):
                 self._on_unfit(local_rank, reason, library, effects)
+            case StaysIdle(local_rank):
+                self.is_idle = False
+                if self._parked[local_rank].state is State.PREPARING:
+                    self._drop(local_rank, effects)
             case Died(local_rank, signum):
                 if signum in ASKS_TO_END:
                     self._put_off(local_rank)
@@ -327,9 +403,8 @@ class Standby:
             case JobEnding():
                 self.given_up = self.given_up or "the job is ending"
                 self._steady_at = self._again_at = None
-                for local_rank in range(self.nproc):
-                    if self._state(local_rank) in (State.PREPARING, State.READY):
-                        self._drop(local_rank, effects)
+                for local_rank in self._in(State.PREPARING, State.READY):
+                    self._drop(local_rank, effects)
             case Wanted(local_rank, shape):
                 self._on_wanted(local_rank, shape, effects)
             case StartedOver(local_rank, reason):
@@ -341,62 +416,75 @@ class Standby:
         return effects
 
     # ------------------------------------------------------------ inside
-    def _state(self, local_rank: int) -> State:
-        return self._states.get(local_rank, State.NONE)
+    def _in(self, *states: State) -> list[int]:
+        return [rank for rank, each in enumerate(self._parked) if each.state in states]
 
-    def _preparing(self) -> int | None:
-        return next((k for k, s in self._states.items() if s is State.PREPARING), None)
+    def _of(self, *states: State) -> list[_Parked]:
+        return [each for each in self._parked if each.state in states]
 
     def _next(self) -> int | None:
-        """Whose turn it is, once the cycle is steady."""
-        if self.given_up is not None or self._preparing() is not None:
-            return None
-        return next((k for k in range(self.nproc) if self._state(k) is State.NONE), None)
+        """Whose turn it is, once the cycle is steady.
 
-    def _settle(self, local_rank: int, state: State) -> None:
-        if self._preparing() == local_rank:
-            self._ready_by = None
-        self._states[local_rank] = state
-        if state is not State.READY:
-            self._memory_kib.pop(local_rank, None)
+        The first one shows which libraries are fit. The others are prepared together where that
+        takes no time from the ranks.
+        """
+        at_once = self.nproc if self.is_idle and self._has_ranks and self._has_proof else 1
+        if self.given_up is not None or len(self._of(State.PREPARING)) >= at_once:
+            return None
+        return next(iter(self._in(State.NONE)), None)
+
+    def _slowest(self) -> int | None:
+        """Who is to get a rank's priority next: one at a time has it while it is prepared."""
+        preparing = self._in(State.PREPARING)
+        if any(self._parked[rank].normal_since is not None for rank in preparing):
+            return None
+        return min(preparing, key=lambda rank: self._parked[rank].began_at, default=None)
 
     def _drop(self, local_rank: int, effects: list[Effect]) -> None:
-        self._settle(local_rank, State.NONE)
+        self._parked[local_rank].state = State.NONE
         effects.append(Discard(local_rank))
+
+    def _drop_unfinished(self, effects: list[Effect]) -> None:
+        for local_rank in self._in(State.PREPARING):
+            self._drop(local_rank, effects)
 
     def _give_up(self, reason: str, effects: list[Effect]) -> None:
         if self.given_up is not None:
             return
         self.given_up = reason
+        self._drop_unfinished(effects)
         effects.append(Note("info", f"no more warm standby, ranks start plainly: {reason}"))
 
     def _on_ready(self, local_rank: int, memory_kib: int, effects: list[Effect]) -> None:
-        if self._state(local_rank) is not State.PREPARING:
+        parked = self._parked[local_rank]
+        if parked.state is not State.PREPARING:
             return
-        self._settle(local_rank, State.READY)
-        self._memory_kib[local_rank] = self._expected_kib = memory_kib
-        total = sum(self._memory_kib.values())
+        parked.state = State.READY
+        parked.memory_kib = self._expected_kib = memory_kib
+        self._has_proof = True
+        ready = self._of(State.READY)
+        total = self.memory_kib
         if total > self.memory_kib_max:
             self._drop(local_rank, effects)
             self._give_up(
-                f"{count(len(self._memory_kib) + 1, 'parked process', 'es')} with {total >> 10} "
-                "MiB, the limit "
-                f"is {self.memory_kib_max >> 10} MiB (--ft-warm-standby-memory-mb)",
+                f"{count(len(ready), 'parked process', 'es')} with {total >> 10} "
+                f"MiB, the limit is {self.memory_kib_max >> 10} MiB "
+                "(--ft-warm-standby-memory-mb)",
                 effects,
             )
-        elif self._next() is None:
+        elif self.is_settled:
             effects.append(
                 Note(
                     "info",
-                    f"warm standby: {len(self._memory_kib)} of {self.nproc} ranks can restart "
+                    f"warm standby: {len(ready)} of {self.nproc} ranks can restart "
                     f"without importing; their parked processes take {total >> 10} MiB",
                 )
             )
 
     def _skip(self, local_rank: int, now: float, effects: list[Effect]) -> None:
-        if self._state(local_rank) is not State.PREPARING:
+        if self._parked[local_rank].state is not State.PREPARING:
             return
-        self._settle(local_rank, State.SKIPPED)
+        self._parked[local_rank].state = State.SKIPPED
         if self._again_at is None and self._steady_at is not None:
             self._again_at = now + self._patience_s
             self._patience_s *= 2
@@ -404,14 +492,13 @@ class Standby:
 
     def _put_off(self, local_rank: int) -> None:
         """Until the next cycle, if there is one."""
-        if self._state(local_rank) in (State.PREPARING, State.READY):
-            self._settle(local_rank, State.SKIPPED)
+        if local_rank in self._in(State.PREPARING, State.READY):
+            self._parked[local_rank].state = State.SKIPPED
 
     def _look_again(self) -> None:
         self._again_at = None
-        for local_rank, state in self._states.items():
-            if state is State.SKIPPED:
-                self._states[local_rank] = State.NONE
+        for each in self._of(State.SKIPPED):
+            each.state = State.NONE
 
     def _tell_of_room(self, available_kib: int, effects: list[Effect]) -> None:
         if not self._has_told_of_room:
@@ -426,13 +513,15 @@ class Standby:
     def _on_unfit(
         self, local_rank: int, reason: str, library: str | None, effects: list[Effect]
     ) -> None:
-        if self._state(local_rank) is not State.PREPARING:
+        parked = self._parked[local_rank]
+        if parked.state is not State.PREPARING:
             return
-        self._settle(local_rank, State.NONE)
-        may_try = len(self._left_out) < LEFT_OUT_MAX
-        if self._least:
+        parked.state = State.NONE
+        if parked.least:
             self._give_up(reason, effects)
-        elif library and library not in (TORCH, *self._left_out) and may_try:
+        elif self._least or library in self._left_out:
+            return  # it was started before another one showed that
+        elif library and library != TORCH and len(self._left_out) < LEFT_OUT_MAX:
             self._left_out = (*self._left_out, library)
             effects.append(Note("info", f"warm standby leaves out {library}: {reason}"))
         else:
@@ -440,9 +529,9 @@ class Standby:
             effects.append(Note("info", f"warm standby imports no more than torch: {reason}"))
 
     def _on_failure(self, local_rank: int, how: str, effects: list[Effect]) -> None:
-        if self._state(local_rank) not in (State.PREPARING, State.READY):
+        if local_rank not in self._in(State.PREPARING, State.READY):
             return
-        self._settle(local_rank, State.NONE)
+        self._parked[local_rank].state = State.NONE
         self._failures += 1
         if self._failures == 1:
             text = f"the parked process of local rank {local_rank} {how}; trying again"
@@ -451,34 +540,40 @@ class Standby:
             self._give_up(f"{count(self._failures, 'parked process', 'es')} ended or hung", effects)
 
     def _on_wanted(self, local_rank: int, shape: Shape, effects: list[Effect]) -> None:
-        state = self._state(local_rank)
-        if state is State.PREPARING:
+        parked = self._parked[local_rank]
+        if parked.state is State.PREPARING:
             self._drop(local_rank, effects)
-        if state is not State.READY:
+        if parked.state is not State.READY:
             return
-        assumed = self._assumed.get(local_rank, {})
-        reason = why_cold(self._shapes[local_rank], shape, assumed)
+        reason = why_cold(parked.shape, shape, parked.assumed)
         if reason is None:
-            self._settle(local_rank, State.NONE)
+            parked.state = State.NONE
             effects.append(GoOn(local_rank))
         else:
             self._drop(local_rank, effects)
             effects.append(Note("info", f"local rank {local_rank} starts plainly: {reason}"))
 
     def _on_time(self, now: float, effects: list[Effect]) -> None:
-        if self._ready_by is not None and now >= self._ready_by:
-            local_rank = self._preparing()
-            assert local_rank is not None
-            how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
-            self._on_failure(local_rank, how, effects)
-            effects.append(Discard(local_rank))
+        for local_rank in self._in(State.PREPARING):
+            since = self._parked[local_rank].normal_since
+            if since is not None and now >= since + PREPARE_LIMIT_S:
+                how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
+                self._on_failure(local_rank, how, effects)
+                effects.append(Discard(local_rank))
+        slow = self._slowest()
+        if slow is not None and now >= self._parked[slow].began_at + IDLE_LIMIT_S:
+            self._parked[slow].normal_since = now
+            effects.append(Hurry(slow))
         if self._steady_at is None or now < self._steady_at:
             return
-        if self._again_at is not None and now >= self._again_at and self._preparing() is None:
+        if self._again_at is not None and now >= self._again_at:
             self._look_again()
-        following = self._next()
-        if following is not None:
+        while (following := self._next()) is not None:
             self._has_begun = True
-            self._states[following] = State.PREPARING
-            self._ready_by = now + PREPARE_LIMIT_S
+            self._parked[following] = _Parked(
+                State.PREPARING,
+                least=self._least,
+                began_at=now,
+                normal_since=None if self.is_idle and self._has_ranks else now,
+            )
             effects.append(Prepare(following, self._least, self._left_out))

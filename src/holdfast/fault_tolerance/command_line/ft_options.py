@@ -141,10 +141,11 @@ FT_OPTIONS = [
         _ours(
             "--ft-warm-standby-delay",
             Number("seconds", least=0),
-            5.0,
-            "When parked interpreters are prepared: so long after the start of the ranks, or 1 s "
-            "after the last of them has called init_workload_monitoring()",
-            "their imports take time from the ranks",
+            3.0,
+            "When parked interpreters are prepared: so long after the start of the ranks, or as "
+            "soon as one of them has called init_workload_monitoring(); 1 s after the last one, "
+            "where the launcher may not raise a priority again (CAP_SYS_NICE)",
+            "a job that crashes at its start is restarted without them",
         ),
         _ours(
             "--ft-warm-standby-memory-mb",

@@ -102,13 +102,13 @@ class WarmStandby:
 
     Attributes:
         preload: Modules to import besides those that are seen in a rank.
-        delay_s: A cycle's age, and the time since its last rank reported in, before it is steady.
+        delay_s: A cycle's age before it is steady, where no rank reports in.
         memory_mib_max: All parked processes of the node together may have so much.
         at_start: Prepare while waiting for the first cycle, too.
     """
 
     preload: tuple[str, ...] = ()
-    delay_s: float = 20.0
+    delay_s: float = 3.0
     memory_mib_max: int = 16384
     at_start: bool = False
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.codec import decode
 from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.launch import standby as machine
-from holdfast.core.launch.libraries import TORCH, imported_libraries
+from holdfast.core.launch.libraries import LATE, TORCH, imported_libraries
 from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
-from holdfast.host import child, clock, memory, memory_read, proc
+from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
 from holdfast.host.channel import Channel
 from holdfast.host.inherited import inherited
 from holdfast.host.loop import Loop
@@ -51,6 +51,7 @@ _HARMLESS = (
 class _Parked:
     process: StandbyProcess
     peer: Channel
+    is_idle: bool
 
 
 @dataclass
@@ -72,6 +73,9 @@ class Standbys:
         folder: For what they leave word in; private.
         like: Command, environment and pid of a rank as it would be started now; no pid where none
             runs.
+
+    Attributes:
+        machine: Decides; to be read.
     """
 
     def __init__(
@@ -90,7 +94,9 @@ class Standbys:
         self._job = job
         self._folder = folder
         self._like = like
-        self._machine = machine.Standby(nproc, plan.delay_s, plan.memory_mib_max << 10)
+        self.machine = machine.Standby(
+            nproc, plan.delay_s, plan.memory_mib_max << 10, is_idle=idle_priority.can_return()
+        )
         self._parked: dict[int, _Parked] = {}
         self._dying: set[int] = set()
         self._readings: dict[int, _Reading] = {}
@@ -98,7 +104,7 @@ class Standbys:
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
         deadlines = [each.read.next_deadline() for each in self._readings.values()]
-        deadlines.append(self._machine.next_deadline())
+        deadlines.append(self.machine.next_deadline())
         return min((at for at in deadlines if at is not None), default=None)
 
     def on_time(self) -> None:
@@ -139,7 +145,7 @@ class Standbys:
         if local_rank not in self._parked:
             return None
         shape = _shape(command, env)
-        for effect in self._machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
+        for effect in self.machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
             if isinstance(effect, machine.GoOn):
                 return self._go_on(local_rank, env, streams)
             self._do(effect)
@@ -178,11 +184,11 @@ class Standbys:
 
     # ------------------------------------------------------------ inside
     def _feed(self, event: machine.Event) -> None:
-        for effect in self._machine.handle(event, clock.monotonic()):
+        for effect in self.machine.handle(event, clock.monotonic()):
             self._do(effect)
 
     def _read_notes(self) -> None:
-        for local_rank in range(self._machine.nproc):
+        for local_rank in range(self.machine.nproc):
             if reason := _taken(self._note(local_rank)):
                 self._feed(machine.StartedOver(local_rank, reason))
 
@@ -194,6 +200,9 @@ class Standbys:
                 self._discard(local_rank)
             case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case machine.Hurry(local_rank):
+                if local_rank in self._parked:
+                    self._restore(local_rank)
             case machine.GoOn():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
@@ -235,10 +244,11 @@ class Standbys:
             return
         command, env, _ = self._like(local_rank)
         available_kib = memory.available_kib()
-        if available_kib is not None and not self._machine.has_room(available_kib):
+        if available_kib is not None and not self.machine.has_room(available_kib):
             self._feed(machine.NoRoom(local_rank, available_kib))
             return
         shape = _shape(command, env)
+        is_idle = not self.machine.is_hurried(local_rank)
         try:
             process = park(
                 self._tie,
@@ -246,11 +256,13 @@ class Standbys:
                 {**shape.env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
                 preload=names,
                 follow=not least,
+                late=() if least else LATE,
                 without=without,
                 per_cycle=sorted(PER_CYCLE),
                 likely={name: env[name] for name in LASTING if name in env},
                 harmless=_HARMLESS,
                 note=self._note(local_rank),
+                is_idle=is_idle,
             )
         except OSError as error:
             LOGGER.warning("cannot start a process for warm standby: %s", error)
@@ -258,7 +270,7 @@ class Standbys:
             return
         peer = Channel(process.control, self._loop.epoll)
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
-        self._parked[local_rank] = _Parked(process, peer)
+        self._parked[local_rank] = _Parked(process, peer, is_idle)
         self._feed(machine.Started(local_rank, shape))
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
@@ -278,11 +290,29 @@ class Standbys:
     def _take(self, local_rank: int, message: Ready | Unfit) -> None:
         match message:
             case Ready(memory_kib, assumed):
-                self._feed(machine.Ready(local_rank, memory_kib, assumed))
+                if self._restore(local_rank):
+                    self._feed(machine.Ready(local_rank, memory_kib, assumed))
             case Unfit(reason, module):
                 self._discard(local_rank)
-                library = None if module is None else module.partition(".")[0]
-                self._feed(machine.Unfit(local_rank, reason, library))
+                if module is not None and module not in LATE:
+                    module = module.partition(".")[0]
+                self._feed(machine.Unfit(local_rank, reason, module))
+
+    def _restore(self, local_rank: int) -> bool:
+        """Give it the priority of a rank; False: it has not got it."""
+        parked = self._parked[local_rank]
+        if not parked.is_idle:
+            return True
+        try:
+            idle_priority.restore(parked.process.pid)
+            parked.is_idle = False
+        except ProcessLookupError:
+            return False  # its end is reported when it is reaped
+        except OSError as error:
+            LOGGER.debug("a parked process keeps the lowest priority: %s", error)
+            self._feed(machine.StaysIdle(local_rank))
+            return False
+        return True
 
     def _go_on(self, local_rank: int, env: Mapping[str, str], streams: Sequence[int]) -> int | None:
         parked = self._parked[local_rank]

@@ -24,24 +24,25 @@ _FILES_MAX = 200
 _FILE_BYTES_MAX = 1 << 20
 
 
-def script_imports(argv: Sequence[str], path: Sequence[str]) -> list[Import]:
-    """Imports of the script that the interpreter was started for, in its order.
+def script_imports(argv: Sequence[str], path: Sequence[str]) -> tuple[list[Import], set[str]]:
+    """Imports of the script that the interpreter was started for, and variables that it sets.
 
     Args:
         argv: ``sys.orig_argv``: interpreter, options, and then a script, ``-m`` or ``-c``.
         path: ``sys.path`` without the script's own folder.
 
     Returns:
-        Modules that were found in site-packages or dist-packages; empty where the script cannot be
-        read.
+        Modules in its order that were found in site-packages or dist-packages, and the names of
+        variables that some line of it may change in ``os.environ``. Empty where the script cannot
+        be read.
     """
     found = _Found()
     main = _main_file(argv, path)
     if main is None:
-        return []
+        return [], set()
     file, package, first = main
     found.read(file, package, [first, *path], is_main=True)
-    return found.imports
+    return found.imports, found.variables
 
 
 def module_file(argv: Sequence[str], path: Sequence[str]) -> str | None:
@@ -96,10 +97,11 @@ def is_installed(file: str) -> bool:
 
 
 class _Found:
-    """Collects imports, each once."""
+    """Collects imports, each once, and variables."""
 
     def __init__(self) -> None:
         self.imports: list[Import] = []
+        self.variables: set[str] = set()
         self._seen: set[str] = set()
 
     def read(self, file: str, package: str, path: Sequence[str], *, is_main: bool = False) -> None:
@@ -114,6 +116,7 @@ class _Found:
                 tree = ast.parse(source.read())
         except (OSError, SyntaxError, ValueError, RecursionError):
             return  # a plain start says what is wrong with it
+        self.variables.update(_variables(tree))
         for module, names in _statements(tree.body, package, is_main=is_main):
             self._add(module, names, path)
 
@@ -150,6 +153,28 @@ def _statements(
                     yield base, [name.name for name in names if name.name != "*"]
             case ast.If(test=test, body=inner) if is_main and _is_main_guard(test):
                 yield from _statements(inner, package, is_main=True)
+
+
+def _variables(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(
+                value=ast.Attribute(attr="environ") | ast.Name(id="environ"),
+                slice=ast.Constant(value=str(name)),
+                ctx=ast.Store() | ast.Del(),
+            ):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(attr="setdefault" | "pop" | "putenv" | "unsetenv"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield name
+            case ast.Call(func=ast.Attribute(attr="update"), args=arguments, keywords=named):
+                yield from (each.arg for each in named if each.arg)
+                for each in arguments:
+                    if isinstance(each, ast.Dict):
+                        keys = (k.value for k in each.keys if isinstance(k, ast.Constant))
+                        yield from (key for key in keys if isinstance(key, str))
 
 
 def _absolute(module: str, package: str, level: int) -> str:

@@ -104,8 +104,14 @@ class _Missed:
         return None
 
 
-def _preload(imports: Sequence[Import], watch: Watch, file_of_main: str | None) -> _Preloaded:
-    """Import, and see that nothing else happens."""
+def _preload(
+    imports: Sequence[Import],
+    late: Sequence[str],
+    variables: set[str],
+    watch: Watch,
+    file_of_main: str | None,
+) -> _Preloaded:
+    """Import, and see that nothing else happens; ``variables``: what the script may set."""
     main = vars(sys.modules["__main__"])
     if file_of_main is not None:
         main["__file__"] = file_of_main
@@ -116,20 +122,17 @@ def _preload(imports: Sequence[Import], watch: Watch, file_of_main: str | None) 
     watch.begin()
     try:
         for name, parts in imports:
-            before = _interpreter()
-            try:
-                _import(name, parts)
-            except Exception as error:  # noqa: BLE001 - a library may raise anything
-                if not watch.unknown:
-                    raise Unfit(f"{name} cannot be imported: {error}", name) from None
-            if watch.unknown:
-                raise Unfit(f"{name} reads {watch.unknown[0]} while it is imported", name)
-            after = _interpreter()
-            for what, was in before.items():
-                if after[what] != was:
-                    raise Unfit(f"importing {name} changes {what}", name)
+            _import_and_look(name, parts, watch)
             if watch.is_listed and not lister:
                 lister = name
+        for name in late:
+            if name.partition(".")[0] in sys.modules:
+                earlier, watch.read = watch.read, set()
+                _import_and_look(name, (), watch)
+                if set_later := sorted(watch.read & variables):
+                    reason = f"the script may set {set_later[0]} before {name} reads it"
+                    raise Unfit(reason, name)
+                watch.read |= earlier
     finally:
         changed = watch.end()
         main.pop("__file__", None)
@@ -143,6 +146,21 @@ def _preload(imports: Sequence[Import], watch: Watch, file_of_main: str | None) 
         raise Unfit("an import removes something from sys.meta_path")
     now.remove(missed)
     return _Preloaded(watch, written, now, missed.names)
+
+
+def _import_and_look(name: str, parts: Sequence[str], watch: Watch) -> None:
+    before = _interpreter()
+    try:
+        _import(name, parts)
+    except Exception as error:  # noqa: BLE001 - a library may raise anything
+        if not watch.unknown:
+            raise Unfit(f"{name} cannot be imported: {error}", name) from None
+    if watch.unknown:
+        raise Unfit(f"{name} reads {watch.unknown[0]} while it is imported", name)
+    after = _interpreter()
+    for what, was in before.items():
+        if after[what] != was:
+            raise Unfit(f"importing {name} changes {what}", name)
 
 
 def _file_of_main(script_imports: Any) -> str | None:
@@ -663,13 +681,16 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
             orders["likely"],
             [each for each in orders["harmless"] if each.endswith("_")],
         )
-        imports = [(name, ()) for name in orders["preload"]]
+        imports, variables = [(name, ()) for name in orders["preload"]], set[str]()
         script_imports = _beside("script_imports")
         if orders["follow"]:
-            imports += script_imports.script_imports(sys.orig_argv, sys.path)
+            named, variables = script_imports.script_imports(sys.orig_argv, sys.path)
+            imports += named
         without = set(orders["without"])
         kept = [each for each in imports if each[0].partition(".")[0] not in without]
-        preloaded = _preload(kept, watch, _file_of_main(script_imports))
+        late = [name for name in orders["late"] if name not in without]
+        file_of_main = _file_of_main(script_imports)
+        preloaded = _preload(kept, late, variables, watch, file_of_main)
         added = {name: module for name, module in sys.modules.items() if name not in before}
         files = _refuse_strange_places(added, began_ns)
         standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
