@@ -76,7 +76,7 @@ def test_a_launcher_has_all_descriptors_it_may_have_and_its_ranks_the_usual_limi
     source = """
 import os, resource, sys
 from holdfast.host import child
-from holdfast.host.descriptor_limit import raise_descriptor_limit
+from holdfast.host.inheritance import raise_descriptor_limit
 
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))

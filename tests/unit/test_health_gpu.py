@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import holdfast.health
-from holdfast.core.health import Finding, Verdict
-from holdfast.health import facts, gpu, gpu_memory, nvlink, nvml
+from holdfast.core.health import Finding, Verdict, finding_of
+from holdfast.health import gpu, gpu_memory, nvlink, nvml
 from tests.unit.fake_gpus import (
     FAKE_NVML,
     GPU_IS_LOST,
@@ -172,8 +172,8 @@ def test_without_the_package_nothing_is_known_and_it_is_named(
 
 def test_the_worst_fact_decides_and_comes_first() -> None:
     told = [(Verdict.UNKNOWN, "b"), (Verdict.UNHEALTHY, "a"), (Verdict.SUSPECT, "c")]
-    assert facts.finding("p", "s", told) == Finding("p", "s", Verdict.UNHEALTHY, "a; c; b")
-    assert facts.finding("p", "s", []) == Finding("p", "s", Verdict.HEALTHY)
+    assert finding_of("p", "s", told) == Finding("p", "s", Verdict.UNHEALTHY, "a; c; b")
+    assert finding_of("p", "s", []) == Finding("p", "s", Verdict.HEALTHY)
 
 
 # ---------------------------------------------------------------- which GPUs

@@ -24,6 +24,10 @@ class Verdict(enum.Enum):
     """Not as it should be, and no reason to leave: a person is to read it."""
 
 
+Fact = tuple[Verdict, str]
+_FROM_WORST = (Verdict.UNHEALTHY, Verdict.SUSPECT, Verdict.UNKNOWN, Verdict.HEALTHY)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One fact about one thing.
@@ -46,6 +50,18 @@ class Finding:
     def __str__(self) -> str:
         """For a log: ``nic mlx5_0 port 1: link is DOWN``."""
         return f"{self.probe} {self.subject}: {self.text or self.verdict.value}"
+
+
+def finding_of(
+    probe: str, subject: str, facts: Iterable[Fact], device: int | None = None
+) -> Finding:
+    """Several facts about one thing make one finding: the worst decides, and comes first.
+
+    No fact: it is healthy.
+    """
+    ordered = sorted(facts, key=lambda fact: _FROM_WORST.index(fact[0]))
+    verdict = ordered[0][0] if ordered else Verdict.HEALTHY
+    return Finding(probe, subject, verdict, "; ".join(text for _, text in ordered if text), device)
 
 
 def why_unfit(findings: Iterable[Finding]) -> str | None:

@@ -163,10 +163,9 @@ def _main(args: Sequence[str] | None) -> int:
         parse_args,
     )
     from holdfast.fault_tolerance.launch.plan import make_plan  # noqa: PLC0415
-    from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
-    from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
+    from holdfast.host import inheritance  # noqa: PLC0415
 
-    open_closed_ones()
+    inheritance.open_closed_ones()
     try:
         arguments = parse_args(args)
         if arguments.version:
@@ -187,7 +186,7 @@ def _main(args: Sequence[str] | None) -> int:
     except ConfigError as error:
         _say(f"error: {error}")
         return _FAILED
-    raise_descriptor_limit()
+    inheritance.raise_descriptor_limit()
     exit_code = run(plan, owns_process=args is None)
     if plan.meeting is not None and plan.meeting.other is not None:
         # A backend that is not ours may have left a thread in C++, and the end would abort there.

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.health import Finding, Verdict
-from holdfast.health import facts, nvml
-from holdfast.health.facts import Fact
+from holdfast.core.health import Fact, Finding, Verdict, finding_of
+from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, GpuBrokenError, NotToldError, Nvml, NvmlError
 
 PROBE = "gpu"
@@ -49,7 +48,7 @@ def look(
     except NvmlError as error:
         return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"cannot look at GPUs: {error}")]
     return [
-        facts.finding(PROBE, gpu.name, _facts(library, gpu, ranks_run=ranks_run), gpu.position)
+        finding_of(PROBE, gpu.name, _facts(library, gpu, ranks_run=ranks_run), gpu.position)
         for gpu in gpus
     ]
 

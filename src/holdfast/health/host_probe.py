@@ -13,9 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.health import Finding, Verdict
-from holdfast.health import facts
-from holdfast.health.facts import Fact
+from holdfast.core.health import Fact, Finding, Verdict, finding_of
 from holdfast.host import clock
 
 PROBE = "host"
@@ -39,7 +37,7 @@ def room(folders: Iterable[str], needed: Collection[str] = ()) -> list[Finding]:
         needed: Those of them whose ranks cannot work when there is no room at all.
     """
     return [
-        facts.finding(PROBE, folder, _room_of(folder, is_needed=folder in needed))
+        finding_of(PROBE, folder, _room_of(folder, is_needed=folder in needed))
         for folder in dict.fromkeys(folders)
     ]
 
@@ -90,8 +88,8 @@ def descriptors(
         text = f"a process may have {process_limit} (ulimit -n); data loaders and NCCL want more"
         few.append((Verdict.SUSPECT, text))
     return [
-        facts.finding(PROBE, "open files", _files_of_host(file_nr)),
-        facts.finding(PROBE, "open files per process", few),
+        finding_of(PROBE, "open files", _files_of_host(file_nr)),
+        finding_of(PROBE, "open files per process", few),
     ]
 
 
@@ -143,7 +141,7 @@ def compare(before: Sample, after: Sample) -> Finding:
             "jump; no timeout is measured with it"
         )
         found.append((Verdict.SUSPECT, text))
-    return facts.finding(PROBE, "clocks", found)
+    return finding_of(PROBE, "clocks", found)
 
 
 class HostProbe:

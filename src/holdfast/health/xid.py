@@ -9,9 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from holdfast.core.health import Finding, Verdict
-from holdfast.health import facts, nvml
-from holdfast.health.facts import Fact
+from holdfast.core.health import Fact, Finding, Verdict, finding_of
+from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, NothingHappenedError, Nvml, NvmlError
 
 PROBE = "xid"
@@ -64,9 +63,7 @@ class Xids:
             told = self._hear(library)
         except NvmlError as error:
             return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"Xids cannot be received: {error}")]
-        return [
-            facts.finding(PROBE, gpu.name, self._facts(gpu, told), gpu.position) for gpu in gpus
-        ]
+        return [finding_of(PROBE, gpu.name, self._facts(gpu, told), gpu.position) for gpu in gpus]
 
     def _listen(self, library: Nvml, gpus: list[Gpu]) -> None:
         events = library.ask("nvmlEventSetCreate")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.host import rank_boot, system_calls
-from holdfast.host.descriptor_limit import give_limit_back
+from holdfast.host.inheritance import give_limit_back
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""

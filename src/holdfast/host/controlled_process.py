@@ -12,7 +12,7 @@ from holdfast.core import codec
 from holdfast.core.monitor.monitor_messages import Configure
 from holdfast.core.value import Value
 from holdfast.host.bare_process import start_bare
-from holdfast.host.descriptor_limit import give_limit_back
+from holdfast.host.inheritance import give_limit_back
 from holdfast.host.proc import MARKER
 from holdfast.wire.frames import encode
 

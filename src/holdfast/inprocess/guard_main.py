@@ -35,8 +35,8 @@ from holdfast.core.never import assert_never
 from holdfast.host import clock
 from holdfast.host.bare_process import ignore_signals
 from holdfast.host.channel import Channel, is_trusted, peer_of
-from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
+from holdfast.host.inheritance import raise_descriptor_limit
 from holdfast.host.proc import Process
 from holdfast.host.progress_page import ProgressPage, map_progress_page
 from holdfast.host.stack_dump import StackDump

@@ -31,11 +31,10 @@ def main(folder: str, parent: int) -> int:
     from holdfast.core.job.job_secret import drop_secret  # noqa: PLC0415
     from holdfast.fault_tolerance import launcher  # noqa: PLC0415
     from holdfast.fault_tolerance.launch.function_rank import open_own, take  # noqa: PLC0415
-    from holdfast.host.descriptor_limit import raise_descriptor_limit  # noqa: PLC0415
-    from holdfast.host.standard_streams import open_closed_ones  # noqa: PLC0415
+    from holdfast.host import inheritance  # noqa: PLC0415
 
-    open_closed_ones()
-    raise_descriptor_limit()
+    inheritance.open_closed_ones()
+    inheritance.raise_descriptor_limit()
     drop_secret(os.environ)  # the plan has it, and nobody whom we start needs it
     with open_own(folder, "plan") as file:
         plan = take(file)

@@ -20,7 +20,7 @@ from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
 from holdfast.host.channel import Channel
-from holdfast.host.inherited import inherited
+from holdfast.host.inheritance import inherited
 from holdfast.host.loop import Loop
 from holdfast.host.memory_read import MemoryRead
 from holdfast.host.standby_process import StandbyProcess, park

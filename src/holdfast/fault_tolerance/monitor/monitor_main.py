@@ -37,8 +37,8 @@ from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
 from holdfast.host.bare_process import ignore_signals
 from holdfast.host.channel import Channel
-from holdfast.host.descriptor_limit import raise_descriptor_limit
 from holdfast.host.descriptors import Descriptors
+from holdfast.host.inheritance import raise_descriptor_limit
 from holdfast.host.page import Page, PageError, create_page, map_page
 from holdfast.wire.page_view import PageView
 
