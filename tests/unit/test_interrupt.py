@@ -484,3 +484,25 @@ def test_no_frame_is_kept_after_it_was_acknowledged(interrupt: MainThreadInterru
     gc.collect()
     assert gone.is_set()
     assert sys.getrefcount(interrupt) <= before
+
+
+def test_a_call_in_the_memory_of_one_that_is_gone_has_swallowed_nothing(
+    interrupt: MainThreadInterrupt,
+) -> None:
+    """The next frame of a function is often made where the last one was."""
+
+    def here() -> FrameType:
+        return sys._getframe()
+
+    interrupt.arm(Restart)
+    interrupt._requested_at = 0.0  # what a request leaves, without its signal
+    with pytest.raises(Restart):
+        interrupt._handle(interrupt.signal, frame := here())
+    known, frame = id(frame), None
+    others = []
+    while len(others) < 1000 and id(frame := here()) != known:
+        others.append(frame)
+    with pytest.raises(Restart):
+        interrupt._handle(interrupt.signal, frame)
+    (place,) = interrupt.acknowledge().swallowed_at
+    assert "in test_a_call_in_the_memory" in place

@@ -150,7 +150,9 @@ class MainThreadInterrupt:
         self._runs_before = -1
         self._has_warned = False
         self._forced_at = ""
-        self._hit: list[tuple[int, CodeType, int]] = []
+        self._hit: list[tuple[FrameType, int]] = []
+        """The stack that was hit last, with its lines: the frames, as one that is gone leaves its
+        identity to the next. For no longer than its traceback lives: see :meth:`acknowledge`."""
         self._swallowed: list[str] = []
         self._handler = self._handle
         self._before = {self.signal: signal.signal(self.signal, self._handler)}
@@ -320,7 +322,7 @@ class MainThreadInterrupt:
         else:
             self._note_swallowed(frame)
         self._attempts += 1
-        self._hit = [(id(f), f.f_code, f.f_lineno) for f in self._stack(frame)]
+        self._hit = [(f, f.f_lineno) for f in self._stack(frame)]
         return factory()
 
     def _obstacle(self, frame: FrameType | None) -> tuple[str, bool]:
@@ -353,11 +355,11 @@ class MainThreadInterrupt:
 
     def _note_swallowed(self, frame: FrameType | None) -> None:
         """In ordinary code again: the innermost of the stack that was hit before has caught it."""
-        now = {id(f): f for f in self._stack(frame)}
-        for identity, code, line in self._hit:
-            f = now.get(identity)
-            if f is None or f.f_code is not code:
+        now = self._stack(frame)
+        for f, line in self._hit:
+            if f not in now:
                 continue
+            code = f.f_code
             caught = clean_up_of(code, f.f_globals).catcher(line) or f.f_lineno
             place = f"{code.co_filename}:{caught} in {code.co_name}"
             if place not in self._swallowed and len(self._swallowed) < _KEPT:
