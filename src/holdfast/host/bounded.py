@@ -9,11 +9,16 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def call_within(bound_s: float, call: Callable[[], _T]) -> _T:
+def call_within(
+    bound_s: float,
+    call: Callable[[], _T],
+    late: Exception | None = None,
+    thread_name: str = "holdfast-bounded",
+) -> _T:
     """What ``call`` returns or raises; it is made by a thread, which is left behind if it is late.
 
     Raises:
-        TimeoutError: It has not come back within ``bound_s`` seconds.
+        TimeoutError: It has not come back within ``bound_s`` seconds; or ``late``, if given.
     """
     returned: list[_T] = []
     raised: list[BaseException] = []
@@ -24,11 +29,11 @@ def call_within(bound_s: float, call: Callable[[], _T]) -> _T:
         except BaseException as error:  # noqa: BLE001 - the caller's to handle
             raised.append(error)
 
-    thread = threading.Thread(target=run, name="holdfast-bounded", daemon=True)
+    thread = threading.Thread(target=run, name=thread_name, daemon=True)
     thread.start()
     thread.join(bound_s)
     if raised:
-        raise raised[0]
+        raise raised.pop()  # what is left in this frame would keep itself alive
     if not returned:
-        raise TimeoutError(f"no answer within {bound_s:g} s")
+        raise late or TimeoutError(f"no answer within {bound_s:g} s")
     return returned[0]

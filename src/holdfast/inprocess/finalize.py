@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.inprocess.cuda import on_current_device
-from holdfast.inprocess.duration import in_seconds
-from holdfast.inprocess.side_thread import run_within
 from holdfast.inprocess.state import FrozenState
+from holdfast.inprocess.timing import in_seconds, run_within
 
 __all__ = ["Finalize", "ThreadedFinalize"]
 

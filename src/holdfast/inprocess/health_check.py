@@ -15,10 +15,9 @@ from holdfast.core.wording import count
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.cuda import cuda_in_use, own_device
-from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import HealthCheckError, RestartError
-from holdfast.inprocess.side_thread import run_within
 from holdfast.inprocess.state import FrozenState, State
+from holdfast.inprocess.timing import in_seconds, run_within
 
 __all__ = [
     "ChainedGPUHealthCheck",

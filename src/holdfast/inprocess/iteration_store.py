@@ -62,7 +62,7 @@ class IterationStore(StoreMixin, EpochStore):
         self._living = numbering.world - len(terminated)
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Values of all living ranks; see :class:`holdfast.inprocess.gather.Gathers`.
+        """Values of all living ranks; see :class:`holdfast.inprocess.rank_assignment.Gathers`.
 
         Raises:
             BarrierTimeout: Not all came in time.

@@ -166,7 +166,7 @@ class AssignmentPlugin:
 
         Args:
             state: Of this rank.
-            store: Of the coming iteration; has ``gather``, see :mod:`holdfast.inprocess.gather`.
+            store: Of the coming iteration; has ``gather``, see :class:`.Gathers`.
             terminated_ranks: Numbers, before this, of those who do not take part any more.
 
         Raises:

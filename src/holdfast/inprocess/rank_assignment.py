@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 from holdfast.core.inprocess import renumber
 from holdfast.core.inprocess.rank_tree import (
@@ -27,10 +28,9 @@ from holdfast.core.inprocess.rank_tree import (
     grow,
 )
 from holdfast.inprocess.compose import positional_capacity
-from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import RestartError
-from holdfast.inprocess.gather import as_key, gather_from
 from holdfast.inprocess.state import Mode, State
+from holdfast.inprocess.timing import in_seconds
 
 __all__ = [
     "ActivateAllRanks",
@@ -85,7 +85,7 @@ class RankAssignmentCtx:
         name = f"{who}/{self._gathered}"
         if hasattr(self.store, "exchange") and not hasattr(self.store, "gather"):
             return self._exchange(name, value, timeout_s)
-        return gather_from(self.store, name, value, timeout_s)
+        return _gather(self.store, name, value, timeout_s)
 
     def _exchange(self, name: str, value: Any, timeout_s: float | None) -> list[Any]:
         """Over a store that does not know who lives, and may be as old as the job."""
@@ -200,7 +200,7 @@ class FilterCountGroupedByKey(_Assignment):
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         shown = (ctx.state.rank, _key_of(self.key_or_fn, ctx.state))
         gathered = ctx.gather(type(self).__name__, shown, in_seconds(self.timeout))
-        keys = [(rank, as_key(key)) for rank, key in gathered]
+        keys = [(rank, _as_key(key)) for rank, key in gathered]
         ctx.terminated_ranks |= renumber.members_of_failing_groups(
             keys, ctx.terminated_ranks, self.condition
         )
@@ -364,7 +364,7 @@ class Tree(_Assignment):
         ranks = [rank for rank, _ in shown]
         rules = [layer.rule for layer in self.layers]
         try:
-            tree, order = grow(rules, [[as_key(key) for key in path] for _, path in shown])
+            tree, order = grow(rules, [[_as_key(key) for key in path] for _, path in shown])
         except TreeError as error:
             raise RuntimeError(f"Tree: {error}") from None
         if order != sorted(order):
@@ -392,3 +392,50 @@ class Tree(_Assignment):
                 "only make fewer"
             )
         return tree.with_active_world_size(size)
+
+
+# ---------------------------------------------------------------- what ranks show each other
+@runtime_checkable
+class Gathers(Protocol):
+    """A store that lets ranks show each other a value: the ``store`` of a rank assignment."""
+
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Values of all living ranks, the same list on each, in the order of their ranks.
+
+        Every living rank calls it with the same ``name``, which is used once per iteration. A rank
+        that is lost or leaves meanwhile is not waited for.
+
+        Args:
+            name: Of this exchange; ASCII, short.
+            value: Anything that JSON can carry.
+            timeout_s: How long to wait for the others, in seconds; ``None``: as long as a barrier.
+
+        Raises:
+            BarrierTimeout: Not all came in time.
+        """
+
+
+def _gather(store: object, name: str, value: Any, timeout_s: float | None) -> list[Any]:
+    """Values of all living ranks.
+
+    Raises:
+        RestartError: The store cannot gather.
+        TypeError: JSON cannot carry the value.
+    """
+    if not isinstance(store, Gathers):
+        raise RestartError(
+            f"{name} needs to know of all ranks, and {store!r} has no gather(name, value, "
+            "timeout_s): the Wrapper gives its assignments a store that has"
+        )
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name}: ranks exchange keys as JSON, which cannot carry this: {error}"
+        ) from None
+    return store.gather(name, value, timeout_s)
+
+
+def _as_key(value: Any) -> str:
+    """A name for a value that came through JSON, equal where the values are."""
+    return json.dumps(value, sort_keys=True)

@@ -30,10 +30,9 @@ from holdfast.core.wording import count
 from holdfast.host import clock
 from holdfast.host.address import way_to_store
 from holdfast.inprocess.attribution import InterruptionRecord
-from holdfast.inprocess.duration import in_seconds
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
-from holdfast.inprocess.side_thread import run_within
+from holdfast.inprocess.timing import in_seconds, run_within
 from holdfast.torch_edge import torch_private
 
 __all__ = [
