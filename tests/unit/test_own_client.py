@@ -56,6 +56,23 @@ def test_after_a_shutdown_it_is_initialised_again(monitor) -> None:
     client.shutdown_workload_monitoring()
 
 
+def test_it_follows_the_environment_where_no_client_is_in_use(monkeypatch, tmp_path) -> None:
+    """A function that a program starts as a rank: its module was imported before it was one."""
+    before = ft.client()
+    monitor = FakeMonitor(tmp_path)
+    for name, value in rank_environment(monitor).items():
+        monkeypatch.setenv(name, value)
+    watched = ft.client()
+    assert (before.is_initialized, watched.is_initialized) == (False, True)
+    watched.shutdown_workload_monitoring()
+    monitor.close()
+
+    monkeypatch.delenv("FT_RANK_MONITOR_IPC_SOCKET")
+    after = ft.client()
+    after.send_heartbeat()
+    assert not after.is_initialized
+
+
 def test_a_monitor_that_is_not_there_is_an_error(monkeypatch, tmp_path) -> None:
     """A job that believes that it is watched must be."""
     monkeypatch.setenv("FT_RANK_MONITOR_IPC_SOCKET", str(tmp_path / "none"))

@@ -178,6 +178,15 @@ def test_a_resumed_job_learns_all() -> None:
     assert (last.sections, last.with_outside, last.reasons) == (LIGHTNINGS, True, ())
 
 
+def test_the_time_outside_is_not_learned_from_a_run_that_saved_nothing() -> None:
+    """Saves are followed by work outside of sections: old checkpoints, logs, a barrier."""
+    rules = SectionRules(LIGHTNINGS)
+    rules.loaded()
+    run(rules, range(101, 201), set())
+    chosen = rules.selection(is_final=True)
+    assert (chosen.sections, chosen.with_outside) == ((SETUP, STEP), False)
+
+
 @pytest.mark.parametrize(("iterations", "learned"), [(16, False), (17, True)])
 def test_steps_are_learned_after_more_than_16_of_this_run(iterations, learned) -> None:
     rules = SectionRules(LIGHTNINGS)
