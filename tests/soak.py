@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.launch.node import MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S
+from holdfast.core.launch.rank_life import MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S
 from holdfast.host import proc, run_dirs
 from tests.real.harness import SCALE, Job, Launcher, launcher, until
 

@@ -75,7 +75,7 @@ def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: Ra
     assert job.notes(0, "held") == [["HealthCheckError", "ValueError"]]
     assert job.notes(0, "cleaned_up") == [["cache", True, False]] * 4
     assert job.notes(1, "cleaned_up") == [["cache", True, False]] * 2
-    pauses = zip(job.notes(0, "entered")[1:], job.notes(0, "fails"), strict=False)
+    pauses = zip(job.notes(0, "entered")[1:], job.notes(1, "fails"), strict=True)
     assert all(entered - failed >= 0.3 for entered, failed in pauses)
     for rank in range(2):
         log = job.notes(rank, "log")[0]
