@@ -292,7 +292,8 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
     def speaks(loop: Loop, said: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
         ours, theirs = socket.socketpair()
         monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
-        parked = standbys._Parked(ControlledProcess(NO_PID, ours), Channel(ours, loop.epoll))  # type: ignore[arg-type]
+        process = ControlledProcess(NO_PID, ours)
+        parked = standbys._Parked(process, Channel(ours, loop.epoll), is_idle=False)  # type: ignore[arg-type]
         node = standbys.Standbys(WarmStandby(), 1, loop, [], "job", "", lambda _: ([], {}, None))
         node._parked[0] = parked
         node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]

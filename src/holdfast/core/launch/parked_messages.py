@@ -8,21 +8,19 @@ rank that it becomes: it writes the same JSON by hand. Its orders travel by desc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from holdfast.core.codec import Count, Raw, family
+from holdfast.core.value import Value
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(Value):
     """It has imported what it should, and waits; see ``core/launch/standby.py``."""
 
     memory_kib: Count
     assumed: dict[str, Raw]
 
 
-@dataclass(frozen=True)
-class Unfit:
+class Unfit(Value):
     """It cannot be made to equal a plain start, for ``reason``; ``module``: the cause, if one."""
 
     reason: Raw

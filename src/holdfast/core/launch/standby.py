@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.launch.libraries import TORCH
 from holdfast.core.never import assert_never
+from holdfast.core.value import Value
 from holdfast.core.wording import count
 
 PREPARE_LIMIT_S = 300.0
@@ -91,43 +92,36 @@ def why_cold(prepared: Shape, wanted: Shape, assumed: Mapping[str, str] = {}) ->
 
 
 # ---------------------------------------------------------------- events
-@dataclass(frozen=True)
-class CycleStarted:
+class CycleStarted(Value):
     """All ranks of a cycle have been started."""
 
 
-@dataclass(frozen=True)
-class RankReportedIn:
+class RankReportedIn(Value):
     """A rank has connected to its monitor: it is past its first lines."""
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Value):
     """The node waits for a cycle to take part in: nobody is disturbed by imports."""
 
 
-@dataclass(frozen=True)
-class CycleEnding:
+class CycleEnding(Value):
     """Ranks are being stopped, or have ended."""
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(Value):
     """A process that was to be prepared has been started, and will have this shape."""
 
     local_rank: int
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Nothing:
+class Nothing(Value):
     """There is nothing to import ahead for this rank in this cycle."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
-class NoRoom:
+class NoRoom(Value):
     """The node has too little free memory to prepare one; see :meth:`Standby.has_room`."""
 
     local_rank: int
@@ -144,8 +138,7 @@ class Ready:
     """Variables of the cycle that libraries have read, and the values that they were given."""
 
 
-@dataclass(frozen=True)
-class Unfit:
+class Unfit(Value):
     """A process cannot be made to equal a plain start; it has left."""
 
     local_rank: int
@@ -154,15 +147,13 @@ class Unfit:
     """The installed package that makes the difference, where it is one."""
 
 
-@dataclass(frozen=True)
-class StaysIdle:
+class StaysIdle(Value):
     """A process that should get a rank's priority cannot: this system does not allow it."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
-class Died:
+class Died(Value):
     """A process is gone although we did not end it, or could not be started.
 
     Attributes:
@@ -174,21 +165,18 @@ class Died:
     signum: int | None = None
 
 
-@dataclass(frozen=True)
-class JobEnding:
+class JobEnding(Value):
     """The launcher has passed a signal on to its ranks: nothing will be started again."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Value):
     """A rank is about to start; answered by :class:`GoOn`, or by nothing: a plain start."""
 
     local_rank: int
     shape: Shape
 
 
-@dataclass(frozen=True)
-class StartedOver:
+class StartedOver(Value):
     """A process that went on found that it differed from a plain start, and became one."""
 
     local_rank: int
@@ -215,8 +203,7 @@ Event = (
 
 
 # ---------------------------------------------------------------- effects
-@dataclass(frozen=True)
-class Prepare:
+class Prepare(Value):
     """Start a process and have it import; report Started, or Nothing, or Died.
 
     Attributes:
@@ -229,22 +216,19 @@ class Prepare:
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class GoOn:
+class GoOn(Value):
     """Have the process become the rank."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
-class Discard:
+class Discard(Value):
     """End the process, without waiting for its end."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
-class Hurry:
+class Hurry(Value):
     """Give the process that is prepared the priority of a rank."""
 
     local_rank: int
