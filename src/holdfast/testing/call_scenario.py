@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass
+
+from holdfast.core.value import Value
 
 FOR_EVER_S = 1e6
 
@@ -23,8 +24,7 @@ class What(enum.Enum):
     LATE_RAISE = "raises while others are done"
 
 
-@dataclass(frozen=True)
-class RankFault:
+class RankFault(Value):
     """In ``epoch``, the rank that was born as ``rank`` does ``what`` after ``after_s`` of work."""
 
     epoch: int
@@ -33,16 +33,14 @@ class RankFault:
     after_s: float = 0.5
 
 
-@dataclass(frozen=True)
-class GuardDies:
+class GuardDies(Value):
     """The guard of a node dies; that of node 0 takes the coordinator with it."""
 
     at: float
     node: int
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(Value):
     """Nothing passes between a node and the coordinator for a while."""
 
     at: float
@@ -50,8 +48,7 @@ class Cut:
     for_s: float
 
 
-@dataclass(frozen=True)
-class GuardStops:
+class GuardStops(Value):
     """The guard of a node is stopped for a while; the coordinator with it, where it is there."""
 
     at: float
@@ -59,8 +56,7 @@ class GuardStops:
     for_s: float
 
 
-@dataclass(frozen=True)
-class NodeStops:
+class NodeStops(Value):
     """All processes of a node are stopped for a while, as when a container is frozen."""
 
     at: float
@@ -71,8 +67,7 @@ class NodeStops:
 NodeFault = GuardDies | Cut | GuardStops | NodeStops
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Value):
     """A call of a wrapped function, and what goes wrong in it."""
 
     ranks: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.guard import (
     VICTIM_S,
     CoordinatorGone,
@@ -27,30 +28,6 @@ from holdfast.core.inprocess.guard import (
     TellRank,
 )
 from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
-from holdfast.core.inprocess.messages import (
-    Abort,
-    Beat,
-    Bye,
-    Cause,
-    Commit,
-    Dead,
-    Done,
-    Down,
-    Echo,
-    Exit,
-    Fault,
-    Hello,
-    Kill,
-    Kind,
-    Leave,
-    Lost,
-    Numbering,
-    Ready,
-    Refused,
-    Standing,
-    Stuck,
-    Up,
-)
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM, UNKILLABLE_S
 
 SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
@@ -59,9 +36,9 @@ LIMITS = Limits(SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S)
 QUICK_BEATS = Limits(SOFT_S, HARD_S, GRACE_S, 1.0, 30.0)
 FROM = 1000.0
 """When the first epoch begins."""
-RUNS = Commit(0, -1, (), ())
-ABORT = Abort(0, (Cause(9, Kind.EXCEPTION, "boom"),))
-FAILED = Exit(finished=False, text="no rank is left")
+RUNS = msg.Commit(0, -1, (), ())
+ABORT = msg.Abort(0, (msg.Cause(9, msg.Kind.EXCEPTION, "boom"),))
+FAILED = msg.Exit(finished=False, text="no rank is left")
 
 
 class Node:
@@ -72,7 +49,7 @@ class Node:
         self.guard = Guard(limits)
         self.renewed: list[float | None] = []
         for rank in ranks:
-            self.but_renewals(self.guard.handle(RankCame(Hello(rank, 4)), self.now))
+            self.but_renewals(self.guard.handle(RankCame(msg.Hello(rank, 4)), self.now))
 
     def but_renewals(self, effects: list[Effect]) -> list[Effect]:
         """What else there is; renewals of the ranks' lease are kept, from the beginning."""
@@ -81,10 +58,10 @@ class Node:
         ]
         return [effect for effect in effects if not isinstance(effect, Renew)]
 
-    def down(self, message: Down) -> list[Effect]:
+    def down(self, message: msg.Down) -> list[Effect]:
         return self.but_renewals(self.guard.handle(CoordinatorSaid(message), self.now))
 
-    def up(self, rank: int, message: Up) -> list[Effect]:
+    def up(self, rank: int, message: msg.Up) -> list[Effect]:
         return self.guard.handle(RankSaid(rank, message), self.now)
 
     def gone(self, rank: int, how: str = "signal 9") -> list[Effect]:
@@ -103,7 +80,7 @@ class Node:
         return self.guard.handle(Looked(rank, Marks(**times, **flags)), self.now)
 
     def ready(self, rank: int, epoch: int = 0) -> list[Effect]:
-        return self.up(rank, Ready(epoch, (standing(rank),)))
+        return self.up(rank, msg.Ready(epoch, (standing(rank),)))
 
     @property
     def deadline_s(self) -> float | None:
@@ -112,8 +89,8 @@ class Node:
         return None if at is None else at - FROM
 
 
-def standing(rank: int) -> Standing:
-    return Standing(rank, Numbering(0, rank, 4), Numbering(-1, rank, 4))
+def standing(rank: int) -> msg.Standing:
+    return msg.Standing(rank, msg.Numbering(0, rank, 4), msg.Numbering(-1, rank, 4))
 
 
 def running(limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> Node:
@@ -130,14 +107,14 @@ def condemned(rank: int = 2) -> Node:
     return node
 
 
-def told(message: Down, *ranks: int) -> list[Effect]:
+def told(message: msg.Down, *ranks: int) -> list[Effect]:
     return [TellRank(rank, message) for rank in ranks or (2, 3)]
 
 
 def text_of(effects: list[Effect]) -> str:
     (effect,) = effects
     assert isinstance(effect, TellCoordinator)
-    assert isinstance(effect.message, Fault | Dead)
+    assert isinstance(effect.message, msg.Fault | msg.Dead)
     return effect.message.text
 
 
@@ -145,46 +122,52 @@ def text_of(effects: list[Effect]) -> str:
 def test_a_rank_that_comes_is_told_to_the_coordinator() -> None:
     guard = Guard(LIMITS)
     assert guard.next_deadline() is None
-    renewed, told_up = guard.handle(RankCame(Hello(2, 4)), 0.0)
+    renewed, told_up = guard.handle(RankCame(msg.Hello(2, 4)), 0.0)
     assert renewed == Renew(rank_lease_until(0.0, SILENCE_S)), "first"
-    assert told_up == TellCoordinator(Hello(2, 4))
+    assert told_up == TellCoordinator(msg.Hello(2, 4))
     assert guard.ranks == {2}
 
 
 def test_a_second_process_with_the_number_of_another_is_refused() -> None:
     node = Node()
-    (refused,) = node.guard.handle(RankCame(Hello(2, 4)), FROM)
-    assert refused == TellRank(2, Refused(2, "there are two processes with RANK 2"))
+    (refused,) = node.guard.handle(RankCame(msg.Hello(2, 4)), FROM)
+    assert refused == TellRank(2, msg.Refused(2, "there are two processes with RANK 2"))
 
 
 @pytest.mark.parametrize("end", [CoordinatorSaid(FAILED), CoordinatorGone("reset")])
 def test_a_rank_that_comes_after_the_end_is_refused(end: CoordinatorSaid | CoordinatorGone) -> None:
     node = Node()
     node.guard.handle(end, FROM)
-    (refused,) = node.guard.handle(RankCame(Hello(1, 4)), FROM)
-    assert refused == TellRank(1, Refused(1, "the call has ended on this node"))
+    (refused,) = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM)
+    assert refused == TellRank(1, msg.Refused(1, "the call has ended on this node"))
 
 
 @pytest.mark.parametrize(
     "message",
-    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+    [
+        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.Done(0, 2, active=True),
+        msg.Leave(0, 2, True, "x"),
+    ],
 )
-def test_what_ranks_say_goes_up(message: Up) -> None:
+def test_what_ranks_say_goes_up(message: msg.Up) -> None:
     assert running().up(2, message) == [TellCoordinator(message)]
 
 
-@pytest.mark.parametrize("message", [Hello(2, 4), Dead(2, Kind.TERMINATED), Beat(1.0)])
-def test_what_only_guards_say_is_not_taken_from_a_rank(message: Up) -> None:
+@pytest.mark.parametrize(
+    "message", [msg.Hello(2, 4), msg.Dead(2, msg.Kind.TERMINATED), msg.Beat(1.0)]
+)
+def test_what_only_guards_say_is_not_taken_from_a_rank(message: msg.Up) -> None:
     assert running().up(2, message) == []
 
 
 def test_nothing_is_taken_from_a_stranger_or_from_who_has_left() -> None:
     node = running()
-    assert node.up(9, Fault(0, 9, Kind.EXCEPTION)) == []
+    assert node.up(9, msg.Fault(0, 9, msg.Kind.EXCEPTION)) == []
     assert node.gone(9) == []
-    node.up(2, Leave(0, 2, fault=True, text="x"))
-    assert node.up(2, Fault(0, 2, Kind.EXCEPTION)) == []
-    assert node.up(2, Leave(0, 2, fault=True, text="x")) == []
+    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
+    assert node.up(2, msg.Fault(0, 2, msg.Kind.EXCEPTION)) == []
+    assert node.up(2, msg.Leave(0, 2, fault=True, text="x")) == []
     assert node.guard.handle(Looked(9, Marks(0.0)), FROM + 1e3) == []
     assert node.guard.handle(EvidenceTaken(9), FROM) == []
 
@@ -196,7 +179,7 @@ def test_ready_goes_up_once_for_the_node_with_the_last_of_its_ranks() -> None:
     assert node.ready(3) == []
     assert node.ready(3) == [], "said twice"
     assert node.ready(2, epoch=-1) == [], "of another epoch"
-    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2), standing(3))))]
+    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2), standing(3))))]
     assert node.ready(2) == []
 
 
@@ -204,17 +187,17 @@ def test_ready_counts_where_the_rank_was_asked_for_it_and_once() -> None:
     node = running(ranks=(2,))
     assert node.ready(2) == []
     node.down(ABORT)
-    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
     assert node.ready(2) == []
 
 
 def test_a_word_that_crossed_the_abort_does_not_make_a_rank_ready_or_free_of_limits() -> None:
     node = running(ranks=(2,))
     node.down(ABORT)
-    done = Done(0, 2, active=True)
+    done = msg.Done(0, 2, active=True)
     assert node.up(2, done) == [TellCoordinator(done)]
     assert node.at(SOFT_S) == [Look(2)]
-    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
 
 
 @pytest.mark.parametrize("how", ["dies", "leaves"])
@@ -222,11 +205,11 @@ def test_who_goes_while_the_others_are_ready_is_not_waited_for(how: str) -> None
     node = running()
     node.down(ABORT)
     node.ready(3)
-    said = TellCoordinator(Ready(0, (standing(3),)))
+    said = TellCoordinator(msg.Ready(0, (standing(3),)))
     if how == "dies":
-        assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9")), said]
+        assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9")), said]
     else:
-        leave = Leave(0, 2, fault=True, text="x")
+        leave = msg.Leave(0, 2, fault=True, text="x")
         assert node.up(2, leave) == [TellCoordinator(leave), said]
         assert node.gone(2) == [], "it left before, and is not told again"
 
@@ -236,18 +219,18 @@ def test_ready_of_one_epoch_does_not_count_in_the_next() -> None:
     node.down(ABORT)
     node.ready(2)
     node.ready(3)
-    node.down(Commit(1, 0, (), ()))
-    node.down(Abort(1, ()))
+    node.down(msg.Commit(1, 0, (), ()))
+    node.down(msg.Abort(1, ()))
     assert node.ready(2, epoch=1) == []
-    assert node.ready(3, epoch=1) == [TellCoordinator(Ready(1, (standing(2), standing(3))))]
+    assert node.ready(3, epoch=1) == [TellCoordinator(msg.Ready(1, (standing(2), standing(3))))]
 
 
 def test_half_a_node_that_was_ready_is_not_ready_in_the_next_epoch() -> None:
     node = running()
     node.down(ABORT)
     node.ready(2)
-    node.down(Commit(1, 0, (), ()))
-    node.down(Abort(1, ()))
+    node.down(msg.Commit(1, 0, (), ()))
+    node.down(msg.Abort(1, ()))
     assert node.ready(3, epoch=1) == []
 
 
@@ -256,93 +239,93 @@ def test_a_rank_that_dies_after_ready_went_up_does_not_send_it_again() -> None:
     node.down(ABORT)
     node.ready(2)
     node.ready(3)
-    assert node.gone(3) == [TellCoordinator(Dead(3, Kind.TERMINATED, "signal 9"))]
+    assert node.gone(3) == [TellCoordinator(msg.Dead(3, msg.Kind.TERMINATED, "signal 9"))]
 
 
 def test_a_rank_that_dies_after_it_was_ready_is_told_as_dead() -> None:
     node = running()
     node.down(ABORT)
     node.ready(2)
-    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
 
 
 def test_a_rank_that_dies_before_the_first_epoch_is_told_as_dead() -> None:
-    assert Node().gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+    assert Node().gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
 
 
 def test_a_rank_that_dies_after_it_was_done_is_told_as_dead() -> None:
     node = running()
-    node.up(2, Done(0, 2, active=True))
-    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+    node.up(2, msg.Done(0, 2, active=True))
+    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
     assert node.gone(2) == [], "once"
 
 
 def test_the_guard_quits_with_its_last_rank() -> None:
     node = running()
-    node.down(Exit(finished=True))
-    assert node.up(2, Bye(2)) == []
+    node.down(msg.Exit(finished=True))
+    assert node.up(2, msg.Bye(2)) == []
     assert node.guard.ranks == {3}
-    assert node.up(3, Bye(3)) == [Quit()]
+    assert node.up(3, msg.Bye(3)) == [Quit()]
     assert node.deadline_s is None
 
     node = running()
     node.gone(2)
-    assert node.gone(3) == [TellCoordinator(Dead(3, Kind.TERMINATED, "signal 9")), Quit()]
+    assert node.gone(3) == [TellCoordinator(msg.Dead(3, msg.Kind.TERMINATED, "signal 9")), Quit()]
     assert node.deadline_s is None
     assert node.at(1e8) == []
-    (refused,) = node.guard.handle(RankCame(Hello(1, 4)), FROM)
+    (refused,) = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM)
     assert isinstance(refused, TellRank), "there is no guard any more"
 
 
 def test_a_process_that_has_left_keeps_the_guard_until_it_ends() -> None:
     node = running(ranks=(2,))
-    node.up(2, Leave(0, 2, fault=True, text="x"))
+    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
     assert node.guard.ranks == frozenset()
     assert node.gone(2) == [Quit()]
 
 
 def test_who_ends_after_the_call_is_no_death() -> None:
     node = running()
-    node.down(Exit(finished=True))
+    node.down(msg.Exit(finished=True))
     assert node.gone(2) == []
 
 
 # ------------------------------------------------------------------ relaying down
-@pytest.mark.parametrize("message", [RUNS, Exit(finished=True), FAILED])
-def test_what_the_coordinator_says_goes_to_all_ranks(message: Down) -> None:
+@pytest.mark.parametrize("message", [RUNS, msg.Exit(finished=True), FAILED])
+def test_what_the_coordinator_says_goes_to_all_ranks(message: msg.Down) -> None:
     assert Node().down(message) == told(message)
 
 
 def test_an_abort_goes_to_all_ranks_and_to_those_who_leave() -> None:
     """They wait for it, to free their own collectives."""
     node = running()
-    node.up(2, Leave(0, 2, fault=True, text="x"))
+    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
     assert node.down(ABORT) == told(ABORT)
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
 def test_an_abort_of_another_epoch_goes_nowhere(epoch: int) -> None:
-    assert running().down(Abort(epoch, ())) == []
+    assert running().down(msg.Abort(epoch, ())) == []
 
 
 def test_a_refusal_goes_to_the_one_it_names_and_to_no_other() -> None:
     node = Node()
-    refused = Refused(2, "WORLD_SIZE")
+    refused = msg.Refused(2, "WORLD_SIZE")
     assert node.down(refused) == [TellRank(2, refused)]
     assert node.guard.ranks == {3}
-    assert node.down(Refused(9, "")) == []
+    assert node.down(msg.Refused(9, "")) == []
     assert node.gone(2) == [], "it never was a member"
 
 
-@pytest.mark.parametrize("message", [Echo(FROM), Lost("a rank's word, not ours")])
-def test_what_is_not_for_ranks_goes_to_none(message: Down) -> None:
+@pytest.mark.parametrize("message", [msg.Echo(FROM), msg.Lost("a rank's word, not ours")])
+def test_what_is_not_for_ranks_goes_to_none(message: msg.Down) -> None:
     assert running().down(message) == []
 
 
-@pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, Kill(0, (2,), "late")])
-def test_nothing_is_heard_after_the_end(message: Down) -> None:
+@pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, msg.Kill(0, (2,), "late")])
+def test_nothing_is_heard_after_the_end(message: msg.Down) -> None:
     node = running()
-    node.down(Exit(finished=True))
+    node.down(msg.Exit(finished=True))
     assert node.down(message) == []
     node = running()
     node.guard.handle(CoordinatorGone("reset"), FROM)
@@ -382,13 +365,13 @@ def test_a_hang_of_the_next_epoch_is_told_again() -> None:
     node.looked(2, 0.0)
     node.down(ABORT)
     node.ready(2)
-    node.down(Commit(1, 0, (), ()))
+    node.down(msg.Commit(1, 0, (), ()))
     assert node.deadline_s == 2 * SOFT_S
     node.at(2 * SOFT_S)
     (effect,) = node.looked(2, 0.0)
     assert isinstance(effect, TellCoordinator)
-    assert isinstance(effect.message, Fault)
-    assert (effect.message.epoch, effect.message.kind) == (1, Kind.SOFT_TIMEOUT)
+    assert isinstance(effect.message, msg.Fault)
+    assert (effect.message.epoch, effect.message.kind) == (1, msg.Kind.SOFT_TIMEOUT)
 
 
 def test_the_clock_starts_anew_with_each_epoch() -> None:
@@ -460,9 +443,13 @@ def test_a_function_may_switch_its_limits_off_and_has_the_whole_limit_afterwards
 
 @pytest.mark.parametrize(
     "message",
-    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+    [
+        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.Done(0, 2, active=True),
+        msg.Leave(0, 2, True, "x"),
+    ],
 )
-def test_a_rank_in_our_own_code_has_no_limits(message: Up) -> None:
+def test_a_rank_in_our_own_code_has_no_limits(message: msg.Up) -> None:
     node = running(ranks=(2,))
     node.up(2, message)
     assert node.at(HARD_S) == []
@@ -471,7 +458,7 @@ def test_a_rank_in_our_own_code_has_no_limits(message: Up) -> None:
 
 def test_a_late_word_of_another_epoch_does_not_switch_the_limits_off() -> None:
     node = running(ranks=(2,))
-    node.up(2, Done(-1, 2, active=True))
+    node.up(2, msg.Done(-1, 2, active=True))
     assert node.at(SOFT_S) == [Look(2)]
 
 
@@ -501,7 +488,7 @@ def test_just_before_the_hard_limit_nobody_is_condemned() -> None:
 @pytest.mark.parametrize("evidence", [True, False], ids=["taken", "takes too long"])
 def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: bool) -> None:
     node = condemned()
-    node.up(3, Done(0, 3, active=True))
+    node.up(3, msg.Done(0, 3, active=True))
     if evidence:
         signals = node.guard.handle(EvidenceTaken(2), node.now)
         term_s = HARD_S
@@ -520,12 +507,12 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     (kill,) = node.at(term_s + GRACE_S)
     assert isinstance(kill, Signal)
     assert (kill.rank, kill.signals, kill.why) == (2, (SIGKILL,), term.why)
-    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, term.why))]
+    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, term.why))]
 
 
 def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> None:
     node = condemned()
-    node.up(3, Done(0, 3, active=True))
+    node.up(3, msg.Done(0, 3, active=True))
     node.guard.handle(EvidenceTaken(2), node.now)
     node.at(HARD_S + GRACE_S)
     assert node.deadline_s == HARD_S + GRACE_S + UNKILLABLE_S
@@ -539,14 +526,18 @@ def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> 
 
 @pytest.mark.parametrize(
     "message",
-    [Fault(0, 2, Kind.EXCEPTION, "boom"), Done(0, 2, active=True), Leave(0, 2, True, "x")],
+    [
+        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.Done(0, 2, active=True),
+        msg.Leave(0, 2, True, "x"),
+    ],
 )
-def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: Up) -> None:
+def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: msg.Up) -> None:
     node = condemned()
     node.up(2, message)
     assert node.guard.handle(EvidenceTaken(2), node.now) == []
     assert node.at(HARD_S + EVIDENCE_S) == [Look(3)]
-    node.up(3, Done(0, 3, active=True))
+    node.up(3, msg.Done(0, 3, active=True))
     assert node.deadline_s == BEAT_S, "there is nothing left to wake for"
 
 
@@ -554,7 +545,7 @@ def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
     """It has had SIGTERM: who knows what of it is left."""
     node = condemned()
     node.guard.handle(EvidenceTaken(2), node.now)
-    node.up(2, Done(0, 2, active=True))
+    node.up(2, msg.Done(0, 2, active=True))
     effects = node.at(HARD_S + GRACE_S)
     assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGKILL,)]
     assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
@@ -564,7 +555,7 @@ def test_a_last_word_after_sigkill_does_not_change_what_it_died_of() -> None:
     node = condemned()
     node.guard.handle(EvidenceTaken(2), node.now)
     node.at(HARD_S + GRACE_S)
-    node.up(2, Done(0, 2, active=True))
+    node.up(2, msg.Done(0, 2, active=True))
     assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
 
 
@@ -572,8 +563,8 @@ def test_a_rank_that_left_and_then_cannot_be_killed_is_not_told_as_dead() -> Non
     """It said that it goes; the others went on then."""
     node = condemned()
     node.guard.handle(EvidenceTaken(2), node.now)
-    node.up(3, Done(0, 3, active=True))
-    node.up(2, Leave(0, 2, fault=True, text="SystemExit"))
+    node.up(3, msg.Done(0, 3, active=True))
+    node.up(2, msg.Leave(0, 2, fault=True, text="SystemExit"))
     node.at(HARD_S + GRACE_S)
     assert node.at(HARD_S + GRACE_S + UNKILLABLE_S) == []
     assert node.deadline_s == BEAT_S
@@ -585,11 +576,11 @@ def test_a_rank_that_was_signalled_is_not_looked_at_any_more_though_the_others_g
     node.at(2.0)
     node.looked(2, 0.0)
     node.guard.handle(EvidenceTaken(2), node.now)
-    node.up(2, Done(0, 2, active=True))
+    node.up(2, msg.Done(0, 2, active=True))
     node.down(ABORT)
     assert node.deadline_s == 52.0
-    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
-    node.down(Commit(1, 0, (), ()))
+    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
+    node.down(msg.Commit(1, 0, (), ()))
     assert node.deadline_s == 52.0
     assert node.at(10.0) == []
 
@@ -598,14 +589,14 @@ def test_a_rank_that_dies_while_evidence_is_taken_is_told_with_its_verdict() -> 
     node = condemned()
     (effect,) = node.gone(2)
     assert isinstance(effect, TellCoordinator)
-    assert effect.message.kind is Kind.HARD_TIMEOUT
+    assert effect.message.kind is msg.Kind.HARD_TIMEOUT
     assert node.guard.handle(EvidenceTaken(2), node.now) == []
 
 
 def test_a_rank_that_was_spared_is_dead_for_another_reason_later() -> None:
     node = condemned()
-    node.up(2, Done(0, 2, active=True))
-    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.TERMINATED, "signal 9"))]
+    node.up(2, msg.Done(0, 2, active=True))
+    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
 
 
 # ------------------------------------------------------------------ coming back
@@ -624,7 +615,7 @@ def test_unwinding_has_the_hard_limit_and_no_soft_one() -> None:
 def test_a_rank_that_waited_in_our_own_code_has_the_hard_limit_from_the_abort() -> None:
     """It made no marks meanwhile."""
     node = running(ranks=(2,))
-    node.up(2, Done(0, 2, active=True))
+    node.up(2, msg.Done(0, 2, active=True))
     node.at(500.0)
     node.down(ABORT)
     assert node.deadline_s == 500 + HARD_S
@@ -647,18 +638,18 @@ def test_a_kill_condemns_those_who_are_not_back_and_them_alone() -> None:
     node.ready(3)
     why = "not back 120 s"
     until = FROM + EVIDENCE_S
-    assert node.down(Kill(0, (2, 3, 9), why)) == [TakeEvidence(2, why, until)]
-    assert node.down(Kill(0, (2,), why)) == [], "under way"
+    assert node.down(msg.Kill(0, (2, 3, 9), why)) == [TakeEvidence(2, why, until)]
+    assert node.down(msg.Kill(0, (2,), why)) == [], "under way"
     (term,) = node.guard.handle(EvidenceTaken(2), FROM)
     assert term == Signal(2, (SIGCONT, SIGTERM), why)
-    assert node.gone(2)[0] == TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, why))
+    assert node.gone(2)[0] == TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, why))
 
 
 def test_a_rank_that_is_ready_before_it_was_signalled_lives() -> None:
     node = running(ranks=(2,))
     node.down(ABORT)
-    node.down(Kill(0, (2,), "late"))
-    assert node.ready(2) == [TellCoordinator(Ready(0, (standing(2),)))]
+    node.down(msg.Kill(0, (2,), "late"))
+    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
     assert node.at(EVIDENCE_S) == []
 
 
@@ -666,31 +657,31 @@ def test_a_rank_that_is_ready_before_it_was_signalled_lives() -> None:
 def test_a_kill_of_another_epoch_kills_nobody(epoch: int) -> None:
     node = running()
     node.down(ABORT)
-    assert node.down(Kill(epoch, (2,), "late")) == []
+    assert node.down(msg.Kill(epoch, (2,), "late")) == []
 
 
 def test_a_kill_of_an_epoch_that_runs_kills_nobody() -> None:
-    assert running().down(Kill(0, (2,), "late")) == []
+    assert running().down(msg.Kill(0, (2,), "late")) == []
 
 
 def test_a_rank_that_says_it_hung_too_often_is_ended_like_one_that_hangs_hard() -> None:
     node = running()
     node.down(ABORT)
-    stuck = Stuck(0, 2, "hung by itself in 3 iterations")
+    stuck = msg.Stuck(0, 2, "hung by itself in 3 iterations")
     assert node.up(2, stuck) == [TakeEvidence(2, stuck.text, FROM + EVIDENCE_S)]
     assert node.up(2, stuck) == [], "said twice"
     (term,) = node.guard.handle(EvidenceTaken(2), node.now)
     assert isinstance(term, Signal)
     assert term.signals == (SIGCONT, SIGTERM)
-    assert node.gone(2) == [TellCoordinator(Dead(2, Kind.HARD_TIMEOUT, stuck.text))]
+    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, stuck.text))]
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
 def test_that_it_hung_in_another_epoch_or_one_that_runs_ends_nobody(epoch: int) -> None:
-    assert running().up(2, Stuck(0, 2, "x")) == []
+    assert running().up(2, msg.Stuck(0, 2, "x")) == []
     node = running()
     node.down(ABORT)
-    assert node.up(2, Stuck(epoch, 2, "x")) == []
+    assert node.up(2, msg.Stuck(epoch, 2, "x")) == []
 
 
 # ------------------------------------------------------------------ beats and the lease
@@ -698,14 +689,14 @@ def test_beats_go_up_from_the_first_rank_on() -> None:
     node = Node(QUICK_BEATS)
     assert node.deadline_s == 1.0
     assert node.at(0.9) == []
-    assert node.at(1.0) == [TellCoordinator(Beat(FROM + 1.0))]
+    assert node.at(1.0) == [TellCoordinator(msg.Beat(FROM + 1.0))]
     assert node.at(1.5) == []
-    assert node.at(2.0) == [TellCoordinator(Beat(FROM + 2.0))]
+    assert node.at(2.0) == [TellCoordinator(msg.Beat(FROM + 2.0))]
 
 
 def test_a_second_rank_does_not_put_the_first_beat_off() -> None:
     node = Node(QUICK_BEATS, (2,))
-    node.guard.handle(RankCame(Hello(3, 4)), FROM + 0.9)
+    node.guard.handle(RankCame(msg.Hello(3, 4)), FROM + 0.9)
     assert node.deadline_s == 1.0
 
 
@@ -715,9 +706,9 @@ LEASE_S = 30.0 * LEASE_SHARE
 def test_the_lease_runs_from_when_the_last_answered_beat_was_sent() -> None:
     node = Node(QUICK_BEATS)
     node.at(9.0)
-    node.down(Echo(FROM + 4.0))
-    assert node.at(4.0 + LEASE_S - 0.1) == [TellCoordinator(Beat(FROM + 4.0 + LEASE_S - 0.1))]
-    lost = Lost(f"the coordinator has not answered for {LEASE_S:g} s")
+    node.down(msg.Echo(FROM + 4.0))
+    assert node.at(4.0 + LEASE_S - 0.1) == [TellCoordinator(msg.Beat(FROM + 4.0 + LEASE_S - 0.1))]
+    lost = msg.Lost(f"the coordinator has not answered for {LEASE_S:g} s")
     assert node.at(4.0 + LEASE_S) == told(lost)
 
 
@@ -729,8 +720,8 @@ def test_a_coordinator_that_never_answers_is_lost_after_a_lease() -> None:
 
 def test_an_answer_that_was_overtaken_does_not_shorten_the_lease() -> None:
     node = Node(QUICK_BEATS)
-    node.down(Echo(FROM + 10.0))
-    node.down(Echo(FROM + 5.0))
+    node.down(msg.Echo(FROM + 10.0))
+    node.down(msg.Echo(FROM + 5.0))
     node.at(LEASE_S)
     assert all(isinstance(e, TellCoordinator) for e in node.at(10.0 + LEASE_S - 0.1))
 
@@ -743,21 +734,21 @@ def test_an_answer_renews_the_lease_of_the_ranks_from_when_the_beat_was_sent() -
     node = Node(QUICK_BEATS)
     assert node.renewed == [rank_lease_s(0.0)] * 2, "with each rank that comes"
     node.at(9.0)
-    node.down(Echo(FROM + 4.0))
+    node.down(msg.Echo(FROM + 4.0))
     assert node.renewed[2:] == [rank_lease_s(4.0)]
-    node.down(Echo(FROM + 3.0))
+    node.down(msg.Echo(FROM + 3.0))
     assert node.renewed[3:] == [], "overtaken"
 
 
 def test_a_rank_that_comes_late_gets_the_lease_that_there_is() -> None:
     node = Node(QUICK_BEATS)
-    node.down(Echo(FROM + 4.0))
-    renewed, _ = node.guard.handle(RankCame(Hello(1, 4)), FROM + 12.0)
+    node.down(msg.Echo(FROM + 4.0))
+    renewed, _ = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM + 12.0)
     assert renewed == Renew(FROM + rank_lease_s(4.0))
 
 
-@pytest.mark.parametrize("end", [Exit(finished=True), FAILED])
-def test_nobody_needs_a_lease_of_a_call_that_is_over(end: Down) -> None:
+@pytest.mark.parametrize("end", [msg.Exit(finished=True), FAILED])
+def test_nobody_needs_a_lease_of_a_call_that_is_over(end: msg.Down) -> None:
     """Completing may take long, and the guard has no more beats."""
     node = running()
     node.down(end)
@@ -768,7 +759,7 @@ def test_a_guard_that_was_stopped_renews_nothing_by_answers_that_it_reads_late()
     """They were sent before the stop; and its ranks have no time left when it sees that."""
     node = running(QUICK_BEATS, ranks=(2,))
     node.now = FROM + 100.0
-    node.down(Echo(FROM + 2.0))
+    node.down(msg.Echo(FROM + 2.0))
     assert node.renewed[-1] == rank_lease_s(2.0)
     lost, kill = node.at(100.0)
     assert isinstance(lost, TellRank)
@@ -779,8 +770,8 @@ def test_a_guard_that_was_stopped_renews_nothing_by_answers_that_it_reads_late()
 # ------------------------------------------------------------------ fencing
 def test_when_the_coordinator_is_lost_all_are_told_to_leave_those_that_leave_too() -> None:
     node = running()
-    node.up(2, Leave(0, 2, fault=True, text="x"))
-    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(Lost("reset"))
+    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
+    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(msg.Lost("reset"))
     assert node.guard.handle(CoordinatorGone("reset"), FROM) == [], "once"
 
 
@@ -796,7 +787,7 @@ def test_when_the_coordinator_is_lost_there_are_no_beats_and_no_hangs_any_more()
 
 
 def test_a_coordinator_that_goes_after_the_end_is_not_missed() -> None:
-    for end in (Exit(finished=True), FAILED):
+    for end in (msg.Exit(finished=True), FAILED):
         node = running()
         node.down(end)
         assert node.guard.handle(CoordinatorGone("closed"), FROM) == []
@@ -806,7 +797,7 @@ def test_a_coordinator_that_goes_after_the_end_is_not_missed() -> None:
 def test_who_has_not_left_by_then_is_killed_at_once(grace_s: float, fence_s: float) -> None:
     node = running(Limits(SOFT_S, HARD_S, grace_s, 1.0, 30.0))
     node.guard.handle(CoordinatorGone("reset"), FROM)
-    node.up(3, Leave(0, 3, fault=True, text="x"))
+    node.up(3, msg.Leave(0, 3, fault=True, text="x"))
     assert node.at(fence_s - 0.1) == []
     (kill,) = node.at(fence_s)
     assert kill == Signal(2, (SIGCONT, SIGKILL), "it did not leave a call that is over")
@@ -828,7 +819,7 @@ def test_a_call_that_failed_fences_as_well_and_one_that_finished_does_not() -> N
     assert node.deadline_s == GRACE_S
     assert [e.rank for e in node.at(GRACE_S) if isinstance(e, Signal)] == [2, 3]
     node = running()
-    node.down(Exit(finished=True))
+    node.down(msg.Exit(finished=True))
     assert node.deadline_s is None
 
 
@@ -856,7 +847,7 @@ def test_who_survives_the_fence_in_the_kernel_keeps_the_guard_no_longer() -> Non
 def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> None:
     node = running(ranks=(2,))
     node.down(ABORT)
-    node.down(Kill(0, (2,), "late"))
+    node.down(msg.Kill(0, (2,), "late"))
     node.guard.handle(EvidenceTaken(2), FROM)
     node.at(GRACE_S)
     node.guard.handle(CoordinatorGone("reset"), node.now)

@@ -4,27 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.escalation import Blocked
-from holdfast.core.inprocess.messages import (
-    Abort,
-    Bye,
-    Cause,
-    Commit,
-    Done,
-    Echo,
-    Exit,
-    Fault,
-    Hello,
-    Kill,
-    Kind,
-    Leave,
-    Lost,
-    Numbering,
-    Ready,
-    Refused,
-    Standing,
-    Stuck,
-)
 from holdfast.core.inprocess.rank import (
     AbortDone,
     Begin,
@@ -55,22 +36,22 @@ from holdfast.core.inprocess.rank import (
 )
 
 ME = 3
-CAUSES = (Cause(1, Kind.EXCEPTION, "boom"),)
-STANDING = Standing(ME, Numbering(0, ME, 4), Numbering(-1, ME, 4))
+CAUSES = (msg.Cause(1, msg.Kind.EXCEPTION, "boom"),)
+STANDING = msg.Standing(ME, msg.Numbering(0, ME, 4), msg.Numbering(-1, ME, 4))
 
 
 def commit(epoch: int) -> Heard:
-    return Heard(Commit(epoch, epoch - 1, (), ()))
+    return Heard(msg.Commit(epoch, epoch - 1, (), ()))
 
 
 def abort(epoch: int = 0) -> Heard:
-    return Heard(Abort(epoch, CAUSES))
+    return Heard(msg.Abort(epoch, CAUSES))
 
 
-FINISHED = Heard(Exit(finished=True))
-FAILED = Heard(Exit(finished=False, text="no rank is left"))
-LOST = Heard(Lost("the coordinator is gone"))
-REFUSED = Heard(Refused(ME, "two processes"))
+FINISHED = Heard(msg.Exit(finished=True))
+FAILED = Heard(msg.Exit(finished=False, text="no rank is left"))
+LOST = Heard(msg.Lost("the coordinator is gone"))
+REFUSED = Heard(msg.Refused(ME, "two processes"))
 GUARD_GONE = GuardGone("signal 9")
 LEASE_OVER = LeaseOver("the guard is stopped")
 LEAVES = Leaving("SystemExit: 5")
@@ -112,34 +93,34 @@ def after(where: str, *events: Event) -> list[Effect]:
 def test_a_call_without_faults() -> None:
     rank = Rank(ME)
     assert (rank.phase, rank.epoch) == (Phase.JOINING, -1)
-    assert rank.handle(Begin(4)) == [Say(Hello(ME, 4))]
+    assert rank.handle(Begin(4)) == [Say(msg.Hello(ME, 4))]
     told = commit(0)
     assert rank.handle(told) == [Wake(Proceed(told.message))]
     assert (rank.phase, rank.epoch, rank.is_in_user_code) == (Phase.RUNNING, 0, False)
     assert rank.handle(Entered()) == []
     assert rank.is_in_user_code
     assert not rank.must_unwind
-    assert rank.handle(Returned()) == [Say(Done(0, ME, active=True))]
+    assert rank.handle(Returned()) == [Say(msg.Done(0, ME, active=True))]
     assert (rank.phase, rank.is_in_user_code) == (Phase.DONE, False)
     assert rank.handle(FINISHED) == [Wake(Finish())]
-    assert rank.handle(Gone()) == [Say(Bye(ME))]
+    assert rank.handle(Gone()) == [Say(msg.Bye(ME))]
     assert rank.phase is Phase.OVER
 
 
 def test_a_rank_without_a_function_to_call_is_done_and_says_so() -> None:
-    assert after("running", Returned(active=False)) == [Say(Done(0, ME, active=False))]
+    assert after("running", Returned(active=False)) == [Say(msg.Done(0, ME, active=False))]
 
 
 # ------------------------------------------------------------------ a fault, and back
 def test_a_rank_that_raised_tells_it_and_is_held_until_all_abort() -> None:
     rank = rank_that_is("running")
-    assert rank.handle(Raised("boom")) == [Say(Fault(0, ME, Kind.EXCEPTION, "boom"))]
+    assert rank.handle(Raised("boom")) == [Say(msg.Fault(0, ME, msg.Kind.EXCEPTION, "boom"))]
     assert (rank.phase, rank.is_in_user_code) == (Phase.FAULTED, False)
     assert rank.handle(abort()) == [RunAbort(CAUSES)]
     assert rank.must_unwind
     assert rank.handle(AbortDone()) == [Wake(Unwind(CAUSES))]
     assert rank.phase is Phase.UNWINDING
-    assert rank.handle(Unwound(STANDING)) == [Say(Ready(0, (STANDING,)))]
+    assert rank.handle(Unwound(STANDING)) == [Say(msg.Ready(0, (STANDING,)))]
     assert (rank.phase, rank.must_unwind) == (Phase.READY, False)
     told = commit(1)
     assert rank.handle(told) == [Wake(Proceed(told.message))]
@@ -149,9 +130,9 @@ def test_a_rank_that_raised_tells_it_and_is_held_until_all_abort() -> None:
 def test_a_rank_says_that_it_failed_at_the_start() -> None:
     """Before the function was entered; it is told when that has happened too often."""
     rank = rank_that_is("running")
-    fault = Fault(0, ME, Kind.EXCEPTION, "boom", at_start=True)
+    fault = msg.Fault(0, ME, msg.Kind.EXCEPTION, "boom", at_start=True)
     assert rank.handle(Raised("boom", at_start=True)) == [Say(fault)]
-    end = Exit(finished=False, text="gave up", gave_up=True)
+    end = msg.Exit(finished=False, text="gave up", gave_up=True)
     assert rank.handle(Heard(end)) == [RunAbort(())]
     assert rank.handle(AbortDone()) == [Wake(Fail("gave up", gave_up=True))]
 
@@ -197,7 +178,7 @@ def test_an_interrupt_is_stopped_once() -> None:
 
 def test_an_interrupt_that_nobody_asked_for_is_a_fault_of_this_rank() -> None:
     assert after("running", Caught()) == [
-        Say(Fault(0, ME, Kind.EXCEPTION, "an interrupt that no process has asked for"))
+        Say(msg.Fault(0, ME, msg.Kind.EXCEPTION, "an interrupt that no process has asked for"))
     ]
 
 
@@ -244,8 +225,10 @@ def test_the_end_of_an_abort_that_is_not_under_way_does_nothing(where: str) -> N
 
 
 @pytest.mark.parametrize("where", list(WAYS))
-@pytest.mark.parametrize("message", [Kill(0, (ME,), "late"), Echo(1.0)])
-def test_what_is_for_guards_says_nothing_to_a_rank(where: str, message: Kill | Echo) -> None:
+@pytest.mark.parametrize("message", [msg.Kill(0, (ME,), "late"), msg.Echo(1.0)])
+def test_what_is_for_guards_says_nothing_to_a_rank(
+    where: str, message: msg.Kill | msg.Echo
+) -> None:
     assert after(where, Heard(message)) == []
 
 
@@ -333,27 +316,30 @@ def test_the_end_keeps_the_users_code_from_beginning() -> None:
 def test_who_leaves_tells_why_and_waits_for_the_abort_of_all() -> None:
     """Its collectives are to be aborted as everybody's are: once, and together."""
     rank = rank_that_is("running")
-    assert rank.handle(LEAVES) == [Say(Leave(0, ME, fault=True, text="SystemExit: 5"))]
+    assert rank.handle(LEAVES) == [Say(msg.Leave(0, ME, fault=True, text="SystemExit: 5"))]
     assert not rank.is_in_user_code
     assert rank.handle(abort()) == [RunAbort(CAUSES)]
     assert rank.handle(AbortDone()) == [Wake(Go())]
-    assert rank.handle(Gone()) == [Say(Bye(ME))]
+    assert rank.handle(Gone()) == [Say(msg.Bye(ME))]
 
 
 @pytest.mark.parametrize("where", ["faulted", "done"])
 def test_who_leaves_from_our_own_code_waits_for_the_abort_too(where: str) -> None:
-    assert after(where, LEAVES) == [Say(Leave(0, ME, fault=True, text="SystemExit: 5"))]
+    assert after(where, LEAVES) == [Say(msg.Leave(0, ME, fault=True, text="SystemExit: 5"))]
     assert after(where, LEAVES, abort(), AbortDone()) == [Wake(Go())]
 
 
 def test_who_is_left_out_by_the_assignment_goes_at_once() -> None:
     out = Leaving("no place", fault=False)
-    assert after("entering", out) == [Say(Leave(0, ME, fault=False, text="no place")), Wake(Go())]
+    assert after("entering", out) == [
+        Say(msg.Leave(0, ME, fault=False, text="no place")),
+        Wake(Go()),
+    ]
 
 
 def test_who_is_left_out_while_all_abort_waits_for_that() -> None:
     out = Leaving("no place", fault=False)
-    assert after("entering", abort(), out) == [Say(Leave(0, ME, fault=False, text="no place"))]
+    assert after("entering", abort(), out) == [Say(msg.Leave(0, ME, fault=False, text="no place"))]
     assert after("entering", abort(), out, AbortDone()) == [Wake(Go())]
 
 
@@ -361,7 +347,7 @@ def test_who_is_left_out_while_all_abort_waits_for_that() -> None:
 def test_who_leaves_with_nothing_to_abort_goes_at_once(where: str) -> None:
     epoch = -1 if where == "joining" else 0
     assert after(where, LEAVES) == [
-        Say(Leave(epoch, ME, fault=True, text="SystemExit: 5")),
+        Say(msg.Leave(epoch, ME, fault=True, text="SystemExit: 5")),
         Wake(Go()),
     ]
 
@@ -369,13 +355,13 @@ def test_who_leaves_with_nothing_to_abort_goes_at_once(where: str) -> None:
 def test_who_leaves_while_it_is_interrupted_is_interrupted_no_more() -> None:
     assert after("interrupted", LEAVES) == [
         StopInterrupt(),
-        Say(Leave(0, ME, fault=True, text="SystemExit: 5")),
+        Say(msg.Leave(0, ME, fault=True, text="SystemExit: 5")),
         Wake(Go()),
     ]
 
 
 def test_who_leaves_while_all_abort_goes_when_that_is_done() -> None:
-    said = Say(Leave(0, ME, fault=True, text="SystemExit: 5"))
+    said = Say(msg.Leave(0, ME, fault=True, text="SystemExit: 5"))
     assert after("aborting", LEAVES) == [said]
     assert after("aborting", LEAVES, AbortDone()) == [Wake(Go())]
 
@@ -396,12 +382,12 @@ def test_who_leaves_goes_when_the_call_ends(end: Event, text: str) -> None:
 
 def test_who_leaves_because_the_call_ended_goes_at_once() -> None:
     assert after("joining", REFUSED, LEAVES) == [
-        Say(Leave(-1, ME, fault=True, text="SystemExit: 5")),
+        Say(msg.Leave(-1, ME, fault=True, text="SystemExit: 5")),
         Wake(Go()),
     ]
     assert after("running", LOST, AbortDone(), Caught(), LEAVES)[-1] == Wake(Go())
     assert after("running", LOST, LEAVES) == [
-        Say(Leave(0, ME, fault=True, text="SystemExit: 5"))
+        Say(msg.Leave(0, ME, fault=True, text="SystemExit: 5"))
     ], "the abort is under way"
 
 
@@ -413,7 +399,7 @@ def test_who_leaves_is_not_told_to_proceed_or_to_finish() -> None:
 @pytest.mark.parametrize("where", list(WAYS))
 def test_the_last_word_is_the_same_from_everywhere(where: str) -> None:
     rank = rank_that_is(where)
-    assert rank.handle(Gone()) == [Say(Bye(ME))]
+    assert rank.handle(Gone()) == [Say(msg.Bye(ME))]
     assert rank.phase is Phase.OVER
 
 
@@ -448,7 +434,7 @@ def test_a_rank_that_hangs_for_the_third_time_in_a_row_is_not_interrupted_but_en
     rank, effects = through_hangs(HUNG, HUNG, HUNG)
     (effect,) = effects
     assert isinstance(effect, Say)
-    assert isinstance(effect.message, Stuck)
+    assert isinstance(effect.message, msg.Stuck)
     assert (effect.message.epoch, effect.message.rank) == (2, ME)
     assert rank.handle(Returned()) == [Wake(Unwind(CAUSES))], "it came back after all"
 
