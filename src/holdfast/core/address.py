@@ -8,11 +8,11 @@ A *name* that leads to loopback here is another matter: Debian's ``/etc/hosts`` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from holdfast.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from ipaddress import IPv4Address, IPv6Address
 
 _PORT_MOST = 65535
@@ -22,8 +22,7 @@ class EndpointError(ValueError):
     """A text that is no endpoint; says what one looks like."""
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Value):
     """A host, and a port if one was given.
 
     Attributes:
@@ -140,8 +139,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(Value):
     """What a host calls itself to others.
 
     Attributes:
