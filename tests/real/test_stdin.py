@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
@@ -24,6 +23,17 @@ QUIET = {
 }
 
 
+WAIT = """
+import os, signal, time
+
+def wait_for(name):
+    "The launcher's lines are not to stand in the middle of a prompt."
+    while not os.path.exists(name):
+        time.sleep(0.005)
+
+"""
+
+
 class Terminal:
     """A launcher in the foreground of a real terminal, and a person who types."""
 
@@ -31,19 +41,13 @@ class Terminal:
         self._typed, self.screen = pty.openpty()
         self.modes = termios.tcgetattr(self.screen)
         self.shown = ""
-
-        def own_the_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
         self.process = subprocess.Popen(
-            [*LAUNCHER, *map(str, args)],
+            ["setsid", "--ctty", *LAUNCHER, *map(str, args)],
             cwd=folder,
             env={**QUIET, "TERM": "dumb"},
             stdin=self.screen,
             stdout=self.screen,
             stderr=self.screen,
-            start_new_session=True,
-            preexec_fn=own_the_terminal,  # noqa: PLW1509 - no threads here
         )
 
     def type(self, text: str) -> None:
@@ -54,7 +58,9 @@ class Terminal:
         give_up_at = time.monotonic() + BOUND_S
         while (found := re.search(pattern, self.shown)) is None:
             left = give_up_at - time.monotonic()
-            assert select.select([self._typed], [], [], max(0.0, left))[0], self.shown
+            assert select.select([self._typed], [], [], max(0.0, left))[0], (
+                f"{pattern} is not there: {self.shown!r}; exit code {self.process.poll()}"
+            )
             self.shown += os.read(self._typed, 4096).decode(errors="replace")
         self.shown = self.shown[found.end() :]
 
@@ -78,11 +84,13 @@ def test_breakpoint_works_at_a_terminal(
     ft: Launcher, terminals: list[Terminal], options: list[str]
 ) -> None:
     """With lines prefixed, too: the prompt is shown although its line has not ended."""
-    script = ft.script("x = 41\nbreakpoint()\nprint('x is', x)\n")
+    script = ft.script(f"{WAIT}wait_for('started')\nx = 41\nbreakpoint()\nprint('x is', x)\n")
     terminals.append(Terminal(ft.folder, "--standalone", *options, script))
     terminal = terminals[0]
 
     terminal.shows("local rank 0 reads this terminal")
+    terminal.shows("cycle 0: started .*\n")
+    (ft.folder / "started").touch()
     terminal.shows(r"\(Pdb\) ")
     terminal.type("x += 1\n")
     terminal.shows(r"\(Pdb\) ")
@@ -98,26 +106,32 @@ def test_ctrl_c_at_a_prompt_ends_the_job_and_the_terminal_is_as_before(
 ) -> None:
     """Of two ranks one was chosen; the first Ctrl-C is an interrupt there, the second the end."""
     script = ft.script(
-        """
-        import os, readline, time
+        WAIT
+        + """
+import readline
 
-        while os.environ["RANK"] == "0":
-            time.sleep(60)
-        while True:
-            try:
-                input("what now? ")
-            except KeyboardInterrupt:
-                print("interrupted", flush=True)
-        """
+if os.environ["RANK"] == "0":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wait_for("for ever")
+wait_for("started")
+while True:
+    try:
+        input("what now? ")
+    except KeyboardInterrupt:
+        wait_for("passed on")
+"""
     )
     terminals.append(
         Terminal(ft.folder, "--standalone", "--nproc-per-node=2", "--ft-stdin-rank=1", script)
     )
     terminal = terminals[0]
-    terminal.shows("what now\\? ")
+    terminal.shows("cycle 0: started .*\n")
+    (ft.folder / "started").touch()
+    terminal.shows(r"what now\? ")
     terminal.type("\x03")
-    terminal.shows("Press Ctrl-C again")
-    terminal.shows("what now\\? ")
+    terminal.shows("Press Ctrl-C again.*\n")
+    (ft.folder / "passed on").touch()
+    terminal.shows(r"what now\? ")
     assert termios.tcgetattr(terminal.screen) != terminal.modes
     terminal.type("\x03")
     terminal.shows("killing the ranks without grace")
@@ -132,7 +146,7 @@ def test_one_rank_reads_a_pipe_and_goes_on_after_a_restart(ft: Launcher) -> None
         """
         import os, sys
 
-        print(f"rank {os.environ['RANK']} has read {os.read(0, 4)}", flush=True)
+        os.write(1, f"rank {os.environ['RANK']} has read {os.read(0, 4)}\\n".encode())
         sys.exit(os.environ["RANK"] > os.environ["TORCHELASTIC_RESTART_COUNT"])
         """
     )
