@@ -248,6 +248,17 @@ def test_a_rank_that_fails_after_another_has_ended_well_does_not_fail_the_cycle(
     assert node.handle(Swept(), now=1.2) == [RanksSucceeded(0)]
 
 
+def test_a_rank_that_was_ended_for_a_hang_has_not_ended_well_whatever_its_exit_code() -> None:
+    """It may have a handler that ends it with 0."""
+    node = three_that_survive()
+    node.handle(RankKilled(0), now=1.0)
+    node.handle(WorkerExited(0, 0), now=1.1)
+    node.handle(WorkerExited(1, 1), now=2.0)
+
+    assert node.handle(WorkerExited(2, 1), now=2.1) == [FailureSeen(0, 2, every=True), Sweep(0)]
+    assert node.handle(Swept(), now=2.2) == [RanksStopped(0)]
+
+
 def test_ranks_that_were_stopped_have_not_succeeded_because_one_of_them_exits_with_0() -> None:
     """It may have saved its work on SIGTERM."""
     node = three_that_survive()

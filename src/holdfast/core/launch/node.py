@@ -411,9 +411,8 @@ class Node:
         """Nothing of the cycle is alive here."""
         self._sweep_until = None
         self.phase = Phase.IDLE
-        well = list(self._exit_codes.values()).count(0)
-        survived = self.survives_ranks and self._ran_to_the_end and well > 0
-        if survived or (well == self.nproc and not self._failed):
+        survived = self.survives_ranks and self._ran_to_the_end and self._n_well > 0
+        if survived or self._n_well == self.nproc:
             self._do(RanksSucceeded(self.cycle))
             return
         self._unexplained = self.cycle if self._failed else None
@@ -496,12 +495,18 @@ class Node:
         if is_news or asks_first:
             self._failed.add(local_rank)
             left = self.alive - self._failed if self.survives_ranks else self.alive
-            well = self.survives_ranks and 0 in self._exit_codes.values()
-            self._do(FailureSeen(self.cycle, local_rank, not (left or well), may_restart))
+            every = not left and not (self.survives_ranks and self._n_well)
+            self._do(FailureSeen(self.cycle, local_rank, every, may_restart))
             if self.survives_ranks and left and self.phase is Phase.RUNNING:
                 others = count(len(left), "other rank")
                 how = f"with {others} (--ft-restart-policy min-healthy)"
                 self._note("info", f"cycle {self.cycle} goes on {how}")
+
+    @property
+    def _n_well(self) -> int:
+        """Ranks that ended with 0, and not because they were ended for a hang."""
+        ended = self._exit_codes.items()
+        return sum(code == 0 and local_rank not in self._failed for local_rank, code in ended)
 
     # ------------------------------------------------------------ ranks are stopped
     def _on_stop_asked(self, now: float, *, at_once: bool) -> None:
