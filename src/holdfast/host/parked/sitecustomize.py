@@ -427,9 +427,10 @@ def _archived(path: str) -> list[str]:
     import zipimport  # noqa: PLC0415
 
     try:
-        files: Any = zipimport.zipimporter(path)._files  # type: ignore[attr-defined] # noqa: SLF001
+        archive = zipimport.zipimporter(path).archive
     except zipimport.ZipImportError:
         return []
+    files: Any = zipimport._zip_directory_cache[archive]  # type: ignore[attr-defined] # noqa: SLF001
     return [f"{top.partition('.')[0]}.py" for top in {each.split(os.sep)[0] for each in files}]
 
 
