@@ -18,7 +18,7 @@ from holdfast.core.health import Finding, Verdict
 from holdfast.core.job.leader import (
     ReadIteration,
 )
-from holdfast.core.job.member import CycleStopping, RanksFailed, Standby
+from holdfast.core.job.member import RanksFailed
 from holdfast.core.launch import gate as gating
 from holdfast.core.launch import launcher as machine
 from holdfast.core.launch import node, rank_life, standby
@@ -278,15 +278,6 @@ class SimulatedNode:
                 reached = self.rng.choice((None, self.iteration, self.iteration))
                 takes_s = self.rng.choice((0.0, 0.01, 7.0))
                 self.world.clock.call_in(takes_s, partial(self.tell, IterationRead(reached)))
-            case (
-                rank_life.StartMonitor()
-                | node.Explain()
-                | rank_life.Deliver()
-                | CycleStopping()
-                | Note()
-                | Standby()
-            ):
-                self.world.carry_out(self, effect)
             case _:
                 self.world.carry_out(self, effect)
 

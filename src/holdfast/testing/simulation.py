@@ -31,7 +31,7 @@ code as all others: a promise that is broken because of one is broken.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -162,6 +162,7 @@ class Simulation:
         self._by_node: dict[str, SimulatedNode] = {}
         self._incarnations: Counter[int] = Counter()
         self._arriving: list[SimulatedNode] = []
+        self._maybe_members: deque[SimulatedNode] = deque()
         self._cuts: list[tuple[Cut, float]] = []
         self._log: list[Decision] = []
         self._rounds: list[Round] = []
@@ -246,6 +247,7 @@ class Simulation:
         )
         one.reads_at = self.clock.now
         self._launchers[host] = self._by_node[node] = one
+        self._maybe_members.append(one)
         for cut, until in self._cuts:
             if until > self.clock.now:
                 self._suffer(cut, one)
@@ -759,7 +761,9 @@ class Simulation:
             )
 
     def _is_over(self) -> bool:
-        if self._arriving or any(one.is_member for one in self._launchers.values()):
+        while self._maybe_members and not self._maybe_members[0].is_member:
+            self._maybe_members.popleft()  # who has left stays away, so that each is asked once
+        if self._arriving or self._maybe_members:
             return False
         return not self._has_store() and not any(self._running.values())
 
