@@ -4,6 +4,7 @@ Public. ``python -m holdfast.testing.simulate --help`` runs the simulator from a
 """
 
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.job_promises import Violation
 from holdfast.testing.scenario import (
     Ask,
     Breaks,
@@ -25,7 +26,7 @@ from holdfast.testing.scenario import (
     Stuck,
     random_scenario,
 )
-from holdfast.testing.simulation import Result, Simulation, Violation
+from holdfast.testing.simulation import Result, Simulation
 
 __all__ = [
     "Ask",

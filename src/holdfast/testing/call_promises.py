@@ -21,7 +21,7 @@ from holdfast.core.inprocess.lease import rank_fence_s
 from holdfast.core.inprocess.messages import Down, Exit, Numbering
 from holdfast.testing.call_scenario import Call, GuardStops, NodeStops, What
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.simulation import Violation
+from holdfast.testing.job_promises import Violation
 
 LIMITS = gd.Limits(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=3.0, silence_s=30.0)
 SLACK_S = 2.0

@@ -54,7 +54,7 @@ from holdfast.testing.call_scenario import (
     random_call,
 )
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.simulation import Violation
+from holdfast.testing.job_promises import Violation
 
 PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0

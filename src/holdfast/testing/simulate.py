@@ -19,8 +19,9 @@ from holdfast.core.job.rules import Rules
 from holdfast.host import clock
 from holdfast.testing.call_scenario import Call, RankFault, What
 from holdfast.testing.inprocess import CallSimulation, simulate_call
+from holdfast.testing.job_promises import Violation
 from holdfast.testing.scenario import RankFails, Scenario, random_scenario
-from holdfast.testing.simulation import Result, Simulation, Violation
+from holdfast.testing.simulation import Result, Simulation
 
 _TAIL = 400
 """Lines of a transcript that are shown at most; the cause is near its end."""

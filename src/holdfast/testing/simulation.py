@@ -8,24 +8,9 @@ A *step* is one event handed to a launcher, or one of its effects carried out: a
 between any two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque
 for the store.
 
-Checked, with the names of the invariants:
-
-- R-1: one round per cycle; within it ranks 0 ... n-1 without holes, one owner each, and all owners
-  start what the round says. No ranks of a cycle start while ranks of an older one run, on any node
-  that can keep to it (one whose launcher gets no processor, which is heard in one direction only,
-  which is cut off twice, or while it ends on a signal, or whose ranks cannot be killed, can't).
-- R-2: after a Stop, every survivor that can be heard is in the next round, or a spare, or has left,
-  and the round or the end comes in bounded time. Nobody who can be heard is called gone.
-- B-1: restarts never exceed the budget.
-- K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
-  signalled, and nothing is swept or checked beside them.
-- K-2: no failure of a node is told while a monitor takes evidence of another of its ranks.
-- What a machine has decided is passed on before it is told anything else.
-- The job ends the same for all, for a reason that is true, by :attr:`Scenario.over_by`.
-- No machine asks to be woken in the past (it would spin).
-
-Messages of strangers (:class:`Stranger`) are signed without the job's secret, and given to the same
-code as all others: a promise that is broken because of one is broken.
+``job_promises.py`` checks what must hold. Messages of strangers (:class:`Stranger`) are signed
+without the job's secret, and given to the same code as all others: a promise that is broken because
+of one is broken.
 """
 
 from __future__ import annotations
@@ -67,12 +52,12 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
-from holdfast.core.job.rules import RestartPolicy
 from holdfast.core.launch import node as ranks
-from holdfast.core.launch.launcher import Ended, Finish, Met, Quit
+from holdfast.core.launch.launcher import Finish, Met, Quit
 from holdfast.core.never import assert_never
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.job_promises import JobPromises, Violation
 from holdfast.testing.scenario import (
     Ask,
     Breaks,
@@ -100,10 +85,6 @@ OPS_PER_MESSAGE = 2
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
 SESSION = "5e55"
-
-
-class Violation(AssertionError):  # noqa: N818 - reads as what it is
-    """The machines broke a promise; the text says which, when and where."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +146,9 @@ class Simulation:
         self._maybe_members: deque[SimulatedNode] = deque()
         self._cuts: list[tuple[Cut, float]] = []
         self._log: list[Decision] = []
-        self._rounds: list[Round] = []
-        self._stopped = True
-        self._open_since = 0.0
-        self._end: End | None = None
-        self._growths = 0
-        self._running: Counter[int] = Counter()
-        self._succeeded: set[tuple[int, str]] = set()
-        self._failed: set[tuple[int, str]] = set()
+        self._promises = JobPromises(
+            self.scenario, self.clock, self._launchers, self._by_node, self.check
+        )
         self._restart_ops: dict[str, int] = {}
         self._store_dies_loudly = self._rng.random() < 0.5
         starts = dict(enumerate(self.scenario.starts_at))
@@ -193,13 +169,14 @@ class Simulation:
             self.clock.step()
             if self._is_over():
                 break
-        self._check_end()
+        self._promises.check_over()
+        self.check(not self._has_store(), "the leader never closes")
         return Result(
             steps=self.steps,
             virtual_s=self.clock.now,
-            cycles=len(self._rounds),
+            cycles=len(self._promises.rounds),
             restarts_used=0 if self.leader is None else self.leader.restarts_used,
-            end=self._end,
+            end=self._promises.end,
             exit_codes={
                 node: one.core.finished.exit_code
                 for node, one in self._by_node.items()
@@ -263,7 +240,7 @@ class Simulation:
         one.tell(Met(leads=one.host == 0))
         leader = one.core.leader
         if leader is not None:
-            self._open_since = self.clock.now
+            self._promises.open_since = self.clock.now
         if leader is not None and self.make_leader is not Leader:
             one.core.leader = leader = self.make_leader(leader.rules, leader.pace)
             leader.handle(Begin(), self.clock.now)
@@ -301,16 +278,16 @@ class Simulation:
             case Sick():
                 one.sick = True
             case Breaks():
-                self._note_failure(one)
+                self._promises.note_failure(one)
                 one.breaks()
             case Stuck():
                 one.stuck = one.running is not None
                 if not one.audible:
-                    self._break_rules(one)
+                    self._promises.break_rules(one)
             case Hangs():
                 if one.stuck:
-                    self._break_rules(one)
-                self._note_failure(one)
+                    self._promises.break_rules(one)
+                self._promises.note_failure(one)
                 one.hang()
             case MonitorDies():
                 one.monitor_dies()
@@ -329,7 +306,7 @@ class Simulation:
         if one.host == 0:
             for other in self._launchers.values():
                 if other.signalled:
-                    self._break_rules(other)
+                    self._promises.break_rules(other)
             if self._store_dies_loudly:
                 self._lose_store("connection reset")
 
@@ -340,7 +317,11 @@ class Simulation:
 
     def check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
         """See :class:`.simulated_node.World`."""
-        self._check(holds, otherwise)
+        if not holds:
+            self._say("violation", otherwise)
+            raise Violation(
+                f"{otherwise}, at {self.clock.now:.4f} s, step {self.steps}, seed {self.seed}"
+            )
 
     def survives_step(self, one: SimulatedNode) -> bool:
         """See :class:`.simulated_node.World`."""
@@ -364,11 +345,12 @@ class Simulation:
                 self._publish(one, decision)
             case ranks.StartCycle(cycle):
                 self._say(one.name, effect)
-                self._check_start(one, cycle)
-                self._on_start(one, cycle)
+                self._promises.start(one, cycle)
+                if cycle:
+                    self._restart_ops[one.name] = one.ops
             case Finish():
                 self._say(one.name, effect)
-                self._on_finish(one, effect)
+                self._promises.finish(one, effect)
             case Quit():
                 self._say(one.name, effect)
                 one.has_quit = True
@@ -379,17 +361,12 @@ class Simulation:
 
     def ranks_gone(self, one: SimulatedNode) -> None:
         """See :class:`.simulated_node.World`."""
-        cycle = one.running
-        if cycle is not None and one.lawful:
-            self._running[cycle] -= 1
+        self._promises.ranks_gone(one)
         one.running = None
-        ended_well = not one.failing or (self.scenario.rules.survives_ranks and one.any_well)
-        if cycle is not None and one.alive and ended_well and not one.told_to_stop:
-            self._succeeded.add((cycle, one.name))
 
     # ------------------------------------------------------------ network
     def _publish(self, home: SimulatedNode, decision: Decision) -> None:
-        self._check_decision(decision)
+        self._promises.check_decision(decision)
         if self.scenario.codec:
             slot = f"down/{len(self._log) + 1}"
             sealed = self.sealer.seal(slot, SESSION, encode(decision))
@@ -485,7 +462,7 @@ class Simulation:
 
     def _forged(self, what: Forgery, node: str, down: str, up: str) -> list[tuple[str, bytes]]:
         guess = Sealer("a guess", "j1")
-        cycle = max(0, len(self._rounds) - 1)
+        cycle = max(0, len(self._promises.rounds) - 1)
         words: dict[Forgery, Decision | Message] = {
             Forgery.END: End(Outcome.SUCCEEDED, 0, "a stranger says so"),
             Forgery.STOP: Stop(cycle, "a stranger says so", node),
@@ -518,14 +495,14 @@ class Simulation:
             helpless = one.signalled or one.stuck or not one.audible
             one.audible = False
             if helpless or not (cut.up and cut.down):
-                self._break_rules(one)
+                self._promises.break_rules(one)
 
     def _pause(self, one: SimulatedNode, for_s: float) -> None:
         one.paused_until = self.clock.now + for_s
         everyone = one.host == 0  # nobody hears of the leader meanwhile
         for other in self._launchers.values() if everyone else [one]:
             other.audible = False
-            self._break_rules(other)
+            self._promises.break_rules(other)
         self.clock.call_at(one.paused_until, one.resume)
 
     def _has_store(self) -> bool:
@@ -539,16 +516,6 @@ class Simulation:
                 self.clock.call_at(at, partial(one.tell, LeaderLost(why)))
 
     # ------------------------------------------------------------ ranks
-    def _on_start(self, one: SimulatedNode, cycle: int) -> None:
-        if one.lawful:
-            self._running[cycle] += 1
-        if cycle:
-            self._restart_ops[one.name] = one.ops
-
-    def _note_failure(self, one: SimulatedNode) -> None:
-        if one.running is not None:
-            self._failed.add((one.running, one.name))
-
     def _fail_ranks(
         self,
         one: SimulatedNode,
@@ -559,7 +526,7 @@ class Simulation:
         if cycle is None or one.running != cycle or one.told_to_stop or not one.alive:
             return
         was_failing = one.failing
-        self._note_failure(one)
+        self._promises.note_failure(one)
         one.fail(every, may_restart)
         if not was_failing:
             self._cascade(cycle)
@@ -580,200 +547,20 @@ class Simulation:
     def _signal(self, one: SimulatedNode, grace_s: float, well: bool) -> None:  # noqa: FBT001
         one.signalled = True
         if not one.audible:
-            self._break_rules(one)
+            self._promises.break_rules(one)
         if one.running is not None and not one.told_to_stop:
             one.signal_grace = (grace_s, 0 if well else -SIGTERM)
             for rank in one.ranks.values():
                 rank.is_stubborn = False
         one.tell(SignalArrived(SIGTERM))
 
-    def _break_rules(self, one: SimulatedNode) -> None:
-        """From now on this one may overlap with others through no fault of the machines."""
-        if one.lawful and one.running is not None:
-            self._running[one.running] -= 1
-        one.lawful = False
-
     # ------------------------------------------------------------ promises
-    def _check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
-        if not holds:
-            self._say("violation", otherwise)
-            raise Violation(
-                f"{otherwise}, at {self.clock.now:.4f} s, step {self.steps}, seed {self.seed}"
-            )
-
-    def _check_decision(self, decision: Decision) -> None:
-        if isinstance(decision, LeaderBeat):
-            return
-        if self._end is not None:
-            fine = decision == self._end or isinstance(decision, Refused)
-            self._check(fine, f"the job had ended, then: {describe.decision(decision)}")
-            return
-        match decision:
-            case Round():
-                self._check_round(decision)
-            case Stop(cycle=cycle):
-                self._check(
-                    not self._stopped and cycle == self._rounds[-1].cycle,
-                    f"stop of cycle {cycle}, which does not run",
-                )
-                self._check_cause(decision)
-                self._stopped = True
-                self._open_since = self.clock.now
-                self._growths += "growing" in decision.cause
-                for launcher in self._launchers.values():
-                    launcher.ops = 0
-            case End():
-                self._check_verdict(decision)
-                self._end = decision
-            case Refused(node=node):
-                launcher = self._by_node[node]
-                heard = launcher.is_member and launcher.audible and launcher.lawful
-                self._check(not heard, f"{node} is alive and can be heard, but was refused")
-
-    def _check_cause(self, stop: Stop) -> None:
-        """The node that a cycle was stopped for has failed in it, or can't be heard, or is new."""
-        cause = self._by_node[stop.node or ""]
-        self._check(
-            (stop.cycle, cause.name) in self._failed
-            or not (cause.is_member and cause.audible and cause.lawful)
-            or cause.signalled
-            or self._rounds[-1].place_of(cause.name) is None,
-            f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
-        )
-
-    def _check_round(self, formed: Round) -> None:
-        rules = self.scenario.rules
-        names = [place.node for place in formed.places]
-        number = len(self._rounds)
-        self._check(self._stopped, "R-1: a round while a cycle runs")
-        self._check(formed.cycle == number, f"R-1: cycle {formed.cycle} follows {number - 1}")
-        self._check(
-            [place.group_rank for place in formed.places] == list(range(len(names)))
-            and len({*names, *formed.spares}) == len(names) + len(formed.spares),
-            "R-1: a group rank or a node twice, or a hole",
-        )
-        offset = 0
-        for place in formed.places:
-            self._check(place.rank_offset == offset, "R-1: global ranks overlap or have a hole")
-            offset += place.nproc
-        self._check(offset == formed.world_size, "the world size is wrong")
-        self._check(
-            rules.nodes.min_nodes <= len(names) <= rules.nodes.wanted, "too few or too many nodes"
-        )
-        self._check(
-            formed.restarts_used == number - self._growths
-            and (rules.restarts_period_s is not None or formed.restarts_used <= rules.max_restarts),
-            f"B-1: {formed.restarts_used} restarts used of {rules.max_restarts}",
-        )
-        self._check_time_to_decide()
-        if self._rounds:
-            taken = {*names, *formed.spares}
-            for place in self._rounds[-1].places:
-                launcher = self._by_node[place.node]
-                survives = launcher.is_member and launcher.audible and launcher.lawful
-                leaves = launcher.sick or launcher.signalled
-                self._check(
-                    not survives or place.node in taken or leaves,
-                    f"R-2: {place.node} survived cycle {number - 1} and is not in the next",
-                )
-        self._check_alone(formed.cycle, "a round was formed")
-        self._rounds.append(formed)
-        self._stopped = False
-
-    def _check_time_to_decide(self) -> None:
-        """R-2: a cycle that was stopped is followed by the next in bounded time."""
-        rules, pace = self.scenario.rules, self.scenario.pace
-        limit_s = pace.join_timeout_s + (rules.backoff_max_s if rules.backoff_s else 0.0)
-        took_s = self.clock.now - self._open_since
-        home = self._launchers.get(0)
-        if home is None or home.lawful:
-            self._check(took_s <= limit_s + 0.001, f"R-2: undecided for {took_s:.1f} s")
-
-    def _check_verdict(self, end: End) -> None:
-        """The reason that the leader gives for the end is true."""
-        rules = self.scenario.rules
-        if self._stopped:
-            self._check_time_to_decide()
-        if end.outcome is Outcome.SUCCEEDED:
-            names = [place.node for place in self._rounds[-1].places]
-            cycle = self._rounds[-1].cycle
-            done = sum((cycle, name) in self._succeeded for name in names)
-            needed = len(names)
-            if rules.restart is RestartPolicy.MIN_HEALTHY:
-                needed = rules.nodes.min_nodes
-            self._check(done >= needed, f"{done} nodes succeeded, the job needs {needed}")
-        elif "joined within" in end.cause or "no other can take a place" in end.cause:
-            there = sum(
-                launcher.is_member
-                and launcher.lawful
-                and launcher.audible
-                and launcher.running is None
-                and not launcher.signalled
-                for launcher in self._launchers.values()
-            )
-            least = rules.nodes.min_nodes
-            self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
-        elif "no restart is left" in end.why and rules.restarts_period_s is None:
-            used = 0 if self.leader is None else self.leader.restarts_used
-            self._check(used == rules.max_restarts, f"gave up after {used} restarts")
-
-    def _check_start(self, launcher: SimulatedNode, cycle: int) -> None:
-        self._check(
-            launcher.running is None,
-            f"R-1: {launcher.name} starts cycle {cycle} while {launcher.running} runs",
-        )
-        self._check(cycle > launcher.last_started, f"R-1: {launcher.name} starts a cycle again")
-        self._check(
-            cycle < len(self._rounds),
-            f"R-1: {launcher.name} starts cycle {cycle}, which nobody has formed",
-        )
-        place = launcher.core.place
-        true_one = self._rounds[cycle]
-        self._check(
-            place is not None and true_one.places[place.group_rank].node == launcher.name,
-            f"R-1: {launcher.name} takes a group rank of another",
-        )
-        if launcher.lawful:
-            self._check_alone(cycle, f"{launcher.name} starts")
-
-    def _check_alone(self, cycle: int, what: str) -> None:
-        """R-1 between nodes: no ranks of two cycles at a time."""
-        for other, count in self._running.items():
-            self._check(
-                count == 0 or other == cycle,
-                f"R-1: {what} in cycle {cycle}, ranks of cycle {other} run on {count} nodes",
-            )
-
-    def _on_finish(self, launcher: SimulatedNode, finish: Finish) -> None:
-        self._check(
-            launcher.running is None or launcher.stuck or finish.ended is Ended.STUCK,
-            f"K-1: {launcher.name} leaves, and its ranks run",
-        )
-        if launcher.running is not None:
-            self._break_rules(launcher)
-        end = self._end
-        if end is not None and finish.ended in (Ended.SUCCEEDED, Ended.SHUT_DOWN):
-            wanted = {Outcome.SUCCEEDED: Ended.SUCCEEDED, Outcome.SHUT_DOWN: Ended.SHUT_DOWN}
-            self._check(
-                finish.ended is wanted.get(end.outcome)
-                and (end.exit_code is None or finish.exit_code == end.exit_code),
-                f"{launcher.name} ends otherwise than the job",
-            )
-
     def _is_over(self) -> bool:
         while self._maybe_members and not self._maybe_members[0].is_member:
             self._maybe_members.popleft()  # who has left stays away, so that each is asked once
         if self._arriving or self._maybe_members:
             return False
-        return not self._has_store() and not any(self._running.values())
-
-    def _check_end(self) -> None:
-        for launcher in self._by_node.values():
-            self._check(not launcher.is_member, f"{launcher.name} never comes to an end")
-        self._check(not self._has_store(), "the leader never closes")
-        self._check(
-            all(count == 0 for count in self._running.values()), "ranks outlive their launchers"
-        )
+        return not self._has_store() and not any(self._promises.running.values())
 
     # ------------------------------------------------------------ words
     def _say(self, who: str, what: Any) -> None:

@@ -1,0 +1,267 @@
+"""What must hold in each job, checked at every step of its simulation.
+
+- R-1: one round per cycle; within it ranks 0 ... n-1 without holes, one owner each, and all owners
+  start what the round says. No ranks of a cycle start while ranks of an older one run, on any node
+  that can keep to it (one whose launcher gets no processor, which is heard in one direction only,
+  which is cut off twice, or while it ends on a signal, or whose ranks cannot be killed, can't).
+- R-2: after a Stop, every survivor that can be heard is in the next round, or a spare, or has left,
+  and the round or the end comes in bounded time. Nobody who can be heard is called gone.
+- B-1: restarts never exceed the budget.
+- K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
+  signalled, and nothing is swept or checked beside them.
+- K-2: no failure of a node is told while a monitor takes evidence of another of its ranks.
+- What a machine has decided is passed on before it is told anything else.
+- The job ends the same for all, for a reason that is true, by :attr:`Scenario.over_by`.
+- No machine asks to be woken in the past (it would spin).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from holdfast.core.job.membership import Decision, End, LeaderBeat, Outcome, Refused, Round, Stop
+from holdfast.core.job.rules import RestartPolicy
+from holdfast.core.launch.launcher import Ended, Finish
+from holdfast.testing import describe
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.scenario import Scenario
+from holdfast.testing.simulated_node import SimulatedNode
+
+
+class Violation(AssertionError):  # noqa: N818 - reads as what it is
+    """The machines broke a promise; the text says which, when and where."""
+
+
+class JobPromises:
+    """Of one job.
+
+    Args:
+        scenario: The job.
+        clock: Of the simulation.
+        launchers: The last of each host.
+        by_node: All, by the name of their node.
+        check: Called with whether something holds, and what is wrong otherwise.
+
+    Attributes:
+        rounds: All so far.
+        end: How the leader ended the job; None: it has not.
+        open_since: When the job began, or the last cycle was stopped.
+        running: Nodes whose ranks run, by cycle; those that can keep to R-1.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        clock: VirtualClock,
+        launchers: Mapping[int, SimulatedNode],
+        by_node: Mapping[str, SimulatedNode],
+        check: Callable[[bool, str], None],
+    ) -> None:
+        self._scenario = scenario
+        self._clock = clock
+        self._launchers = launchers
+        self._by_node = by_node
+        self._check = check
+        self.rounds: list[Round] = []
+        self.end: End | None = None
+        self.open_since = 0.0
+        self.running: Counter[int] = Counter()
+        self._stopped = True
+        self._growths = 0
+        self._succeeded: set[tuple[int, str]] = set()
+        self._failed: set[tuple[int, str]] = set()
+
+    # ------------------------------------------------------------ what happens
+    def note_failure(self, one: SimulatedNode) -> None:
+        """One of its ranks fails, if any runs: its cycle may be stopped for that."""
+        if one.running is not None:
+            self._failed.add((one.running, one.name))
+
+    def ranks_gone(self, one: SimulatedNode) -> None:
+        """No rank of the node is alive any more."""
+        cycle = one.running
+        if cycle is None:
+            return
+        if one.lawful:
+            self.running[cycle] -= 1
+        ended_well = not one.failing or (self._scenario.rules.survives_ranks and one.any_well)
+        if one.alive and ended_well and not one.told_to_stop:
+            self._succeeded.add((cycle, one.name))
+
+    def break_rules(self, one: SimulatedNode) -> None:
+        """From now on this one may overlap with others through no fault of the machines."""
+        if one.lawful and one.running is not None:
+            self.running[one.running] -= 1
+        one.lawful = False
+
+    # ------------------------------------------------------------ decisions
+    def check_decision(self, decision: Decision) -> None:
+        """The leader says this to all."""
+        if isinstance(decision, LeaderBeat):
+            return
+        if self.end is not None:
+            fine = decision == self.end or isinstance(decision, Refused)
+            self._check(fine, f"the job had ended, then: {describe.decision(decision)}")
+            return
+        match decision:
+            case Round():
+                self._check_round(decision)
+            case Stop(cycle=cycle):
+                self._check(
+                    not self._stopped and cycle == self.rounds[-1].cycle,
+                    f"stop of cycle {cycle}, which does not run",
+                )
+                self._check_cause(decision)
+                self._stopped = True
+                self.open_since = self._clock.now
+                self._growths += "growing" in decision.cause
+                for launcher in self._launchers.values():
+                    launcher.ops = 0
+            case End():
+                self._check_verdict(decision)
+                self.end = decision
+            case Refused(node=node):
+                launcher = self._by_node[node]
+                heard = launcher.is_member and launcher.audible and launcher.lawful
+                self._check(not heard, f"{node} is alive and can be heard, but was refused")
+
+    def _check_cause(self, stop: Stop) -> None:
+        """The node that a cycle was stopped for has failed in it, or can't be heard, or is new."""
+        cause = self._by_node[stop.node or ""]
+        self._check(
+            (stop.cycle, cause.name) in self._failed
+            or not (cause.is_member and cause.audible and cause.lawful)
+            or cause.signalled
+            or self.rounds[-1].place_of(cause.name) is None,
+            f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
+        )
+
+    def _check_round(self, formed: Round) -> None:
+        rules = self._scenario.rules
+        names = [place.node for place in formed.places]
+        number = len(self.rounds)
+        self._check(self._stopped, "R-1: a round while a cycle runs")
+        self._check(formed.cycle == number, f"R-1: cycle {formed.cycle} follows {number - 1}")
+        self._check(
+            [place.group_rank for place in formed.places] == list(range(len(names)))
+            and len({*names, *formed.spares}) == len(names) + len(formed.spares),
+            "R-1: a group rank or a node twice, or a hole",
+        )
+        offset = 0
+        for place in formed.places:
+            self._check(place.rank_offset == offset, "R-1: global ranks overlap or have a hole")
+            offset += place.nproc
+        self._check(offset == formed.world_size, "the world size is wrong")
+        self._check(
+            rules.nodes.min_nodes <= len(names) <= rules.nodes.wanted, "too few or too many nodes"
+        )
+        self._check(
+            formed.restarts_used == number - self._growths
+            and (rules.restarts_period_s is not None or formed.restarts_used <= rules.max_restarts),
+            f"B-1: {formed.restarts_used} restarts used of {rules.max_restarts}",
+        )
+        self._check_time_to_decide()
+        if self.rounds:
+            taken = {*names, *formed.spares}
+            for place in self.rounds[-1].places:
+                launcher = self._by_node[place.node]
+                survives = launcher.is_member and launcher.audible and launcher.lawful
+                leaves = launcher.sick or launcher.signalled
+                self._check(
+                    not survives or place.node in taken or leaves,
+                    f"R-2: {place.node} survived cycle {number - 1} and is not in the next",
+                )
+        self._check_alone(formed.cycle, "a round was formed")
+        self.rounds.append(formed)
+        self._stopped = False
+
+    def _check_time_to_decide(self) -> None:
+        """R-2: a cycle that was stopped is followed by the next in bounded time."""
+        rules, pace = self._scenario.rules, self._scenario.pace
+        limit_s = pace.join_timeout_s + (rules.backoff_max_s if rules.backoff_s else 0.0)
+        took_s = self._clock.now - self.open_since
+        home = self._launchers.get(0)
+        if home is None or home.lawful:
+            self._check(took_s <= limit_s + 0.001, f"R-2: undecided for {took_s:.1f} s")
+
+    def _check_verdict(self, end: End) -> None:
+        """The reason that the leader gives for the end is true."""
+        rules = self._scenario.rules
+        if self._stopped:
+            self._check_time_to_decide()
+        if end.outcome is Outcome.SUCCEEDED:
+            names = [place.node for place in self.rounds[-1].places]
+            cycle = self.rounds[-1].cycle
+            done = sum((cycle, name) in self._succeeded for name in names)
+            needed = len(names)
+            if rules.restart is RestartPolicy.MIN_HEALTHY:
+                needed = rules.nodes.min_nodes
+            self._check(done >= needed, f"{done} nodes succeeded, the job needs {needed}")
+        elif "joined within" in end.cause or "no other can take a place" in end.cause:
+            there = sum(
+                launcher.is_member
+                and launcher.lawful
+                and launcher.audible
+                and launcher.running is None
+                and not launcher.signalled
+                for launcher in self._launchers.values()
+            )
+            least = rules.nodes.min_nodes
+            self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
+        elif "no restart is left" in end.why and rules.restarts_period_s is None:
+            leader = self._launchers[0].core.leader
+            used = 0 if leader is None else leader.restarts_used
+            self._check(used == rules.max_restarts, f"gave up after {used} restarts")
+
+    def start(self, launcher: SimulatedNode, cycle: int) -> None:
+        """Its ranks start."""
+        self._check(
+            launcher.running is None,
+            f"R-1: {launcher.name} starts cycle {cycle} while {launcher.running} runs",
+        )
+        self._check(cycle > launcher.last_started, f"R-1: {launcher.name} starts a cycle again")
+        self._check(
+            cycle < len(self.rounds),
+            f"R-1: {launcher.name} starts cycle {cycle}, which nobody has formed",
+        )
+        place = launcher.core.place
+        true_one = self.rounds[cycle]
+        self._check(
+            place is not None and true_one.places[place.group_rank].node == launcher.name,
+            f"R-1: {launcher.name} takes a group rank of another",
+        )
+        if launcher.lawful:
+            self._check_alone(cycle, f"{launcher.name} starts")
+            self.running[cycle] += 1
+
+    def _check_alone(self, cycle: int, what: str) -> None:
+        """R-1 between nodes: no ranks of two cycles at a time."""
+        for other, count in self.running.items():
+            self._check(
+                count == 0 or other == cycle,
+                f"R-1: {what} in cycle {cycle}, ranks of cycle {other} run on {count} nodes",
+            )
+
+    def finish(self, launcher: SimulatedNode, finish: Finish) -> None:
+        """It leaves the job."""
+        self._check(
+            launcher.running is None or launcher.stuck or finish.ended is Ended.STUCK,
+            f"K-1: {launcher.name} leaves, and its ranks run",
+        )
+        if launcher.running is not None:
+            self.break_rules(launcher)
+        end = self.end
+        if end is not None and finish.ended in (Ended.SUCCEEDED, Ended.SHUT_DOWN):
+            wanted = {Outcome.SUCCEEDED: Ended.SUCCEEDED, Outcome.SHUT_DOWN: Ended.SHUT_DOWN}
+            self._check(
+                finish.ended is wanted.get(end.outcome)
+                and (end.exit_code is None or finish.exit_code == end.exit_code),
+                f"{launcher.name} ends otherwise than the job",
+            )
+
+    def check_over(self) -> None:
+        """Nothing is left to happen."""
+        for launcher in self._by_node.values():
+            self._check(not launcher.is_member, f"{launcher.name} never comes to an end")
+        self._check(not any(self.running.values()), "ranks outlive their launchers")
