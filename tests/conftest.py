@@ -1,4 +1,4 @@
-"""A temporary folder for all that the tests start: what they leave in it goes with it."""
+"""What all tests share: a temporary folder for what they start, and examples without a clock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile(
+    "all", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("all")
 
 
 @pytest.fixture(autouse=True, scope="session")

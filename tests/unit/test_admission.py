@@ -144,4 +144,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=40)

@@ -209,4 +209,4 @@ class GateLife(RuleBasedStateMachine):
 
 
 TestGateLife = GateLife.TestCase
-TestGateLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGateLife.settings = settings(max_examples=100, stateful_step_count=40)

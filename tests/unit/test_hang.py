@@ -242,4 +242,4 @@ class HangMachine(RuleBasedStateMachine):
 
 
 TestHangMachine = HangMachine.TestCase
-TestHangMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestHangMachine.settings = settings(max_examples=60, stateful_step_count=30)

@@ -926,7 +926,7 @@ class LauncherLife(RuleBasedStateMachine):
 
 
 TestLauncherLife = LauncherLife.TestCase
-TestLauncherLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLauncherLife.settings = settings(max_examples=200, stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

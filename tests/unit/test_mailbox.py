@@ -339,7 +339,7 @@ SENDERS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SENDERS)
 def test_every_message_is_taken_once_and_soon_whatever_strangers_do(senders: list[Sender]) -> None:
     """Unless its number was given up before it came, and that happens to no message within 10 s."""

@@ -298,14 +298,15 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
         )
         standbys.cycle_started()
         standbys.on_time()
-        assert standbys._machine._state(0) is State.PREPARING, "it was asked, and is not waited for"
-        while standbys._machine._state(0) is State.PREPARING:
+        parked = standbys.machine._parked[0]
+        assert parked.state is State.PREPARING, "it was asked, and is not waited for"
+        while parked.state is State.PREPARING:
             deadline = standbys.next_deadline()
             assert deadline is not None
             loop.wait(max(0.0, deadline - clock.monotonic()))
             standbys.on_time()
 
-        assert standbys._machine._state(0) is State.SKIPPED
+        assert parked.state is State.SKIPPED
         standbys.on_time()
         standbys.cycle_ending()
         standbys.close()

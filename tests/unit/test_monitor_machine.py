@@ -400,4 +400,4 @@ class WatchMachine(RuleBasedStateMachine):
 
 
 TestWatchMachine = WatchMachine.TestCase
-TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30)

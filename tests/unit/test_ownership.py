@@ -312,7 +312,7 @@ class Jobs(RuleBasedStateMachine):
 
 TestJobs = Jobs.TestCase
 TestJobs.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, deadline=None,
+    max_examples=EXAMPLES, stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

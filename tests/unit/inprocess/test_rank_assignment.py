@@ -338,7 +338,7 @@ def histories(draw):
     return world, rules, losses
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(histories())
 def test_whatever_is_lost_numbers_have_one_owner_and_no_gaps(case) -> None:
     """R-1 for trees, of ranks and of active ranks; all ranks compute the same."""
