@@ -106,6 +106,7 @@ def discard_process_groups() -> None:
     the first ``init_process_group``, ``sys.excepthook`` included. Does nothing where there is no
     group.
     """
+    work_aborter().forget()
     group_reaper().take(forget_process_groups())
     unwrap_excepthook()
 
