@@ -248,6 +248,27 @@ def test_a_rank_that_fails_after_another_has_ended_well_does_not_fail_the_cycle(
     assert node.handle(Swept(), now=1.2) == [RanksSucceeded(0)]
 
 
+def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_others_are_done() -> (
+    None
+):
+    """Stuck in the driver of a broken device, say: the node is stuck then, as after any stop."""
+    node = three_that_survive(stop_grace_s=5.0)
+    node.handle(HostBroke("gpu GPU 0: lost", device=0), now=1.0)
+    node.handle(WorkerExited(1, 0), now=2.0)
+
+    assert node.handle(WorkerExited(2, 0), now=3.0) == [SignalRanks((0,), SIGTERM)]
+    assert node.handle(TimePassed(), now=8.0) == [KillRanks((0,))]
+    late = node.handle(TimePassed(), now=8.0 + UNKILLABLE_AFTER_S)
+    assert late[-1] == RanksStuck(0, "a rank cannot be killed")
+
+    node = three_that_survive(stop_grace_s=5.0)
+    node.handle(HostBroke("gpu GPU 0: lost", device=0), now=1.0)
+    node.handle(WorkerExited(1, 0), now=2.0)
+    node.handle(WorkerExited(2, 0), now=3.0)
+    assert node.handle(WorkerExited(0, -SIGKILL), now=4.0) == [Sweep(0)]
+    assert node.handle(Swept(), now=4.1) == [RanksSucceeded(0)]
+
+
 def test_a_rank_that_was_ended_for_a_hang_has_not_ended_well_whatever_its_exit_code() -> None:
     """It may have a handler that ends it with 0."""
     node = three_that_survive()

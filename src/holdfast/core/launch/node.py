@@ -472,6 +472,13 @@ class Node:
             self._fail(local_rank, may_restart=not asks)
         if not self.alive:
             self._sweep(now)
+        elif (
+            self.phase is Phase.RUNNING
+            and self._n_well
+            and self.alive <= self._failed
+            and self._end.due_at is None
+        ):  # they were ended, and no rank is left that the cycle goes on for
+            self._signal(SIGTERM, self.stop_grace_s, now)
 
     def _on_stuck(self, local_rank: int, since_s: float) -> None:
         self._note(
@@ -519,6 +526,9 @@ class Node:
 
     def _stop(self, signum: int, grace_s: float, now: float) -> None:
         self.phase = Phase.STOPPING
+        self._signal(signum, grace_s, now)
+
+    def _signal(self, signum: int, grace_s: float, now: float) -> None:
         self._end = _ladder(signum, grace_s)
         self._end.send(now)
         self._do(SignalRanks(tuple(sorted(self.alive)), signum))
