@@ -32,6 +32,19 @@ def work():
 
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
 
+LOSES_A_PEER = (
+    TELLS_ITS_PLACE
+    + """
+tell()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    while not (everybody / "ask").exists():
+        time.sleep(0.01)
+    raise RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:41234")
+work()
+"""
+)
+"""As a rank does that waits for one that is gone; in its first life, when asked to."""
+
 REDUCES = (
     TELLS_ITS_PLACE
     + """

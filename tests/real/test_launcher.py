@@ -824,6 +824,45 @@ client.shutdown_workload_monitoring()
     assert list(tmp_path.glob("logs/*/attempt_0/0/stacks.txt"))
 
 
+def test_the_rank_that_exits_is_named_and_not_those_that_lose_it(ft: Launcher) -> None:
+    """The launcher sees all of them end at the same time, as on a busy host, rank 0 first."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import socket
+if cycle == "1": sys.exit(0)
+server = out / "server"
+if rank == "1":
+    listener = socket.create_server(("127.0.0.1", 0))
+    server.with_suffix(".new").write_text(str(listener.getsockname()[1]))
+    server.with_suffix(".new").rename(server)
+    peers = [listener.accept()[0] for _ in range(3)]
+    note("ready", "1")
+    open(os.environ["GO"]).read()
+    os._exit(3)
+while not server.exists(): pass
+peer = socket.create_connection(("127.0.0.1", int(server.read_text())))
+peer.recv(1)
+raise RuntimeError("[../third_party/gloo/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+"""
+    )
+    go = ft.folder / "go"
+    os.mkfifo(go)
+    options = "--nproc-per-node=4", "--max-restarts=1", "--log-dir=logs"
+    job = ft.start(*options, script, env={"GO": str(go)})
+    until(lambda: job.written("ready"), "all ranks")
+    pids = [event["pid"] for event in job.events("worker_started")]
+
+    job.signal(signal.SIGSTOP)
+    go.open("w").close()
+    until(lambda: all(proc.process_state(pid).state == "Z" for pid in pids), "all have ended")
+    job.signal(signal.SIGCONT)
+
+    assert job.wait() == 0
+    assert job.said(r"rank 0 .*: exit code 1; if the rank that this error names failed first")
+    assert job.said(r"cycle 0 was ended by rank 1 .*: exit code 3\n")
+
+
 @pytest.mark.slow
 def test_gloo_comes_up_again_in_every_cycle(ft: Launcher) -> None:
     """Two restarts in a row of a real process group: no stale keys, no stale ports."""

@@ -14,6 +14,7 @@ from tests.real.harness import Job, kill, until
 from tests.real.nodes import (
     ASKS,
     HANGS,
+    LOSES_A_PEER,
     REDUCES,
     WORKS,
     Nodes,
@@ -96,17 +97,18 @@ def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes
 
 
 def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
-    """Launcher and ranks vanish without a word; the survivor keeps its rank."""
-    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    """Without a word; the survivor's rank has failed by then; the cause named is the node."""
+    a, b = (nodes.add(LOSES_A_PEER, "2") for _ in range(2))
     before = in_cycle(0, a, b)
-    spare = nodes.add(WORKS, "2")
+    spare = nodes.add(LOSES_A_PEER, "2")
     joined(spare)
 
     lose(b)
+    nodes.ask()
 
     after = in_cycle(1, a, spare)
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
-    assert a.said("was lost .silent for")
+    until(lambda: a.said("cycle 0 was ended by .* was lost .silent for"), "the first cause")
     end_well(nodes, a, spare)
 
 

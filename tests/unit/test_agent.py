@@ -47,6 +47,12 @@ class FakeFamily:
         return self.left
 
 
+@pytest.fixture(autouse=True)
+def processes_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pids here are nobody's."""
+    monkeypatch.setattr(child, "is_ending", lambda _: False)
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> LaunchPlan:
     script = tmp_path / "train.py"
@@ -282,7 +288,7 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
 
     assert sent == [(4712, signal.SIGKILL), (4711, signal.SIGTERM), (4712, signal.SIGTERM)]
     problem = "gpu GPU 1: GPU is lost"
-    assert f"ended by the launcher, as its host is not healthy: {problem}" in said[-1]
+    assert f"ended by the launcher, as its host is not healthy: {problem}" in "".join(said)
 
     agent._feed(node.WorkerExited(0, -signal.SIGTERM))
     for _ in range(2):  # its grace, then the time that SIGKILL may take

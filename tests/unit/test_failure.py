@@ -110,6 +110,75 @@ def test_a_big_process_that_was_killed_precedes_the_echoes_of_its_death() -> Non
     assert first_cause([echo, small]) is echo
 
 
+GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4711"
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in step']
+ABORT = ["terminate called after throwing an instance of 'gloo::IoException'", f"  what():  {GLOO}"]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "more", "expected"),
+    [
+        (1, {"error": GLOO}, True),
+        (1, {"last_lines": [*TRACEBACK, GLOO]}, True),
+        (1, {"last_lines": [f"[rank3]: {line}" for line in (*TRACEBACK, GLOO)]}, True),
+        (
+            1,
+            {"last_lines": [*TRACEBACK, "DistBackendError: NCCL error", "ncclRemoteError: x"]},
+            True,
+        ),
+        (1, {"last_lines": ["BrokenPipeError: [Errno 32] Broken pipe"]}, True),
+        (-6, {"last_lines": [*ABORT, "", "Fatal Python error: Aborted"]}, True),
+        (3, {}, False),
+        (3, {"last_lines": [GLOO, "tried again and gave up"]}, False),
+        (1, {"last_lines": [*TRACEBACK, GLOO, *TRACEBACK, "ValueError: loss is NaN"]}, False),
+        (1, {"last_lines": [*TRACEBACK, '    raise E("Broken pipe")', "E: else"]}, False),
+        (1, {"error": "ValueError: loss is NaN", "last_lines": [GLOO]}, False),
+        (-9, {"last_lines": [GLOO]}, False),
+        (-15, {"error": GLOO}, False),
+        (-9, {"hang": Hang("section", "step", 9.0, 5.0), "last_lines": [GLOO]}, False),
+        (0, {"error": GLOO}, False),
+    ],
+)
+def test_an_error_that_says_that_another_rank_is_gone_is_told_from_an_own_one(
+    exit_code: int, more: dict, expected: bool
+) -> None:
+    """By the exception that it ended with, and not by what it printed before."""
+    assert end(0, exit_code, 1.0, **more).names_a_peer is expected
+
+
+CAUSES = {
+    "its own exit": end(1, 3, 9.0),
+    "an exception": end(1, 1, 9.0, last_lines=[*TRACEBACK, "ValueError: x"]),
+    "a signal from outside": end(1, -9, 9.0),
+    "a hang": end(1, -9, 9.0, hang=Hang("section", "step", 5.0, 4.0, found_at=8.9)),
+    "its host": end(1, -9, 9.0, host_problem="GPU 1 is lost"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES)
+def test_the_cause_comes_before_what_it_caused_in_whatever_order_they_are_reported(
+    cause: RankEnd,
+) -> None:
+    """A rank whose peer is gone may be reaped long before that peer."""
+    echoes = [end(0, 1, 1.0, error=GLOO), end(2, -6, 1.1, last_lines=ABORT), end(3, 1, 1.2)]
+    echoes[2] = end(3, -15, 1.2, asked=True)
+    for ends in ([*echoes, cause], [cause, *echoes]):
+        assert first_cause(ends) is cause
+    assert first_cause(echoes) is echoes[0], "nothing else is known"
+
+
+def test_no_rank_ends_a_negative_time_after_the_cause() -> None:
+    """An echo may be seen to end before it."""
+    ends = [end(0, 1, 1.0, error=GLOO), end(1, 3, 1.019), end(2, -15, 1.1, asked=True)]
+
+    text = failure_summary("train.py", "n0", 0, ends, "over", "/logs")
+
+    assert "First cause: rank 1 (local rank 1, pid 4001)\n  exit code 3" in text
+    assert "rank 0 (local rank 0, pid 4000) exit code 1, because of another rank\n" in text
+    assert "rank 2 (local rank 2, pid 4002) stopped by holdfast, +81 ms" in text
+    assert "-19" not in text
+
+
 @pytest.mark.parametrize(
     ("exit_code", "sent", "asked"),
     [

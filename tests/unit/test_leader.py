@@ -413,6 +413,51 @@ def test_a_failure_is_told_to_all_and_all_come_back() -> None:
     assert names(formed) == ("n0", "n1", "n2")
 
 
+PEER = "rank 0 (local rank 0, pid 7): exit code 1 on n0"
+OWN = "rank 3 (local rank 1, pid 8): exit code 3 on n1"
+
+
+def test_the_first_cause_is_chosen_when_all_nodes_have_reported() -> None:
+    """A rank that names a peer may be heard before that peer, which is reaped later."""
+    job = running("n0", "n1", "n2", max_restarts=1)
+    failed = State("n0", 0, U, PEER, names_a_peer=True)
+    assert job.hear(failed) == [Stop(0, PEER, "n0", 0)]
+
+    job.hear(Join("n0", desc("n0"), 0, PEER, True), Join("n2", desc("n2"), 0))
+    (formed,) = job.hear(Join("n1", desc("n1"), 0, OWN))
+    assert isinstance(formed, Round)
+    assert formed.ended_by == OWN
+
+    assert job.state("n2", U) != []
+    job.join("n0", "n1", have=1)
+    (end,) = job.hear(Join("n2", desc("n2"), 1, OWN))
+    assert isinstance(end, End)
+    assert end.cause == OWN, "the same holds for the last failure"
+
+
+def test_a_lost_node_is_the_cause_of_errors_that_name_a_peer() -> None:
+    """They come at once; its silence is noticed when everybody waits for it."""
+    for names_a_peer in (True, False):
+        job = running("n0", "n1", "n2", least=1, most=3, max_restarts=1)
+        job.mute.add("n1")
+        job.hear(State("n0", 0, U, PEER, names_a_peer=names_a_peer))
+        job.hear(Join("n0", desc("n0"), 0, PEER, names_a_peer), Join("n2", desc("n2"), 0))
+        (formed,) = job.wait(20)
+        assert isinstance(formed, Round)
+        lost = "n1 (pid 1) was lost (silent for 15.0 s)"
+        assert formed.ended_by == (lost if names_a_peer else PEER)
+
+
+def test_a_spare_that_is_lost_and_growth_are_no_causes() -> None:
+    job = running("n0", "n1", "n2", least=2, most=2, max_restarts=1)
+    job.mute.add("n2")
+    assert job.wait(20) == []
+    job.hear(State("n0", 0, U, PEER, names_a_peer=True))
+    (formed,) = job.hear(Join("n0", desc("n0"), 0), Join("n1", desc("n1"), 0))
+    assert isinstance(formed, Round)
+    assert formed.ended_by == PEER
+
+
 def test_the_last_failure_is_the_job_s() -> None:
     """B-1: all restarts used; the end says so, and waits for every acknowledgement."""
     job = running("n0", "n1", max_restarts=1)

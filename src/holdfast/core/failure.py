@@ -1,9 +1,11 @@
 """Say why a rank ended, and which end was the cause of all others.
 
-Pure: facts in, words out. The first cause is the failure that *began* first and was not asked for.
-Order is by what the launcher observed, to the millisecond; the time stamps in error files are whole
-seconds written by different processes and say nothing about order. Two corrections:
+Pure: facts in, words out. The first cause is a failure that nobody asked for. Order is by cause,
+then by the time at which the failure *began*, as the launcher observed it; the time stamps in error
+files are whole seconds written by different processes and say nothing about order.
 
+- A rank that failed because of a peer (:data:`NAMES_A_PEER`) comes last: it may be reaped first,
+  while the memory of the one that it lost is still being freed, or that one writes its error file.
 - A hang began when it was found, before its rank was killed and its peers lost their connections.
 - A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
   peers see its sockets close earlier and may fail and be reported first.
@@ -11,11 +13,26 @@ seconds written by different processes and say nothing about order. Two correcti
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
+
+NAMES_A_PEER = (
+    "Connection closed by peer",  # gloo, and a socket of Python's
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection was likely closed",  # torch's TCPStore: the rank that hosts it is gone
+    "Application timeout caused pair closure",  # gloo: another operation has timed out
+    "Timed out waiting",  # gloo: for a peer
+    "remote process exited",  # NCCL
+    "remote process exiting",
+    "ncclRemoteError",
+    "Watchdog caught collective operation timeout",
+)
+"""Texts of errors that a rank reports when another one has failed, hangs or was lost."""
 
 FREEING_S_PER_GIB = 0.2
 """How long the kernel may take to free the memory of a killed process, at most, as measured."""
@@ -84,6 +101,33 @@ class RankEnd:
             return self.ended_at - FREEING_S_PER_GIB * self.peak_rss_kib / 2**20
         return self.ended_at
 
+    @property
+    def names_a_peer(self) -> bool:
+        """It failed of an error that says that another rank is gone, or does not answer."""
+        aborted = self.exit_code == -signal.SIGABRT
+        if self.exit_code <= 0 and not aborted:
+            return False  # a signal from outside
+        if self.hang is not None or self.host_problem is not None:
+            return False
+        words = self.error or _last_words(self.last_lines, aborted=aborted)
+        return any(text in words for text in NAMES_A_PEER)
+
+
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""What torch's excepthook puts before each line, once there is a process group."""
+
+
+def _last_words(lines: Sequence[str], *, aborted: bool) -> str:
+    """The exception at the end of stderr; all of its lines where an abort in C++ has no such form.
+
+    What a rank printed before may name peers that it has survived.
+    """
+    shown = [line for line in (_RANK_PREFIX.sub("", line).rstrip() for line in lines) if line]
+    heads = [i for i, line in enumerate(shown) if line.startswith("Traceback (most recent call")]
+    if not heads:
+        return "\n".join(shown if aborted else shown[-1:])
+    return "\n".join(line for line in shown[heads[-1] + 1 :] if not line.startswith(" "))
+
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
     """An end like this is what our signals led to; SIGKILL counts only if it was ours."""
@@ -93,13 +137,13 @@ def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
 
 
 def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
-    """The end that caused the others: the failure that began first and nobody asked for.
+    """The end that caused the others: of those that nobody asked for; see the module's docstring.
 
     Without such a failure it is the rank that cannot be ended.
     """
     failures = [end for end in ends if (end.exit_code or end.is_condemned) and not end.asked]
     failures = failures or [end for end in ends if end.is_stuck]
-    return min(failures, key=lambda end: end.began_at, default=None)
+    return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
 
 
 def describe_exit(exit_code: int) -> str:

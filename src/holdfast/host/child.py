@@ -156,6 +156,19 @@ def _reap_one(pid: int) -> Reaped | None:
     return Reaped(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 
 
+_PF_EXITING = 0x4
+
+
+def is_ending(pid: int) -> bool:
+    """A child has exited, or is on its way out of the kernel; a signal changes nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return True
+    return bool(int(fields[6]) & _PF_EXITING)
+
+
 def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
     """Signal a child that has not been reaped yet, or its process group; False: gone, or not ours.
 

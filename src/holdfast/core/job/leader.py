@@ -259,6 +259,8 @@ class Leader:
             if join.have_cycle < self.cycle:
                 return  # a late copy of its join for an earlier cycle
             self._forming.awaited.discard(node)
+            if join.cause:
+                self._restarts.reported(node, join.cause, names_a_peer=join.names_a_peer)
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
         if self.phase is Phase.RUNNING and is_new:
@@ -268,14 +270,19 @@ class Leader:
     def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
         """``node`` is out of the job, by its own word (``told``) or by its silence."""
         lost = self.nodes.lose(node, why, told=told)
+        if not told and (node in self._forming.awaited or self._is_at_work(node)):
+            self._restarts.lost(node, lost)
         self._forming.forget(node)
         if not (told and why == LeaveWhy.FINISHED.value) and not self.rules.is_of_one:
             self._note("warning", lost)
-        if self.phase is Phase.RUNNING and node in self._states:
-            if self._states[node] is NodeState.SUCCEEDED:
-                return  # its work in this cycle is done
+        if self._is_at_work(node):
             self._set_state(node, None)
             self._judge(lost, node, now)
+
+    def _is_at_work(self, node: str) -> bool:
+        """It is in the cycle that runs, and has not done its work in it."""
+        at_work = self._states.get(node, NodeState.SUCCEEDED)
+        return self.phase is Phase.RUNNING and at_work is not NodeState.SUCCEEDED
 
     # ------------------------------------------------------------ a cycle forms
     def _begin(self, now: float) -> None:
@@ -326,8 +333,8 @@ class Leader:
             if restarts.shut_down is not None:
                 self._end_shut_down(now)
             return
-        cause = restarts.cause
         over = restarts.decided()
+        cause = restarts.ended_by
         if over is Ending.SHUT_DOWN:
             self._end_shut_down(now)
         elif over is not None:
@@ -359,6 +366,7 @@ class Leader:
         self._grow_at = None
         self._newcomers = 0
         self._news.forget()
+        ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
         self._publish(
             msg.Round(
@@ -370,6 +378,7 @@ class Leader:
                 master_port=self.nodes.ports[places[0].node],
                 restarts_used=self.restarts_used,
                 term=self.term,
+                ended_by=ended_by,
             )
         )
         if self.cycle == 0 and self.rules.reads_iterations:
@@ -438,6 +447,8 @@ class Leader:
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
+        if message.cause:
+            restarts.reported(node, message.cause, names_a_peer=message.names_a_peer)
         self._judge(message.cause, node, now)
 
     def _set_state(self, node: str, state: NodeState | None) -> None:

@@ -78,6 +78,19 @@ class RanksFailed(Value):
     cause: str
     every: bool = False
     may_restart: bool = True
+    names_a_peer: bool = False
+
+
+class CauseFound(Value):
+    """All ranks of this cycle have ended here: the first of their failures.
+
+    ``names_a_peer``: it is an error that says that another rank is gone. Reported before
+    :class:`RanksStopped`.
+    """
+
+    cycle: int
+    cause: str
+    names_a_peer: bool
 
 
 class ToldToEnd(Value):
@@ -99,6 +112,7 @@ Event = (
     Begin
     | Heard
     | RanksFailed
+    | CauseFound
     | RanksSucceeded
     | RanksStopped
     | RanksStuck
@@ -212,6 +226,8 @@ class Member:
     _may_restart: bool = field(default=True, init=False)
     _own_state: NodeState = field(default=NodeState.HEALTHY, init=False)
     _all_ended_well: bool = field(default=False, init=False)
+    _cause: CauseFound | None = field(default=None, init=False)
+    """Of the last cycle of this node, if it failed here."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _stopped_for: str = field(default="", init=False)
     _told_why: str = field(default="", init=False)
@@ -263,6 +279,8 @@ class Member:
                 self._follow(decision)
             case RanksFailed():
                 self._on_failure(event)
+            case CauseFound(cycle):
+                self._cause = event if cycle == self.cycle else None
             case RanksSucceeded(cycle):
                 self._on_success(cycle)
             case RanksStopped(cycle, failed):
@@ -318,6 +336,7 @@ class Member:
             self.ranks_alive = True
             self._own_state = NodeState.HEALTHY
             self._may_restart = True
+            self._cause = None
             self._all_ended_well = False
             self._stopped_for = self._told_why = ""
             self._effects.append(StartRanks(formed, place))
@@ -363,7 +382,8 @@ class Member:
         self._own_state = state
         cause = failure.cause[:MAX_CAUSE]
         asks = self._what_is_asked()
-        self._send(msg.State(self.node, self.cycle, state, cause, failure.may_restart, asks))
+        about = cause, failure.may_restart, asks, failure.names_a_peer
+        self._send(msg.State(self.node, self.cycle, state, *about))
 
     def _what_is_asked(self) -> msg.Control | None:
         """What comes in the place of a restart, because a rank of ours wants it."""
@@ -434,7 +454,8 @@ class Member:
 
     def _join(self) -> None:
         self.phase = Phase.WAITING
-        self._send(msg.Join(self.node, self.desc, self.cycle))
+        cause = (self._cause.cause[:MAX_CAUSE], self._cause.names_a_peer) if self._cause else ()
+        self._send(msg.Join(self.node, self.desc, self.cycle, *cause))
 
     # ------------------------------------------------------------ the way out
     def _on_told_to_end(self, how: str) -> None:

@@ -103,11 +103,15 @@ class Join(Value):
     """My ranks, if I had any, are gone, and I am ready for the next cycle.
 
     ``have_cycle``: the last one I took part in, -1 for none: tells a late copy from news.
+    ``cause``: of its failure here, now that all ranks of this node have ended; empty: none failed.
+    ``names_a_peer``: it was an error that says that another rank is gone.
     """
 
     node: Name
     desc: Descriptor
     have_cycle: OrMinusOne = -1
+    cause: Text = ""
+    names_a_peer: bool = False
 
 
 class Control(Value):
@@ -126,7 +130,7 @@ class State(Value):
     """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
 
     ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
-    ``asks``: what a rank wants in the place of a restart, if one does.
+    ``asks``: what a rank wants in the place of a restart, if one does. ``names_a_peer``: see Join.
     """
 
     node: Name
@@ -135,6 +139,7 @@ class State(Value):
     cause: Text = ""
     may_restart: bool = True
     asks: Control | None = None
+    names_a_peer: bool = False
 
 
 class Leave(Value):
@@ -180,6 +185,7 @@ class Round:
 
     Nodes in neither list joined too late and stay in the queue. ``places`` are in the order of
     their group ranks; group rank 0 is the master. ``restarts_used``: of the budget, so far.
+    ``ended_by``: the first cause of all reported, if the cycle before has failed.
     """
 
     cycle: Count
@@ -190,6 +196,7 @@ class Round:
     master_port: Count = 0
     restarts_used: Count = 0
     term: Count = 0
+    ended_by: Text = ""
 
     @cached_property
     def _by_node(self) -> dict[str, Place]:

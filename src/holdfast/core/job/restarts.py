@@ -61,6 +61,7 @@ class Restarts:
         cause: Of the failure that is still to be decided about; None: there is none.
         may_restart: No rank of the cycle said that a restart would be no use.
         shut_down: A rank asked for that: why; survivors of the cycle may still say more.
+        ended_by: The first cause of a cycle that is followed by another.
     """
 
     rules: Rules
@@ -69,6 +70,9 @@ class Restarts:
     cause: str | None = field(default=None, init=False)
     may_restart: bool = field(default=True, init=False)
     shut_down: str | None = field(default=None, init=False)
+    ended_by: str = field(default="", init=False)
+    _reports: dict[str, tuple[bool, str]] = field(default_factory=dict, init=False)
+    """By node: whether its failure names a peer, and what it was."""
     _is_spent: bool = field(default=False, init=False)
     """No restart was left for it."""
     _read_by: float | None = field(default=None, init=False)
@@ -90,8 +94,26 @@ class Restarts:
     def cycle_started(self, now: float) -> None:
         """All ranks start."""
         self.may_restart = True
+        self.ended_by = ""
+        self._reports.clear()
         self._started_at = now
         self._progress.cycle_started()
+
+    def reported(self, node: str, cause: str, *, names_a_peer: bool) -> None:
+        """What a node has failed of; the last word of each counts, in the order of the first."""
+        self._reports[node] = names_a_peer, cause
+
+    def lost(self, node: str, cause: str) -> None:
+        """A node of the cycle is gone; it may have said before what it failed of."""
+        if self._reports.get(node, (True, ""))[0]:
+            self._reports[node] = False, cause
+
+    def first_cause(self) -> str | None:
+        """The first of those that do not name a peer: who loses one may be heard before it."""
+        first = min(self._reports.values(), key=lambda report: report[0], default=None)
+        if self.cause is None or first is None or self.cause.endswith(first[1]):
+            return self.cause
+        return first[1]
 
     def failed(self, cause: str, now: float) -> tuple[float, str]:
         """The cycle has. Spend a restart, if one is left and may be wanted.
@@ -146,6 +168,7 @@ class Restarts:
     def decided(self) -> Ending | None:
         """How the job ends; None: there is another cycle. Once for each failure."""
         over = self.why_over()
+        self.ended_by = self.first_cause() or ""
         self.cause = self._read_by = None
         return over
 

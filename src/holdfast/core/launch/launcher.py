@@ -80,6 +80,7 @@ Event = (
     | PortReserved
     | belonging.Heard
     | belonging.RanksFailed
+    | belonging.CauseFound
     | belonging.LeaderLost
     | leading.Arrived
     | ControlRequested
@@ -226,6 +227,7 @@ class Launcher:
             case (
                 belonging.Heard()
                 | belonging.RanksFailed()
+                | belonging.CauseFound()
                 | belonging.LeaderLost()
                 | ControlRequested()
             ):

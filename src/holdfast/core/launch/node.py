@@ -326,6 +326,11 @@ class Node:
     """This node will not have ranks again."""
     _effects: list[Effect] = field(default_factory=list, init=False)
 
+    @property
+    def has_failed(self) -> bool:
+        """A rank of this cycle did not end well, whether it was asked to end or not."""
+        return bool(self._failed) or any(self._exit_codes.values())
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         instants = (self._end.due_at, self._sweep_until)

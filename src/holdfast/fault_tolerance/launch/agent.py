@@ -590,8 +590,10 @@ class NodeAgent:
         goes_on = self._launcher.node.survives_ranks and not seen.every
         if self._standbys and not goes_on:
             self._standbys.cycle_ending()
-        cause = self._says.failure_seen(seen, self._rank(seen.local_rank).end())
-        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart))
+        assert self._ranks is not None
+        end = self._ranks.end(seen.local_rank, self._pump)
+        cause = self._says.failure_seen(seen, end)
+        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart, end.names_a_peer))
 
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:
@@ -608,6 +610,9 @@ class NodeAgent:
         if self._standbys:
             self._standbys.cycle_ending()
         self._reserve_port()
+        others = self._plan.meeting is not None and self._launcher.node.has_failed
+        if others and self._ranks and (found := self._says.cause_found(self._ranks)):
+            self._feed(found)
         self._sweeper.begin(tells_what_is_left=self._plan.ft.check_remaining_processes)
 
     def _on_swept(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.failure import RankEnd, explain, first_cause
-from holdfast.core.job.member import CycleStopping, How
+from holdfast.core.job.member import CauseFound, CycleStopping, How
 from holdfast.core.launch import launcher as machine
 from holdfast.core.wording import count
 from holdfast.fault_tolerance.launch import report
@@ -93,17 +93,34 @@ class Announcer:
             stands.group_rank,
             stands.group_world_size,
         )
+        formed = self._launcher.formed
+        cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
+        if cause and cause not in (self._said, f"{self._said} on {self._node}"):
+            LOGGER.info("cycle %d was ended by %s", ranks.cycle - 1, cause)
 
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
         """Say in words what it was; for the job, too."""
         line = report.failure_line(end)
-        LOGGER.error("%s", line)
+        if end.names_a_peer:
+            hint = "if the rank that this error names failed first, a later line says so"
+            LOGGER.warning("%s; %s", line, hint)
+        else:
+            LOGGER.error("%s", line)
         self._said = line
         self._note_end(end.began_at)
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         if seen.every or not self._launcher.node.survives_ranks:
             self.restart_lines.cycle_failed()
         return f"{line} on {self._node}"
+
+    def cause_found(self, ranks: Ranks) -> CauseFound | None:
+        """What the ranks of this node have failed of, for the other nodes; None: of nothing."""
+        ends = ranks.ends(self._pump)
+        cause = first_cause(ends)
+        if cause is None:
+            return None
+        text = f"{report.cause_line(ends)} on {self._node}"
+        return CauseFound(ranks.cycle, text, cause.names_a_peer)
 
     def stopping(self, stopping: CycleStopping) -> None:
         """Say why a cycle is over, and what follows."""
@@ -120,7 +137,7 @@ class Announcer:
             self._failed_here.pop(stopping.cycle, None)
             if not is_polite:
                 return  # there is an error that says it
-            cause, why = stopping.cause, stopping.no_restart
+            cause, why = self._said, _ = stopping.cause, stopping.no_restart
             text = f"{cause}; {why}" if why and why != cause else cause
             text = f"cycle {stopping.cycle} is over for this node: {text}"
         elif stopping.no_restart:
@@ -145,6 +162,8 @@ class Announcer:
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
         if will_restart:
+            if plan.meeting is not None:
+                return  # the leader has heard the other nodes, too: see cycle_started
             if (cause_line := report.cause_line(ends)) != self._said:
                 LOGGER.info("cycle %d was ended by %s", cycle, cause_line)
             return

@@ -44,6 +44,8 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
+_LAST_WORDS_S = 0.02
+"""How long the stop of the other ranks waits, at most, for the last words of one that failed."""
 _LISTENS_WITHIN_S = 0.1
 """For so long a rank 0 that does not listen, or not soon, holds up the others, and no longer."""
 _ERROR_FILE_BYTES_MAX = 4 << 20
@@ -70,9 +72,11 @@ class Rank:
     _error: tuple[str | None, str | None] | None = None
 
     def signal(self, signum: int, *, group: bool) -> bool:
-        """Signal its process, with ``group`` its process group; False: it has ended."""
+        """Signal its process, with ``group`` its process group; False: it ends by itself."""
         if self.exit_code is not None or not self.pid:
             return False
+        if signum != signal.SIGKILL and child.is_ending(self.pid):
+            return False  # what it ends with was not asked for
         if signum != signal.SIGKILL:  # a stopped process takes no other: see core/kill_ladder.py
             child.send_signal(self.pid, signal.SIGCONT, group=group)
         child.send_signal(self.pid, signum, group=group)
@@ -267,6 +271,13 @@ class Ranks:
     def with_pid(self, pid: int) -> Rank | None:
         """The living rank whose process this is."""
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
+
+    def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
+        """How and why a rank has failed, while others may still run."""
+        rank = self.ranks[local_rank]
+        if rank.exit_code is not None and rank.exit_code != -signal.SIGKILL:
+            pump.settle(list(rank.streams.values()), _LAST_WORDS_S)
+        return rank.end()
 
     def ends(self, pump: OutputPump) -> list[RankEnd]:
         """How and why the ranks ended, when they have; all they wrote has been passed on.

@@ -65,6 +65,8 @@ def _cause(cause: RankEnd) -> list[str]:
     lines = [f"First cause: {who(cause)}", f"  {explain(cause)}"]
     if cause.error:
         lines.append(f"  {cause.error}")
+    if cause.names_a_peer:
+        lines.append("  This error names another rank, which may have failed first.")
     if cause.traceback:
         lines += ["  traceback:"]
         lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
@@ -82,7 +84,10 @@ def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
             continue
         how = "stopped by holdfast" if end.asked else describe_exit(end.exit_code)
         after_ms = (end.ended_at - cause.ended_at) * 1e3
-        lines.append(f"Also ended:  {who(end)} {how}, {after_ms:+.0f} ms")
+        if not end.asked and end.names_a_peer:
+            how += ", because of another rank"
+        when = f", +{after_ms:.0f} ms" if after_ms >= 0 else ""  # it may be seen to end first
+        lines.append(f"Also ended:  {who(end)} {how}{when}")
     if len(others) > _OTHERS_SHOWN:
         lines.append(f"             and {len(others) - _OTHERS_SHOWN} more")
     return lines
