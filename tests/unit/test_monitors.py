@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.monitor_messages import Closed, Configure
+from holdfast.core.monitor.monitor_messages import Closed, Configure, Log
 from holdfast.fault_tolerance.launch import monitors
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
@@ -18,6 +19,8 @@ from holdfast.wire.frames import encode
 
 PID = 2**22 + 1
 """Larger than any."""
+BOUND_S = 60.0
+CLOSED = {"op": "closed", "cycle": 0}
 
 
 @pytest.fixture
@@ -36,11 +39,48 @@ def test_a_monitor_that_died_is_heard_out(
     node = monitors.Monitors(loop, lambda rank, message: heard.append((rank, message)))
     node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
     node.start(3)
-    theirs.sendall(encode({"op": "closed", "cycle": 0}))
+    theirs.sendall(encode(CLOSED))
     theirs.close()
 
     assert node.died(PID) == 3
 
     assert heard == [(3, Closed(0))]
     assert node.died(PID) is None
+    node.close()
+
+
+def test_what_a_monitor_says_after_it_ended_its_rank_is_heard_at_the_end_of_the_job(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends the signal first: its rank and the job may be over before its words are there."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
+    heard: list[Any] = []
+    node = monitors.Monitors(loop, lambda _rank, message: heard.append(message))
+    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+    node.start(3)
+    log = {"op": "log", "level": "warning", "text": "rank 3 is hung"}
+    last_words = threading.Timer(0.05, theirs.sendall, [encode(log) + encode(CLOSED)])
+    last_words.start()
+
+    node.hear_to_the_end([3], BOUND_S)
+
+    assert heard == [Log("warning", "rank 3 is hung"), Closed(0)]
+    node.hear_to_the_end([3], BOUND_S)  # nothing more will come, so nothing is waited for
+    last_words.join()
+    node.close()
+    theirs.close()
+
+
+def test_the_end_of_a_job_does_not_wait_for_a_monitor_that_says_nothing(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
+    node = monitors.Monitors(loop, lambda *_: None)
+    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+    node.start(3)
+    node.hear_to_the_end([3], 0.01)
+    theirs.close()
+    node.hear_to_the_end([3], BOUND_S)
     node.close()

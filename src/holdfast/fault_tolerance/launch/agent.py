@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 _STDOUT, _STDERR = 1, 2
 _REMOVAL_S = 5.0
 """How long the folder of a run in which nothing happened may take to be removed."""
+_LAST_WORDS_S = 0.5
+"""How long the end of a job waits for what a monitor says of a rank that it has just ended."""
 _LAST_DELIVERY_S = 5.0
 """How long the launcher's exit waits for a slow disk to take the last evidence."""
 _OUTPUT_DRAIN_S = 5.0
@@ -268,6 +270,9 @@ class NodeAgent:
             self._log.close()
             self._control.close()
             self._sweeper.keep_helpers()
+            lives = self._launcher.rank_lives.items()
+            explained = [k for k, life in lives if life.is_written_about]
+            self._monitors.hear_to_the_end(explained, _LAST_WORDS_S)
             self._monitors.close()
             if self._standbys:
                 self._standbys.close()

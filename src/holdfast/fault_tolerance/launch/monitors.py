@@ -8,8 +8,9 @@ time, and a monitor can be replaced without anybody being refused.
 from __future__ import annotations
 
 import os
+import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.codec import decode, encode
 from holdfast.core.monitor.monitor_messages import (
     TO_LAUNCHER,
+    Closed,
     Configure,
     Cycle,
     Overdue,
@@ -24,7 +26,7 @@ from holdfast.core.monitor.monitor_messages import (
     Tripped,
 )
 from holdfast.fault_tolerance.launch.console import LOGGER
-from holdfast.host import child, endpoint
+from holdfast.host import child, clock, endpoint
 from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import start_monitor
 from holdfast.host.loop import Loop
@@ -51,6 +53,8 @@ class _Place:
     peer: Channel | None = None
     cycle: Cycle | None = None
     tripped: list[Tripped] = field(default_factory=list)
+    has_closed: bool = False
+    """Nothing more will be said of the last verdict."""
 
 
 class Monitors:
@@ -133,6 +137,22 @@ class Monitors:
             if place.peer is not None:
                 self._check(place, place.peer)
 
+    def hear_to_the_end(self, local_ranks: Iterable[int], wait_s: float) -> None:
+        """Take in all that these monitors say of the ranks that they have ended, if it comes soon.
+
+        A monitor says what it has done: its rank may be gone, and the job with it, before the words
+        are there.
+        """
+        until = clock.monotonic() + wait_s
+        for local_rank in local_ranks:
+            place = self._places[local_rank]
+            while place.peer is not None and not place.has_closed:
+                words = select.poll()
+                words.register(place.peer.fileno(), select.POLLIN)
+                if not words.poll(max(0.0, until - clock.monotonic()) * 1e3):
+                    break
+                self._receive(local_rank, place.peer)
+
     def close(self) -> None:
         """End all monitors and close their sockets. A monitor keeps nothing that could be lost.
 
@@ -160,6 +180,8 @@ class Monitors:
         try:
             for frame in frames:
                 message = decode(TO_LAUNCHER, frame)
+                if isinstance(message, (Overdue, Closed)):
+                    self._places[local_rank].has_closed = isinstance(message, Closed)
                 self._on_message(local_rank, message)
                 if isinstance(message, Overdue) and message.learned:
                     self._limit_tripped(local_rank, message)
