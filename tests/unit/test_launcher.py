@@ -462,6 +462,14 @@ def test_a_second_sigterm_does_not_wait_either() -> None:
     assert node.next_deadline() == 100.0 + SAME_REQUEST_S + UNKILLABLE_AFTER_S
 
 
+def test_nobody_is_told_of_a_second_sigterm_that_would_come_after_sigkill() -> None:
+    """A grace that is over before a second signal would count."""
+    node = running(signal_grace_s=SAME_REQUEST_S)
+    (_, note) = node.handle(SignalArrived(SIGTERM), now=100.0)
+    assert isinstance(note, Note)
+    assert note.text.endswith("no restart any more; SIGKILL after 5 s (--term-timeout)")
+
+
 def test_another_signal_is_another_request() -> None:
     """It is passed on: what ranks do about it may differ."""
     node = running(signal_grace_s=1800.0)

@@ -93,6 +93,11 @@ class RankEnd:
     host_problem: str | None = None
 
     @property
+    def failed(self) -> bool:
+        """It ended as nobody asked it to, and not well."""
+        return not self.asked and (self.exit_code != 0 or self.is_condemned)
+
+    @property
     def began_at(self) -> float:
         """When its failure began, as well as can be known."""
         if self.hang is not None:
@@ -141,7 +146,7 @@ def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
 
     Without such a failure it is the rank that cannot be ended.
     """
-    failures = [end for end in ends if (end.exit_code or end.is_condemned) and not end.asked]
+    failures = [end for end in ends if end.failed]
     failures = failures or [end for end in ends if end.is_stuck]
     return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
 

@@ -571,10 +571,14 @@ class Node:
     def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
         name, some = signal_name(signum), len(self.alive)
         text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
+        left_s = None
         if self._end.due_at is not None and not self._end.is_killed:
-            text += f"; SIGKILL after {max(0.0, self._end.due_at - now):.0f} s ({grace})"
+            left_s = max(0.0, self._end.due_at - now)
+            text += f"; SIGKILL after {left_s:.0f} s ({grace})"
         if signum == SIGINT:
             return f"{text}. Press Ctrl-C again to kill them now"
+        if left_s is not None and left_s <= SAME_REQUEST_S:
+            return text
         after = f"later than {SAME_REQUEST_S:g} s after this one"
         return f"{text}. A second {name}, {after}, kills them at once"
 

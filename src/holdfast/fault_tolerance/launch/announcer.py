@@ -58,8 +58,8 @@ class Announcer:
         self._error_file = error_file
         self._failed_here: dict[int, int] = {}
         """The local rank that failed first, by cycle; of cycles that were stopped for it."""
-        self._said: str | None = None
-        """What the failure of the last cycle was said to be."""
+        self._said: set[str] = set()
+        """What the failures of the last cycle were said to be."""
         self._over_since: float | None = None
         """When that failure began, or this launcher heard that the cycle is over."""
         self._restarts_used = 0
@@ -95,7 +95,7 @@ class Announcer:
         )
         formed = self._launcher.formed
         cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
-        if cause and cause not in (self._said, f"{self._said} on {self._node}"):
+        if cause and cause not in self._said:
             LOGGER.info("cycle %d was ended by %s", ranks.cycle - 1, cause)
 
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
@@ -106,12 +106,13 @@ class Announcer:
             LOGGER.warning("%s; %s", line, hint)
         else:
             LOGGER.error("%s", line)
-        self._said = line
-        self._note_end(end.began_at)
+        told = f"{line} on {self._node}"
+        self._said |= {line, told}
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         if seen.every or not self._launcher.node.survives_ranks:
+            self._note_end(end.began_at)
             self.restart_lines.cycle_failed()
-        return f"{line} on {self._node}"
+        return told
 
     def cause_found(self, ranks: Ranks) -> CauseFound | None:
         """What the ranks of this node have failed of, for the other nodes; None: of nothing."""
@@ -137,7 +138,8 @@ class Announcer:
             self._failed_here.pop(stopping.cycle, None)
             if not is_polite:
                 return  # there is an error that says it
-            cause, why = self._said, _ = stopping.cause, stopping.no_restart
+            cause, why = stopping.cause, stopping.no_restart
+            self._said.add(cause)
             text = f"{cause}; {why}" if why and why != cause else cause
             text = f"cycle {stopping.cycle} is over for this node: {text}"
         elif stopping.no_restart:
@@ -161,10 +163,11 @@ class Announcer:
             return  # the cause is elsewhere, and was said
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
+        said, self._said = self._said, set()
         if will_restart:
             if plan.meeting is not None:
                 return  # the leader has heard the other nodes, too: see cycle_started
-            if (cause_line := report.cause_line(ends)) != self._said:
+            if (cause_line := report.cause_line(ends)) not in said:
                 LOGGER.info("cycle %d was ended by %s", cycle, cause_line)
             return
         verdict = "the job is over"
@@ -189,8 +192,8 @@ class Announcer:
         )
         if finish.text:
             LOGGER.log(level, "%s", finish.text)
-        last = ranks.ranks.values() if succeeded and ranks else ()
-        if failed := [f"rank {rank.place.rank}" for rank in last if rank.exit_code]:
+        ends = [rank.end() for rank in ranks.ranks.values()] if succeeded and ranks else []
+        if failed := [f"rank {end.rank}" for end in ends if end.failed]:
             LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
         LOGGER.log(
             level,
@@ -217,7 +220,7 @@ class Announcer:
                     "local_rank": end.local_rank,
                     "pid": end.pid,
                     "exit_code": end.exit_code,
-                    "failed": not end.asked and (end.exit_code != 0 or end.is_condemned),
+                    "failed": end.failed,
                     "why": explain(end),
                     "error_file": error_file,
                 }

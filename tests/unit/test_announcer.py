@@ -1,0 +1,84 @@
+"""What a launcher says of failures: only the one that ended a cycle is where its restart begins."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core.failure import Hang, RankEnd
+from holdfast.core.job.member import CycleStopping
+from holdfast.core.launch.launcher import Ended, Finish
+from holdfast.core.launch.node import FailureSeen
+from holdfast.core.numbering import GlobalRank, LocalRank, Pid
+from holdfast.fault_tolerance.launch.announcer import Announcer
+from holdfast.host import clock
+
+
+def rank_end(rank: int, exit_code: int, ago_s: float, **known: Any) -> RankEnd:
+    """How a rank of pid 1000 + ``rank`` ended some seconds ago."""
+    at = clock.monotonic() - ago_s
+    return RankEnd(LocalRank(rank), GlobalRank(rank), Pid(1000 + rank), exit_code, at, **known)
+
+
+def ranks_of(*ends: RankEnd, cycle: int = 0) -> Any:
+    """The ranks of a cycle that ended so."""
+    ranks = {
+        end.local_rank: SimpleNamespace(pid=end.pid, is_warm=False, end=lambda end=end: end)
+        for end in ends
+    }
+    place = SimpleNamespace(group_rank=0, group_world_size=1)
+    return SimpleNamespace(cycle=cycle, node=place, ranks=ranks, ends=lambda _: list(ends))
+
+
+def announcer(tmp_path: Path) -> tuple[Announcer, Any]:
+    """One of a job of one node under min-healthy, and its launcher."""
+    plan = SimpleNamespace(
+        name="train.py",
+        run_id="j",
+        nproc_per_node=2,
+        max_restarts=1,
+        meeting=None,
+        workers_stop_timeout_s=15.0,
+        log_dir=None,
+        redirects={},
+        tee={},
+    )
+    node = SimpleNamespace(survives_ranks=True, alive=set(), cycle=0)
+    launcher = SimpleNamespace(node=node, restarts_used=0, finished=None, formed=None)
+    pump = SimpleNamespace(write=lambda *_: None)
+    says: Any = Announcer
+    return says(plan, "n0", tmp_path, launcher, pump, lambda *_, **__: None, None), launcher
+
+
+def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cycle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rank 0 had failed an hour before, and the cycle went on: it did not end it."""
+    caplog.set_level(logging.INFO, "holdfast")
+    says, launcher = announcer(tmp_path)
+    first, last = rank_end(0, 3, ago_s=3600.0), rank_end(1, 4, ago_s=0.0)
+    says.failure_seen(FailureSeen(0, 0, every=False, may_restart=True), first)
+    says.failure_seen(FailureSeen(0, 1, every=True, may_restart=True), last)
+    says.stopping(CycleStopping(0, "cause", here=True))
+    launcher.restarts_used = 1
+    says.cycle_started(ranks_of(first, last, cycle=1))
+    says.explain(0, ranks_of(first, last), will_restart=True)
+
+    assert "restart 1 of 1, 0.0" in caplog.text
+    assert caplog.text.count("exit code 3") == 1, "it was said; and it is not what ended the cycle"
+
+
+def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job was completed without it."""
+    caplog.set_level(logging.INFO, "holdfast")
+    says, _ = announcer(tmp_path)
+    hung = rank_end(0, 0, ago_s=9.0, hang=Hang("section", "step", 1.0, 1.0), is_condemned=True)
+    says.finish(Finish(Ended.SUCCEEDED, 0), ranks_of(hung, rank_end(1, 0, ago_s=0.0)))
+
+    assert "the job was completed without rank 0, which failed" in caplog.text
