@@ -359,6 +359,23 @@ def test_an_impatient_user_is_told_what_happens_and_sees_no_traceback(ft: Launch
     assert "KeyboardInterrupt" not in job.stderr
 
 
+def test_signals_that_are_blocked_at_its_start_reach_the_launcher(ft: Launcher) -> None:
+    """Blocked signals are inherited: a service's thread may have started it."""
+    script = ft.script(
+        NOTE_PIDS + "if cycle == '0': sys.exit(3)\nnote('up', rank)\n" + SLEEP_FOR_EVER
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    try:
+        job = ft.start("--nproc-per-node=1", "--max-restarts=1", script)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    until(lambda: job.written("up"), "it heard of the failure, and started the rank again")
+
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 1
+    assert job.said("was stopped by SIGTERM")
+
+
 def test_ranks_that_do_not_listen_are_killed_after_the_grace(ft: Launcher) -> None:
     """--shutdown-timeout; exit code 1."""
     script = ft.script(

@@ -33,6 +33,7 @@ class Loop(Descriptors):
         self._old_wakeup = -1
         self._old_handlers: dict[int, object] = {}
         self._on_signal: dict[int, Callable[[int], None]] = {}
+        self._old_mask: set[int] = set()
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -43,6 +44,7 @@ class Loop(Descriptors):
     def __exit__(self, *_exc: object) -> None:
         for signum, handler in self._old_handlers.items():
             signal.signal(signum, handler)  # type: ignore[arg-type] # what signal() gave us
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._old_mask & set(self._old_handlers))
         signal.set_wakeup_fd(self._old_wakeup)
         self.epoll.close()
         os.close(self._signals_read)
@@ -51,13 +53,15 @@ class Loop(Descriptors):
     def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
         """Call ``callback`` with the number of each of these signals, outside the handler.
 
-        SIGHUP stays ignored if it is: the user said nohup.
+        SIGHUP stays ignored if it is: the user said nohup. None stays blocked, as all are where a
+        thread has started us that leaves signals to others.
         """
         for signum in signums:
             if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
                 continue
             self._old_handlers[signum] = signal.signal(signum, _noted)
             self._on_signal[signum] = callback
+            self._old_mask |= signal.pthread_sigmask(signal.SIG_UNBLOCK, [signum])
 
     def run(self, next_deadline: Callable[[], float | None], on_time: Callable[[], None]) -> None:
         """Until :meth:`stop`: wait and call back; ``on_time`` when the deadline has come."""
