@@ -838,6 +838,66 @@ def test_a_flood_does_not_hold_up_a_verdict(start: Callable[..., Node]) -> None:
     assert node.expect("overdue")["pid"] == rank.pid
 
 
+FEW = {"initial_rank_heartbeat_timeout": 0.4}
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["silent", "stuck after its hello"])
+def test_a_rank_that_hangs_before_it_is_armed_is_ended_once_it_is_awaited(
+    start: Callable[..., Node], calls: bool
+) -> None:
+    """Another rank of its node was armed; the incident says so, and what is missing."""
+    node = start(cfg=FEW)
+    rank = node.rank()
+    if calls:
+        rank.join()
+        node.expect("hello")
+    node.tell(op="await", cycle=0, rank=3, pid=rank.pid, since=time.monotonic())
+
+    assert rank.exit_code() == -SIGKILL
+    overdue = node.expect("overdue")
+    assert (overdue["clock"], overdue["rank"], overdue["pid"]) == ("first report", 3, rank.pid)
+    record, text = node.incident()
+    assert record["why_not"]
+    assert "Has not called init_workload_monitoring() for 0.4" in text
+    assert "To allow longer: --ft-initial-rank-heartbeat-timeout 0.8" in text
+
+
+def test_an_awaited_rank_that_is_armed_in_time_has_its_own_limits(
+    start: Callable[..., Node],
+) -> None:
+    """From then on; it may call from another process than the one that the launcher started."""
+    node = start(cfg=FEW)
+    shell, rank = node.rank(), node.rank()
+    node.tell(op="await", cycle=0, rank=3, pid=shell.pid, since=time.monotonic() + 1000.0)
+    rank.join("initial=0.3")
+
+    assert rank.exit_code() == -SIGKILL
+    assert node.expect("overdue")["clock"] == "initial heartbeat"
+    assert shell.do("1") == 1
+
+
+@pytest.mark.parametrize("how", ["armed", "left", "of a cycle that is over", "gone"])
+def test_who_is_not_awaited_any_more_is_not_watched(start: Callable[..., Node], how: str) -> None:
+    """The message may come late."""
+    node = start(cfg=FEW)
+    rank = node.armed("initial=60.0") if how in ("armed", "left") else node.rank()
+    pid = rank.pid
+    if how == "gone":
+        rank.process.kill()
+        rank.process.wait()
+    if how == "left":
+        node.tell(op="await", cycle=0, rank=3, pid=pid, since=0.0)
+        assert rank.do("call(op='bye')")["op"] == "ok"
+    node.tell(op="await", cycle=7 if "over" in how else 0, rank=3, pid=pid, since=0.0)
+    other = node.rank() if how == "gone" else rank
+    if how != "armed":
+        other.begin(f"connect({other.path!r})") if how != "left" else other.begin("1")
+        other.answer()
+
+    assert other.do("1") == 1
+    assert "overdue" not in node.ops()
+
+
 def test_a_second_rank_waits_until_the_first_has_left(start: Callable[..., Node]) -> None:
     """One rank at a time; and the second gets a page that the first cannot write to."""
     node = start()

@@ -796,6 +796,31 @@ client.shutdown_workload_monitoring()
         assert not list((tmp_path / "tmp").iterdir())
 
 
+def test_a_rank_that_hangs_before_its_first_call_is_found(ft: Launcher) -> None:
+    """Its peer has called, so it is expected to; the restart succeeds."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+from holdfast.fault_tolerance import RankMonitorClient
+if cycle == "0" and rank == "1":
+    time.sleep(1000)
+client = RankMonitorClient()
+client.init_workload_monitoring()
+while cycle == "0":
+    client.send_heartbeat()
+    time.sleep(0.01)
+client.shutdown_workload_monitoring()
+"""
+    )
+    limit = "--ft-initial-rank-heartbeat-timeout=0.5"
+    job = ft.start("--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", limit, script)
+
+    assert job.wait() == 0
+    assert job.said(r"rank 1 .* is hung: Has not called init_workload_monitoring\(\) for 0.5")
+    [incident] = (job.run_dir / "incidents").glob("*.json")
+    assert json.loads(incident.read_text())["clock"] == "first report"
+
+
 IN_TIGHT_SHM = 'mount -t tmpfs -o size=2m none /dev/shm && exec "$@"'
 
 

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.core.monitor.hang import (
     EXIT,
+    FIRST_REPORT,
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
@@ -49,6 +50,16 @@ def test_a_default_initial_limit_ends_with_the_first_section() -> None:
     assert overdue(after, chosen, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
     beating = Snapshot(0.0, heartbeat_at=20.0, outside_since=9.0, has_used_sections=True)
     assert overdue(beating, default, now=25.5) == Overdue(HEARTBEAT, None, 20.0, 5.0)
+
+
+def test_a_rank_that_never_reported_is_measured_from_the_report_of_another() -> None:
+    """By the timeout of the initial heartbeat, and by no other clock."""
+    awaited = Snapshot(100.0, is_awaited=True)
+
+    assert next_deadline(awaited, Limits(initial=10.0, out_of_section=1.0)) == 110.0
+    found = overdue(awaited, Limits(initial=10.0, out_of_section=1.0), now=110.5)
+    assert found == Overdue(FIRST_REPORT, None, 100.0, 10.0)
+    assert next_deadline(awaited, Limits(out_of_section=1.0)) is None
 
 
 def test_a_rank_that_has_left_is_measured_by_its_exit_alone() -> None:

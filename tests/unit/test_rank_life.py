@@ -27,6 +27,7 @@ from holdfast.core.kill_ladder import (
 from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
 from holdfast.core.launch.rank_life import (
     HELD_S,
+    AwaitReport,
     Deliver,
     Effect,
     Event,
@@ -97,6 +98,20 @@ def closed(local_rank: int, cycle: int = 0) -> MonitorSaid:
 
 def outlived(local_rank: int, cycle: int = 0) -> MonitorSaid:
     return MonitorSaid(local_rank, said.Stuck(cycle, local_rank, PID, UNKILLABLE_S, "state D"))
+
+
+def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launcher) -> None:
+    """In each cycle anew, from the first report on; not one that has ended."""
+    lives = launcher.lives
+    first, late = (MonitorSaid(rank, said.Armed(0)) for rank in (1, 2))
+
+    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
+    assert launcher.hears(first, late, first) == [AwaitReport(2, launcher.now)]
+
+    lives.start_cycle(1, 3, launcher.now)
+    assert launcher.hears(late) == [], "it is of the cycle before"
+    found = launcher.hears(MonitorSaid(2, said.Armed(1)))
+    assert found == [AwaitReport(0, launcher.now), AwaitReport(1, launcher.now)]
 
 
 def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> None:

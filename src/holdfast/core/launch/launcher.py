@@ -144,6 +144,7 @@ Effect = (
     | ranks.FailureSeen
     | ranks.Explain
     | rank_life.StartMonitor
+    | rank_life.AwaitReport
     | rank_life.Deliver
     | Note
 )

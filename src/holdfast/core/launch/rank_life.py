@@ -25,6 +25,9 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
   and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
   and may be about to note it in the incident.
 
+- Once a rank has reported to its monitor, all ranks of the node are expected to, within the timeout
+  of the initial heartbeat: one may hang before its first call (decision 29).
+
 A monitor may be late: what it says is held against the cycle that it speaks of.
 
 Pure. Times are seconds on the caller's monotonic clock.
@@ -101,6 +104,13 @@ class StartMonitor(Value):
     local_rank: int
 
 
+class AwaitReport(Value):
+    """Have a rank watched that has not reported: another one did, at ``since``."""
+
+    local_rank: int
+    since: float
+
+
 class Deliver(Value):
     """Bring the evidence of a cycle to where people look for it; ``is_over``: its folder may go."""
 
@@ -108,7 +118,16 @@ class Deliver(Value):
     is_over: bool = False
 
 
-Effect = RankKilled | RankStuck | OnlyStuckLeft | WorkerExited | StartMonitor | Deliver | Note
+Effect = (
+    RankKilled
+    | RankStuck
+    | OnlyStuckLeft
+    | WorkerExited
+    | StartMonitor
+    | AwaitReport
+    | Deliver
+    | Note
+)
 
 
 class State(enum.Enum):
@@ -138,6 +157,7 @@ class RankLife:
         has_outlived: Its monitor says that it has outlived that.
         is_told: The node knows that it was killed.
         is_gone: It was reaped.
+        has_reported: Its monitor watches it, or did.
     """
 
     hang: Hang | None = None
@@ -150,6 +170,7 @@ class RankLife:
     has_outlived: bool = False
     is_told: bool = False
     is_gone: bool = False
+    has_reported: bool = False
 
     def state(self, now: float) -> State:
         """Where it is."""
@@ -242,6 +263,9 @@ class RankLives:
                 self._deliver(self.cycle, effects)
             case MonitorSaid(_, said.Hello()):
                 self._call_by = None
+            case MonitorSaid(local_rank, said.Armed(cycle)):
+                if cycle == self.cycle:
+                    self._reported(local_rank, now, effects)
             case MonitorSaid(local_rank, message):
                 if isinstance(message, said.Verdict) and message.cycle in self._cycles:
                     self._hear(local_rank, message, now, effects)
@@ -271,6 +295,14 @@ class RankLives:
         life.signals.add(signum)
         if signum == SIGKILL and life.killed_at is None:
             life.killed_at, life.is_told = now, True
+
+    def _reported(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        ranks = self._here.ranks
+        is_first = not any(life.has_reported for life in ranks.values())
+        ranks[local_rank].has_reported = True
+        if is_first:
+            others = (n for n, life in ranks.items() if n != local_rank and not life.is_gone)
+            effects += [AwaitReport(other, now) for other in others]
 
     def _hear(
         self, local_rank: int, message: said.Verdict, now: float, effects: list[Effect]

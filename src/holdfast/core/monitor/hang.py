@@ -11,6 +11,8 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     section             since it was opened; one clock per open section that has a limit
     outside sections    since the last section was closed (or armed); only while none is open
     process exit        since the rank left its monitor, until its process ends; none of the others
+    first report        of a rank that never was armed: since another rank of its node was, with the
+                        timeout of the initial heartbeat; none of the others
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it. Two promises (DESIGN §10):
@@ -41,6 +43,7 @@ HEARTBEAT = "heartbeat"
 SECTION = "section"
 OUTSIDE_SECTIONS = "outside sections"
 EXIT = "process exit"
+FIRST_REPORT = "first report"
 
 _NONE: Mapping[str, float] = {}
 
@@ -78,6 +81,7 @@ class Snapshot(Value):
         warming_up: The time outside sections is not judged yet.
         has_used_sections: It has opened one since it was armed, watched or not.
         left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
+        is_awaited: It has not asked to be watched; ``armed_at`` is when another of its node did.
     """
 
     armed_at: float
@@ -87,6 +91,7 @@ class Snapshot(Value):
     warming_up: bool = False
     has_used_sections: bool = False
     left_at: float | None = None
+    is_awaited: bool = False
 
     @property
     def last_sign_at(self) -> float:
@@ -138,6 +143,10 @@ def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
         if limits.exit is None:
             return []
         return [Overdue(EXIT, None, snapshot.left_at, limits.exit)]
+    if snapshot.is_awaited:
+        if limits.initial is None:
+            return []
+        return [Overdue(FIRST_REPORT, None, snapshot.armed_at, limits.initial)]
     clocks = []
     if snapshot.heartbeat_at is None:
         is_over = limits.section_ends_initial and snapshot.has_used_sections

@@ -2,7 +2,7 @@
 
 Pure: plain values; their JSON form follows from their fields (``core/codec.py``). ::
 
-    launcher ──► monitor    Configure, once    Cycle    Tripped
+    launcher ──► monitor    Configure, once    Cycle    Tripped    Await
     monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
                             Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
                             Log Event
@@ -82,6 +82,15 @@ class Tripped(Value):
     clock: str
     name: Raw | None
     limit_s: float
+
+
+class Await(Value):
+    """The rank, which is process ``pid``, is to be armed: another of this node was at ``since``."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    since: float
 
 
 # ---------------------------------------------------------------- to the launcher: one rank
@@ -184,7 +193,7 @@ class Event(Value):
     event: dict[str, object]
 
 
-ToMonitor = Configure | Cycle | Tripped
+ToMonitor = Configure | Cycle | Tripped | Await
 Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
 ToLauncher = Ready | Hello | Armed | Bye | Verdict | Log | Event
 

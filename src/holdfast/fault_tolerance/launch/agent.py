@@ -413,6 +413,11 @@ class NodeAgent:
                 self._begin_sweep()
             case ReadIteration(first):
                 self._read_iteration(first=first)
+            case rank_life.AwaitReport(local_rank, since):
+                rank = self._rank(local_rank)
+                self._monitors.await_report(
+                    local_rank, said.Await(self._cycle, rank.place.rank, rank.pid, since)
+                )
             case rank_life.StartMonitor(local_rank):
                 self._replace_monitor(local_rank)
             case node.FailureSeen():

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.codec import decode, encode
 from holdfast.core.monitor.monitor_messages import (
     TO_LAUNCHER,
+    Armed,
+    Await,
     Closed,
     Configure,
     Cycle,
@@ -52,6 +54,8 @@ class _Place:
     pid: int = 0
     peer: Channel | None = None
     cycle: Cycle | None = None
+    awaited: Await | None = None
+    """Its rank has not been armed in this cycle, and others have."""
     tripped: list[Tripped] = field(default_factory=list)
     has_closed: bool = False
     """Nothing more will be said of the last verdict."""
@@ -91,14 +95,22 @@ class Monitors:
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
         if place.cycle is not None:
             self._tell(place, place.cycle)
+            if place.awaited is not None:
+                self._tell(place, place.awaited)
             for tripped in place.tripped:
                 self._tell(place, tripped)
 
     def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
         """Tell a monitor what to watch from now on (page, dump file, cycle number ...)."""
         place = self._places[local_rank]
-        place.cycle = cycle
+        place.cycle, place.awaited = cycle, None
         self._tell(place, cycle)
+
+    def await_report(self, local_rank: int, message: Await) -> None:
+        """Have a monitor watch a rank that has not reported to it."""
+        place = self._places[local_rank]
+        place.awaited = message
+        self._tell(place, message)
 
     def _limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
         """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
@@ -165,7 +177,7 @@ class Monitors:
             self._hang_up(place)
             place.listener.close()
 
-    def _tell(self, place: _Place, message: Cycle | Tripped) -> None:
+    def _tell(self, place: _Place, message: Cycle | Tripped | Await) -> None:
         if place.peer is not None:
             place.peer.send(encode(message))
             self._check(place, place.peer)
@@ -180,6 +192,8 @@ class Monitors:
         try:
             for frame in frames:
                 message = decode(TO_LAUNCHER, frame)
+                if isinstance(message, Armed):
+                    self._places[local_rank].awaited = None
                 if isinstance(message, (Overdue, Closed)):
                     self._places[local_rank].has_closed = isinstance(message, Closed)
                 self._on_message(local_rank, message)

@@ -28,6 +28,7 @@ from holdfast.core.complaints import Complaints
 from holdfast.core.kill_ladder import SIGKILL
 from holdfast.core.monitor import monitor
 from holdfast.core.monitor import monitor_messages as messages
+from holdfast.core.monitor.hang import Limits as Timeouts
 from holdfast.core.monitor.hang import Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.core.monitor.rank_messages import Armed, Bye, Limits, Ok, Welcome
@@ -104,6 +105,7 @@ class Monitor:
         self._view: PageView | None = None
         # The rank
         self._is_watching = False
+        self._awaited: messages.Await | None = None  # it has not been armed, and should be
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
 
@@ -159,8 +161,11 @@ class Monitor:
         """Read the page and feed it to the machine, again while it asks for that."""
         view = self._view
         while view is not None and self._is_watching:
-            looked = monitor.Looked(self._snapshot(view), view.limits())
-            if not self._feed(looked, now):
+            snapshot, limits = self._snapshot(view), view.limits()
+            if snapshot is not None and snapshot.is_awaited:
+                cfg: dict[str, Any] = self._config.cfg
+                limits = Timeouts(initial=cfg["initial_rank_heartbeat_timeout"])
+            if not self._feed(monitor.Looked(snapshot, limits), now):
                 break
 
     def _snapshot(self, view: PageView) -> Snapshot | None:
@@ -169,6 +174,8 @@ class Monitor:
         One that has shown progress since then has lost its connection, and nothing else.
         """
         shown, left_at = view.snapshot(), self._left_at
+        if shown is None and self._awaited is not None:
+            return Snapshot(self._awaited.since, is_awaited=True)
         if left_at is None or (shown is not None and shown.left_at is not None):
             return shown
         if shown is not None and shown.last_sign_at > left_at:
@@ -262,6 +269,8 @@ class Monitor:
                         self._begin_cycle(message)
                 case messages.Tripped(clock_name, name, limit_s):
                     self._tripped.tripped(clock_name, name, limit_s)
+                case messages.Await():
+                    self._await(message)
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
@@ -364,6 +373,23 @@ class Monitor:
         else:
             self._is_watching, self._left_at = True, snapshot.left_at
 
+    def _await(self, message: messages.Await) -> None:
+        """Watch a rank that may hang before its first call. It need not have said hello.
+
+        The seat is held for the process that the launcher has started. Where that is a shell, the
+        rank is another process, which takes the seat when it calls.
+        """
+        cycle = self._cycle
+        if cycle is None or message.cycle != cycle.cycle or self._is_watching:
+            return
+        if self._visitors.seat is None:
+            try:
+                process = proc.Process(message.pid)
+            except (ProcessLookupError, OverflowError):
+                return
+            self._visitors.take(Seat(message.rank, process, None))
+        self._is_watching, self._awaited = True, message
+
     def _launcher_gone(self) -> None:
         if (ended := self._end_all()) is not None:
             self._event("monitor_swept", ended=ended)
@@ -463,7 +489,7 @@ class Monitor:
     def _arm(self) -> None:
         if self._view is None:
             return
-        self._is_watching, self._left_at = True, None
+        self._is_watching, self._left_at, self._awaited = True, None, None
         if self._cycle is not None:
             self._reports.tell(messages.Armed(self._cycle.cycle))
         if self._restarter is not None:
@@ -478,6 +504,8 @@ class Monitor:
         """
         if self._left_at is not None:
             return True
+        if self._awaited is not None:
+            return False
         has_end = seat.process.pid != os.getppid() and self._view is not None
         if not has_end or not self._is_watching or self._watch.exit_s is None:
             return False
@@ -518,14 +546,16 @@ class Monitor:
 
         So during a verdict: what was begun is ended by the rank's death, or by disarming. And where
         its end is watched: it may be on its way out for ever, for destructors of collectives hang.
+        And where it has to be armed yet.
         """
-        if self._case is not None:
+        if self._case is not None or self._awaited is not None:
             return self._view is not None
         return self._watches_exit(seat, "closed its connection")
 
     def yields(self, seat: Seat) -> bool:
-        """Whether a rank that has left makes room for another process: that lives for it now."""
-        return seat.visitor is None and self._left_at is not None and self._case is None
+        """Whether a rank that has left, or never came, makes room for another process."""
+        is_free = self._left_at is not None or self._awaited is not None
+        return seat.visitor is None and is_free and self._case is None
 
     def left(self, seat: Seat, why: str) -> None:
         """Watch the rank no more."""
@@ -533,9 +563,9 @@ class Monitor:
             return
         self._drop(why, clock.monotonic())
         self._is_watching = False
-        if self._left_at is None:
+        if self._left_at is None and self._awaited is None:
             self._say_bye(seat)
-        self._left_at = None
+        self._left_at = self._awaited = None
 
     def _drop(self, why: str, now: float) -> None:
         """End the verdict on the rank, if there is one."""
