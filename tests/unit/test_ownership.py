@@ -189,7 +189,7 @@ class Jobs(RuleBasedStateMachine):
         if how == "cgroup":
             job.cgroup = f"/slurm/{job.started}"
         elif how == "login":
-            job.login = str(job.started)
+            job.login = f"of {job.started}"  # never the number of the launcher's
         else:
             scheduler.is_needed = True
 
