@@ -28,11 +28,19 @@ TORCHRUN = "torchrun"
 TORCHRUN_ALONE = "torchrun, no shared store"
 """Told not to let ranks of all cycles share one store: then most of its restarts work."""
 BOTH = (HOLDFAST, TORCHRUN)
+WARM_TRAINERS = "holdfast, warm, beside transformers and Lightning"
+"""The interpreter of ``make trainers``, whose libraries torch and the script import."""
+TRAINERS_BIN = Path(__file__).parents[1] / ".venv-trainers" / "bin"
+_WARM_OPTIONS = "--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"
 COMMANDS: dict[str, list[str]] = {
     HOLDFAST: [sys.executable, str(_BIN / "ft_launcher"), "--ft-warm-standby=false"],
     WARM: [
         *(sys.executable, str(_BIN / "ft_launcher")),
-        *("--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"),
+        *_WARM_OPTIONS,
+    ],
+    WARM_TRAINERS: [
+        *(str(TRAINERS_BIN / "python"), str(TRAINERS_BIN / "ft_launcher")),
+        *_WARM_OPTIONS,
     ],
     TORCHRUN: [sys.executable, str(_BIN / "torchrun"), "--standalone"],
     TORCHRUN_ALONE: [

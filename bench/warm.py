@@ -18,7 +18,9 @@ from bench.figures import Bar, Report, table
 from bench.processes import (
     HOLDFAST,
     TORCHRUN_ALONE,
+    TRAINERS_BIN,
     WARM,
+    WARM_TRAINERS,
     BenchError,
     Launch,
     Stamp,
@@ -45,6 +47,9 @@ while True:
 """
 
 
+_TRAINERS_SCRIPT = f"import tqdm, transformers, lightning\n{_SCRIPT}"
+
+
 class _Job:
     """A launcher, and the ranks that have a group now."""
 
@@ -56,7 +61,7 @@ class _Job:
 
     def await_standby(self) -> None:
         """Until its parked processes are ready, where it has any."""
-        if self.kind == WARM:
+        if self.kind in (WARM, WARM_TRAINERS):
             self._launched.wait_for_words("ranks can restart without importing", self.cycle + 1)
 
     @property
@@ -130,11 +135,44 @@ def measure(sizes: tuple[int, ...] = SIZES, restarts: int = RESTARTS) -> Report:
     report = Report(f"SIGKILL of a rank that has torch and a gloo group; {restarts} of each")
     for ranks in sizes:
         _measure(report, ranks, restarts)
+    _measure_trainers(report, restarts)
     report.notes.append(
         "torchrun's figures are of the restarts that it finished, with the setting that lets most "
         "of them work (see restart for the usual one); parked processes were ready"
     )
     return report
+
+
+def _measure_trainers(report: Report, restarts: int) -> None:
+    """The bare environment and one with the big trainers' libraries, a fault in each in turn."""
+    if not (TRAINERS_BIN / "ft_launcher").exists():
+        report.notes.append("transformers and Lightning: not measured (first: make trainers)")
+        return
+    taken: dict[str, list[float]] = {WARM: [], WARM_TRAINERS: []}
+    with contextlib.ExitStack() as stack:
+        jobs = {}
+        for kind, script in ((WARM, _SCRIPT), (WARM_TRAINERS, _TRAINERS_SCRIPT)):
+            launched = stack.enter_context(
+                launch(kind, script, "--nproc-per-node=2", f"--max-restarts={restarts}")
+            )
+            jobs[kind] = _Job(kind, 2, launched)
+        for _ in range(restarts):
+            for kind, job in jobs.items():
+                for other in jobs.values():
+                    other.await_standby()  # its imports must not disturb this one
+                taken[kind].append(job.restart()[1])
+        warm, started = jobs[WARM_TRAINERS]._launched.count_warm_starts()  # noqa: SLF001
+    report.add(f"{WARM_TRAINERS}: ranks that were not started warm", "", started - warm, Bar(0))
+    for kind, times in taken.items():
+        report.add(
+            f"in turn, 2 ranks, {kind}: SIGKILL to gloo group", "ms", [t * 1e3 for t in times]
+        )
+    report.add_ratio(
+        "2 ranks, gloo group: slower beside transformers and Lightning",
+        taken[WARM_TRAINERS],
+        taken[WARM],
+        Bar(1.5),
+    )
 
 
 def count(restarts: int, ranks: int) -> Report:
