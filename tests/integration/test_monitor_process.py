@@ -408,6 +408,17 @@ def test_a_rank_that_ignores_the_signal_is_killed_after_its_grace(
     ]
 
 
+def test_a_rank_that_ends_of_the_signal_is_not_said_to_be_spared(
+    start: Callable[..., Node],
+) -> None:
+    """It was ended, by the first of the two signals."""
+    node = start(cfg={"rank_termination_signal": SIGTERM}, grace_s=3600.0)
+    rank = node.armed("initial=0.1")
+
+    assert rank.exit_code() == -SIGTERM
+    assert "it is not killed" not in node.log("no SIGKILL follows")
+
+
 def test_a_rank_that_disarms_in_its_grace_is_let_go(start: Callable[..., Node]) -> None:
     """A handler of the configured signal may restart the training in the same process."""
     node = start(cfg={"rank_termination_signal": int(signal.SIGUSR1)}, grace_s=3600.0)
@@ -419,7 +430,7 @@ def test_a_rank_that_disarms_in_its_grace_is_let_go(start: Callable[..., Node]) 
     wait_until(lambda: rank.do("words[page.ARMED_AT]") == 0.0)
     assert rank.do("call(op='bye')['op']") == "ok"
 
-    assert "it is not killed" in node.log("it is not killed")
+    node.log("no SIGKILL follows")
     rank.do("arm(initial=3600.0)")
     assert rank.process.poll() is None
 

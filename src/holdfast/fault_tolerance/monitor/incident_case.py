@@ -89,6 +89,7 @@ class Case:
         self._stacks = ""
         self._path: str | None = None
         self._is_concluded = False
+        self._is_signalled = False
         self._record: dict[str, Any] = {
             "rank": identity["rank"],
             "local_rank": identity["local_rank"],
@@ -231,6 +232,7 @@ class Case:
         self._note(f"{name} sent{grace if effect.why == monitor.GRACE_OVER else ''}")
         if effect.signal == kill_ladder.SIGCONT:
             return
+        self._is_signalled = True
         self._reports.tell(messages.Signalled(*self._whose, effect.signal, effect.why))
         self._event("monitor_signal", pid=self._process.pid, signal=effect.signal, why=effect.why)
         self._reports.log("warning", self._announcement(effect))
@@ -240,7 +242,8 @@ class Case:
         if why == monitor.ARMED_ANEW:
             self._reports.tell(messages.Recovered(self._cycle.cycle))
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
-        self._reports.log("warning", f"{incident.who(self._record)} {why}; it is not killed")
+        then = "no SIGKILL follows" if self._is_signalled else "it is not killed"
+        self._reports.log("warning", f"{incident.who(self._record)} {why}; {then}")
         self.close(why, now)
 
     def report_stuck(self) -> None:
