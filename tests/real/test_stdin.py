@@ -18,9 +18,12 @@ import pytest
 from tests.real.harness import BOUND_S, Launcher
 
 LAUNCHER = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
-QUIET = {
-    name: value for name, value in os.environ.items() if not name.startswith(("PET_", "TORCHEL"))
-}
+
+
+def quiet() -> dict[str, str]:
+    """The environment, its temporary folder too, without what would choose options."""
+    kept = os.environ.items()
+    return {name: value for name, value in kept if not name.startswith(("PET_", "TORCHEL"))}
 
 
 WAIT = """
@@ -44,7 +47,7 @@ class Terminal:
         self.process = subprocess.Popen(
             ["setsid", "--ctty", *LAUNCHER, *map(str, args)],
             cwd=folder,
-            env={**QUIET, "TERM": "dumb"},
+            env={**quiet(), "TERM": "dumb"},
             stdin=self.screen,
             stdout=self.screen,
             stderr=self.screen,
@@ -155,7 +158,7 @@ def test_one_rank_reads_a_pipe_and_goes_on_after_a_restart(ft: Launcher) -> None
         [*LAUNCHER, *options, script],
         input=b"one\ntwo\n",
         check=False,
-        env=QUIET,
+        env=quiet(),
         capture_output=True,
         timeout=BOUND_S,
     )
