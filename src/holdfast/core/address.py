@@ -119,7 +119,7 @@ _LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-l
 
 
 def is_link_local(host: str) -> bool:
-    """Whether it means a host only together with an interface, whose name is nobody else's."""
+    """Whether it means a host only together with the name of an interface, known there alone."""
     address = _address(host)
     return address is not None and address.is_link_local
 

@@ -6,8 +6,8 @@
                 └─ a place is needed ──► the oldest of who has most of them goes first
 
 A server that looks LATE_S after a deadline was itself stopped or busy: its callers may have spoken
-meanwhile. Who has most: so that a flood from one host or process pushes out its own connections,
-and no others.
+meanwhile. The host or process with the most connections makes room first, so that a flood from one
+pushes out its own connections and no others.
 
 Pure. Times are seconds on the caller's monotonic clock.
 """

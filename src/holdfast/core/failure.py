@@ -1,8 +1,8 @@
 """Say why a rank ended, and which end was the cause of all others.
 
-Pure: facts in, words out. The first cause is a failure that nobody asked for. Order is by cause,
-then by the time at which the failure *began*, as the launcher observed it; the time stamps in error
-files are whole seconds written by different processes and say nothing about order.
+Pure: facts in, words out. The first cause is a failure that the launcher did not ask for. Order is
+by cause, then by the time at which the failure *began*, as the launcher observed it; the time
+stamps in error files are whole seconds written by different processes and say nothing about order.
 
 - A rank that failed because of a peer (:data:`NAMES_A_PEER`) comes last: it may be reaped first,
   while the memory of the one that it lost is still being freed, or that one writes its error file.
@@ -94,7 +94,7 @@ class RankEnd:
 
     @property
     def failed(self) -> bool:
-        """It ended as nobody asked it to, and not well."""
+        """It did not end well, and the launcher had not asked it to end."""
         return not self.asked and (self.exit_code != 0 or self.is_condemned)
 
     @property
@@ -142,7 +142,7 @@ def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
 
 
 def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
-    """The end that caused the others: of those that nobody asked for; see the module's docstring.
+    """The end that caused the others: of those that the launcher did not ask for; see above.
 
     Without such a failure it is the rank that cannot be ended.
     """

@@ -460,7 +460,7 @@ class SimulatedNode:
         self._tell_gate(gating.Answered(number))
 
     def breaks(self) -> None:
-        """Its health process notices something that nobody asked for."""
+        """Its health process reports something unasked."""
         self.sick = True
         lost = Finding("gpu", "GPU 0", Verdict.UNHEALTHY, "lost", device=0)
         if self.alive and not self.has_quit:

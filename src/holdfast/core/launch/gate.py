@@ -47,7 +47,7 @@ class Answered(Value):
 
 
 class Noticed(Value):
-    """One fact that nobody asked for."""
+    """A fact that the health process reports unasked."""
 
     finding: Finding
 

@@ -105,6 +105,7 @@ class Monitor:
         self._view: PageView | None = None
         # The rank
         self._is_watching = False
+        self._has_armed = False  # once in this cycle
         self._awaited: messages.Await | None = None  # it has not been armed, and should be
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
@@ -332,7 +333,7 @@ class Monitor:
         self._visitors.vacate("its cycle is over")
         if self._cycle is None:
             self._visitors.open()
-        self._cycle = cycle
+        self._cycle, self._has_armed = cycle, False
         if self._kin is not None:
             self._kin.cycle_began(clock.monotonic())
         self._map(cycle.page)
@@ -371,7 +372,8 @@ class Monitor:
         if snapshot.left_at is None:
             self._arm()
         else:
-            self._is_watching, self._left_at = True, snapshot.left_at
+            self._has_armed = self._is_watching = True
+            self._left_at = snapshot.left_at
 
     def _await(self, message: messages.Await) -> None:
         """Watch a rank that may hang before its first call. It need not have said hello.
@@ -380,8 +382,8 @@ class Monitor:
         rank is another process, which takes the seat when it calls.
         """
         cycle = self._cycle
-        if cycle is None or message.cycle != cycle.cycle or self._is_watching:
-            return
+        if cycle is None or message.cycle != cycle.cycle or self._has_armed:
+            return  # the launcher may not have heard of it yet
         if self._visitors.seat is None:
             try:
                 process = proc.Process(message.pid)
@@ -489,7 +491,8 @@ class Monitor:
     def _arm(self) -> None:
         if self._view is None:
             return
-        self._is_watching, self._left_at, self._awaited = True, None, None
+        self._has_armed = self._is_watching = True
+        self._left_at = self._awaited = None
         if self._cycle is not None:
             self._reports.tell(messages.Armed(self._cycle.cycle))
         if self._restarter is not None:
