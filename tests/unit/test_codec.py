@@ -147,6 +147,27 @@ def test_processes_of_two_versions_understand_each_other() -> None:
     assert decode(TABLE, {**older, "mood": "fine"}) == GOOD
 
 
+@dataclass(frozen=True)
+class Sparse:
+    SPARSE: ClassVar[bool] = True
+    name: Name
+    count: Count = 0
+    inner: Inner | None = None
+
+
+@dataclass(frozen=True)
+class OfSparse:
+    records: tuple[Sparse, ...]
+
+
+def test_a_sparse_record_is_sent_without_the_fields_that_have_their_defaults() -> None:
+    message = OfSparse((Sparse("a"), Sparse("b", 1, Inner(2))))
+    body = encode(message)
+
+    assert body["records"] == [{"name": "a"}, {"name": "b", "count": 1, "inner": {"whole": 2}}]
+    assert decode(family(OfSparse), body) == message
+
+
 _WHOLE = "a whole number from"
 _NAME = f"text of 1 to {MAX_TEXT} characters"
 _HUGE = "a value of type int, too large to show"

@@ -18,7 +18,8 @@ The type of a field says what is accepted::
     X | None         null, too
     tuple[X, ...]    a list
     dict[str, X]     an object, whatever its keys
-    another record   an object; where it says ``AS_LIST = True``, the list of its values
+    another record   an object; where it says ``AS_LIST = True``, the list of its values; where it
+                     says ``SPARSE = True``, without the fields that have their defaults
     object           whatever JSON can hold, unchecked
 
 A key that is missing gets its field's default, and a key that no field has is ignored, so that
@@ -281,6 +282,17 @@ class _Record(Form):
         return {name: form.write(getattr(value, name)) for name, form in self.forms.items()}
 
 
+class _Sparse(_Record):
+    """A record of which a message may hold many, and whose fields mostly have their defaults."""
+
+    def write(self, value: Any) -> Any:
+        return {
+            name: self.forms[name].write(one)
+            for name, one in vars(value).items()
+            if one != getattr(self.kind, name, _MISSING)
+        }
+
+
 class _Row(_Record):
     """A record of which a message may hold thousands: the list of its values, in their order."""
 
@@ -318,7 +330,9 @@ _RECORDS: dict[type[Any], _Record] = {}
 def _record(kind: type[Any]) -> _Record:
     known = _RECORDS.get(kind)
     if known is None:
-        known = _RECORDS[kind] = (_Row if getattr(kind, "AS_LIST", False) else _Record)(kind)
+        is_list, is_sparse = getattr(kind, "AS_LIST", False), getattr(kind, "SPARSE", False)
+        form = _Row if is_list else _Sparse if is_sparse else _Record
+        known = _RECORDS[kind] = form(kind)
     return known
 
 

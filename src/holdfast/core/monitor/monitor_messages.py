@@ -2,17 +2,28 @@
 
 Pure: plain values; their JSON form follows from their fields (``core/codec.py``). ::
 
-    launcher ──► monitor    Configure, once    Cycle    Tripped    Await
+    launcher ──► monitor    Configure, once    Cycle    Tripped    Await    LookNow    GoOn
     monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
                             Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
+                            Looked                      of one incident of the job
                             Log Event
 
-Fields of a verdict go into event files as they are, in this order.
+An incident of the job: every rank is looked at before one is signalled. ::
+
+    monitor of an overdue rank ──Overdue──► launcher ──► leader: incident N
+    every monitor of the job ◄──LookNow(N)── launcher          ──Looked(N)──► launcher ──► leader
+    every monitor of the job ◄──GoOn(N)──── launcher ◄── leader: the verdict
+
+The monitor of an overdue rank looks at once, and waits for ``GoOn`` before it ends its rank, but no
+longer than the timeout of evidence. Fields of a verdict go into event files as they are, in this
+order.
 """
 
 from __future__ import annotations
 
 from holdfast.core.codec import Characters, Count, Raw, family
+from holdfast.core.evidence import RankDigest
+from holdfast.core.evidence import Verdict as JobVerdict
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -40,6 +51,7 @@ class Configure(Value):
         standalone: It has no launcher: it writes its lines itself, and ends on a signal.
         restarter: It writes lines of layered restarts.
         private_dir: Folder that it removes when it ends; None: there is none.
+        awaits_verdict: The launcher answers ``Overdue`` with ``LookNow`` and ``GoOn``.
     """
 
     cfg: dict[str, object]
@@ -52,6 +64,7 @@ class Configure(Value):
     standalone: bool = False
     restarter: bool = False
     private_dir: Raw | None = None
+    awaits_verdict: bool = False
 
 
 class Cycle(Value):
@@ -91,6 +104,32 @@ class Await(Value):
     rank: Count
     pid: Count
     since: float
+
+
+class LookNow(Value):
+    """Take evidence of the rank, hung or not, and answer ``Looked``: an incident has begun.
+
+    Attributes:
+        incident: Its number in the job, from 1.
+        cycle: In which it is.
+        rank: Whom to look at.
+        pid: The process that the launcher has started for it: it may not have said hello.
+        within_s: Seconds; evidence that takes longer is left out, and the digest says so.
+    """
+
+    incident: Count
+    cycle: Count
+    rank: Count
+    pid: Count
+    within_s: float
+
+
+class GoOn(Value):
+    """All evidence of an incident is there that will come: end the rank, if it is hung."""
+
+    incident: Count
+    cycle: Count
+    verdict: JobVerdict
 
 
 # ---------------------------------------------------------------- to the launcher: one rank
@@ -179,6 +218,15 @@ class Closed(Value):
     cycle: Count
 
 
+# ---------------------------------------------------------------- to the launcher: one incident
+class Looked(Value):
+    """The evidence that ``LookNow`` asked for. Texts are in the incident's folder on this node."""
+
+    incident: Count
+    cycle: Count
+    digest: RankDigest
+
+
 # ---------------------------------------------------------------- to the launcher: what it writes
 class Log(Value):
     """A line of the log. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
@@ -193,9 +241,9 @@ class Event(Value):
     event: dict[str, object]
 
 
-ToMonitor = Configure | Cycle | Tripped | Await
+ToMonitor = Configure | Cycle | Tripped | Await | LookNow | GoOn
 Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
-ToLauncher = Ready | Hello | Armed | Bye | Verdict | Log | Event
+ToLauncher = Ready | Hello | Armed | Bye | Verdict | Looked | Log | Event
 
 TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -1,0 +1,169 @@
+"""What each rank shows of itself at an incident, in some hundred bytes, and what follows from it.
+
+Pure records. The monitor of each rank makes a :class:`RankDigest`; launchers bring all of a job to
+the leader; ``core/verdict.py`` makes a :class:`Verdict` of them. Texts (stacks, last lines) stay on
+their node. Imported by the rank monitor, so light.
+
+Ranks are global. A set of ranks is a text: see ``core/rank_sets.py``.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Count, Name, Raw, Text
+from holdfast.core.value import Value
+
+ANSWERED = "answered"
+SILENT = "silent"
+"""What became of the question to a rank's helper thread. Silence: the interpreter is held."""
+
+DEAD = "dead"
+MISSING = "missing"
+STOPPED = "stopped"
+KERNEL = "kernel"
+LOADER = "loader"
+INTERPRETER = "interpreter"
+COMPUTING = "computing"
+NATIVE = "native"
+WAITING = "waiting"
+MISMATCH = "mismatch"
+COMMUNICATION = "communication"
+SLOW = "slow"
+UNKNOWN = "unknown"
+KINDS = (
+    DEAD,
+    MISSING,
+    STOPPED,
+    KERNEL,
+    LOADER,
+    INTERPRETER,
+    COMPUTING,
+    NATIVE,
+    WAITING,
+    MISMATCH,
+    COMMUNICATION,
+    SLOW,
+    UNKNOWN,
+)
+"""How a culprit hangs: :attr:`Verdict.kind`."""
+
+HIGH, MEDIUM, LOW, NONE = "high", "medium", "low", "none"
+"""How sure a verdict is; ``none``: no rank is named."""
+
+
+class GroupDigest(Value):
+    """Where a rank is in the collectives of one process group.
+
+    Attributes:
+        name: As torch counts its groups.
+        members: Set of ranks; "": not known.
+        enqueued: Sequence number of the last collective that the rank has begun; -1: none.
+        completed: Of the last one that has ended.
+        pending: The oldest one that has not ended, as ``all_reduce float32[8, 8]``; "": none.
+        seq: Its sequence number.
+        peers: Set of ranks that it waits for, where it is a send or receive.
+        is_unusual: In the rank's own order another operation follows the last completed one.
+    """
+
+    SPARSE = True
+
+    name: Raw
+    members: Raw = ""
+    enqueued: int = -1
+    completed: int = -1
+    pending: Raw = ""
+    seq: int = -1
+    peers: Raw = ""
+    is_unusual: bool = False
+
+
+class RankDigest(Value):
+    """One rank at one incident.
+
+    Attributes:
+        rank: Global.
+        node: Its node's name.
+        local_rank: On that node.
+        pid: Of its process.
+        state: Letter of ps(1), the same in both looks, which were 50 ms apart; "": gone, or it
+            changed (then it runs).
+        wchan: Kernel function that its main thread sleeps in.
+        waits_for: What its main thread waits for: ``/data/x.fifo``, ``a lock``; "": not known.
+        cpu: Share of a CPU that its main thread used between the looks.
+        switches: Context switches of its main thread between the looks.
+        unread_bytes: In the receive queues of its TCP connections.
+        overdue: The clock that ran out, as ``section 'step'``; "": it is not overdue.
+        section: The innermost section that is open.
+        section_s: For how long.
+        beat_s: Seconds since its last heartbeat; None: there was none.
+        iteration: The last one that it reported.
+        stack: Hash of its main thread's frames; "": no stacks.
+        place: The telling line: ``load_batch data.py:88``.
+        is_in_collective: Its main thread is inside torch.distributed, or in backward.
+        helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
+        groups: Its process groups; empty: there is no flight recorder.
+        worker: A data loader's worker that is worth telling: pid, state and telling line.
+        lacks: Why something is missing.
+    """
+
+    SPARSE = True
+
+    rank: Count
+    node: Raw = ""
+    local_rank: Count = 0
+    pid: Count = 0
+    state: Raw = ""
+    wchan: Raw = ""
+    waits_for: Raw = ""
+    cpu: float = 0.0
+    switches: Count = 0
+    unread_bytes: Count = 0
+    overdue: Raw = ""
+    section: Raw | None = None
+    section_s: float = 0.0
+    beat_s: float | None = None
+    iteration: int | None = None
+    stack: Raw = ""
+    place: Raw = ""
+    is_in_collective: bool = False
+    helper: Raw = ""
+    groups: tuple[GroupDigest, ...] = ()
+    worker: Raw = ""
+    lacks: Raw = ""
+
+
+class Missing(Value):
+    """A node that has sent no digests. ``ranks``: the set of its ranks; ``why``: for people."""
+
+    ranks: Raw
+    why: Raw
+
+
+class Alike(Value):
+    """Ranks that show the same. ``doing`` completes "rank 5": ``in `load_batch` data.py:88``."""
+
+    ranks: Raw
+    count: Count
+    doing: Raw
+
+
+class Verdict(Value):
+    """Which ranks hold up the job, how, and how sure that is.
+
+    Attributes:
+        culprits: Global ranks, in order; empty where none can be named.
+        kind: One of :data:`KINDS`.
+        reason: A sentence for people, without its full stop.
+        confidence: :data:`HIGH`, :data:`MEDIUM`, :data:`LOW`; :data:`NONE` without culprits.
+        groups: All ranks by what they show, culprits first, then the largest; the rest is summed
+            up in the last one.
+        nodes: Nodes of which every rank is a culprit.
+    """
+
+    SPARSE = True
+
+    culprits: tuple[Count, ...] = ()
+    kind: Name = UNKNOWN
+    reason: Text = ""
+    confidence: Name = NONE
+    groups: tuple[Alike, ...] = ()
+    nodes: tuple[Raw, ...] = ()
