@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test pythons check unit docs trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
+.PHONY: help demo demo-inprocess test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -38,7 +38,11 @@ check: $(VENV)/.ready  ## lint, format, types, direction of imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-docs: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
+docs: $(VENV)/.ready  ## the documentation site, in build/site; a warning or a broken link is an error
+	@$(PY) -m sphinx -q -W --keep-going docs build/site
+	@echo "holdfast: open build/site/index.html"
+
+tables: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
 	@$(PY) -m tests.tables
 
 # Not in CI: PyPI's wheels of torch for Linux are those for CUDA, 3 GB with what they need.

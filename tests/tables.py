@@ -10,7 +10,10 @@ from pathlib import Path
 
 from holdfast.doctor.faults import faults_of
 from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.command_line.options import OPTIONS
+from holdfast.fault_tolerance.command_line.help import show
+from holdfast.fault_tolerance.command_line.option import GROUPS, Option
+from holdfast.fault_tolerance.command_line.options import OPTIONS, default_of
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.fault_tolerance.environment import VARIABLES
 from holdfast.fault_tolerance.launch.plan import make_plan
 from holdfast.host import facts
@@ -43,6 +46,44 @@ def variables() -> list[str]:
     ]
 
 
+def cell(text: str) -> str:
+    """Text within a table."""
+    return text.replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    return f"`{cell(text)}`" if text else ""
+
+
+def options(group: str) -> list[str]:
+    """Rows of docs/options.md: the options of a group that have an effect."""
+    return [
+        f"| {code(each.name)}{f', `{each.short}`' if each.short else ''} | "
+        f"{code(each.kind.unit) if each.kind else ''} | {_default(each)} | "
+        f"{cell(each.help)}{f' ({cell(each.why)})' if each.why else ''} |"
+        for each in OPTIONS
+        if each.group == group and each.has_effect
+    ]
+
+
+def _default(option: Option) -> str:
+    shown = show(default_of(option), option.kind) if option.kind else ""
+    return "" if shown in ("null", "none") else code(shown)
+
+
+def fields() -> list[str]:
+    """Rows of docs/yaml.md: every field of the configuration."""
+    default = FaultToleranceConfig()
+    return [
+        f"| `{name}` | {code(each.kind.unit)} | `{show(getattr(default, name), each.kind)}` | "
+        + (f"no effect: {each.idle}" if each.idle else "")
+        + ("no effect in this release" if each.later else "")
+        + (f"{cell(each.help)} ({cell(each.why)})" if not (each.idle or each.later) else "")
+        + " |"
+        for name, each in SETTINGS.items()
+    ]
+
+
 TABLES: Mapping[tuple[str, str], list[str]] = {
     ("failure-model.md", "| fault | noticed by | then | exit code |"): faults(),
     ("environment.md", "| variable | read by | effect |"): variables(),
@@ -52,6 +93,12 @@ TABLES: Mapping[tuple[str, str], list[str]] = {
     ("environment.md", "| option | effect |"): [
         f"| `{each.name}` | not yet |" for each in OPTIONS if each.later
     ],
+    ("yaml.md", "| key | value | default | effect |"): fields(),
+    **{
+        ("options.md", f"| {group} | value | default | effect |"): options(group)
+        for group in GROUPS
+        if options(group)
+    },
 }
 """By page and head of the table. (docs/exit-codes.md has links in its rows: written by hand.)"""
 

@@ -53,7 +53,7 @@ def test_links_to_files_lead_to_files(page: str) -> None:
 # ---------------------------------------------------------------- tables
 @pytest.mark.parametrize(("page", "head"), TABLES)
 def test_a_table_that_the_code_has_too_is_the_same_on_its_page(page: str, head: str) -> None:
-    """``make docs`` writes it again: faults as the doctor lists them, variables, options."""
+    """``make tables`` writes it again: faults as the doctor lists them, variables, options."""
     assert rows_of(page, head) == TABLES[page, head]
     assert rows_of(page, head)
 
@@ -93,7 +93,7 @@ def test_the_glossary_names_each_word_once_with_its_place() -> None:
 def test_the_files_that_the_architecture_names_are_there() -> None:
     """``job_log.py`` and ``launch/ranks.py`` are found by the end of a path."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rooms = ("src", "compat/src", "tests")
+    rooms = ("src", "compat/src", "tests", "docs")
     paths = [f"/{path.relative_to(ROOT)}" for room in rooms for path in (ROOT / room).rglob("*.py")]
     names = set(re.findall(r"[\w/]+\.py\b", text))
     assert len(names) > 100

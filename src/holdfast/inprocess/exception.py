@@ -1,4 +1,6 @@
-"""Every exception of in-process restart.
+"""Every exception of in-process restart, each under the one that it is derived from.
+
+::
 
     Exception
     └── RestartError                    a restart cannot be carried out on this rank
