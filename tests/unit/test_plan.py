@@ -641,3 +641,39 @@ def test_an_unknown_key_of_the_rendezvous_is_told_with_the_nearest_one():
         f"--nnodes 2 --rdzv-backend site-store --rdzv-endpoint h:1 --rdzv-conf {conf} train.py"
     )
     assert plan(foreign).warnings == (), "its keys are its own"
+
+
+# ------------------------------------------------------------------ metrics and hooks
+class ObservedNode(Node):
+    def plug_in_names(self, group):
+        return {"slack"} if group == "holdfast.observers" else super().plug_in_names(group)
+
+
+def test_nobody_is_told_of_a_job_unless_an_option_says_so():
+    assert plan("train.py").observing is None
+
+
+def test_metrics_a_command_and_observers_are_in_the_plan():
+    node = ObservedNode(modules={"prometheus_client"}, programs={"notify.sh"})
+    words = ["--ft-metrics-port", "9400", "--ft-on-incident", "notify.sh '#ml jobs'"]
+    words += ["--ft-metrics-host", "127.0.0.1", "--ft-observers", "slack", "train.py"]
+    found = make_plan(parse_args(words, {}), {}, node).observing
+    assert (found.metrics_host, found.metrics_port) == ("127.0.0.1", 9400)
+    assert found.on_incident == ("notify.sh", "#ml jobs")
+    assert found.observers == ("slack",)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ft-metrics-port", "9400"], r"needs prometheus_client.*pip install 'holdfast\[metrics"),
+        (["--ft-metrics-port", "70000"], "--ft-metrics-port: '70000'"),
+        (["--ft-on-incident", "absent.sh x"], "--ft-on-incident: no such program: 'absent.sh'"),
+        (["--ft-on-incident", "notify.sh 'x"], "--ft-on-incident: .*No closing quotation"),
+        (["--ft-observers", "slack,pager"], "--ft-observers: 'pager' .*register slack as"),
+    ],
+)
+def test_what_cannot_tell_anybody_is_refused_before_the_start(words, told):
+    node = ObservedNode(programs={"notify.sh"})
+    with pytest.raises(UsageError, match=told):
+        make_plan(parse_args([*words, "train.py"], {}), {}, node)

@@ -132,6 +132,11 @@ VARIABLES: Mapping[str, Variable] = {
         "launcher",
         "set for ranks: the job of a process; used to find processes that were left behind",
     ),
+    "HOLDFAST_INCIDENT": Variable(
+        "command of --ft-on-incident", "path of the incident, as its last argument"
+    ),
+    "HOLDFAST_NODE": Variable("command of --ft-on-incident", "name of this host"),
+    "HOLDFAST_RUN_DIR": Variable("command of --ft-on-incident", "folder of the run"),
     "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: their instructions"),
     "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),
     "RANK": Variable("rank", "global rank"),

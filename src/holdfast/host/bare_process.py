@@ -17,7 +17,7 @@ from holdfast.host import system_calls
 
 FIRST_FD = 3
 """The first of the descriptors handed over; the others follow it."""
-_NOT_FOR_US = (
+NOT_FOR_US = (
     *(signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
@@ -70,7 +70,7 @@ def start_bare(
             env,
             actions,
             signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-            _NOT_FOR_US,
+            NOT_FOR_US,
         )
     finally:
         for copy in copies:
@@ -79,6 +79,6 @@ def start_bare(
 
 def ignore_signals() -> None:
     """To be called first in a process of :func:`start_bare` that lives as long as the job."""
-    for signum in _NOT_FOR_US:
+    for signum in NOT_FOR_US:
         signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_FOR_US)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_US)

@@ -21,6 +21,7 @@ CONTROL_FD = 4
 """Of a monitor."""
 _MONITOR = "from holdfast.fault_tolerance.monitor.monitor_main import main; main()"
 _HEALTH = "from holdfast.health.host_health_main import main; main()"
+_OBSERVER = "from holdfast.observe.observer_main import main; main()"
 
 
 class ControlledProcess(Value):
@@ -91,7 +92,23 @@ def start_health_process(first: Mapping[str, object], job: str) -> ControlledPro
     Raises:
         OSError: The process cannot be started.
     """
-    env = {**os.environ, MARKER: f"{job}.health.0"}
-    process = start_controlled(_HEALTH, (), env, first)
+    process = start_controlled(_HEALTH, (), _marked(job, "health"), first)
     give_limit_back(process.pid)  # it looks at its own, and means that of ranks
     return process
+
+
+def start_observer(first: Mapping[str, object], job: str) -> ControlledProcess:
+    """Start a node's observer; ``observe/observer_messages.py``: what it takes and says.
+
+    Args:
+        first: The first message to it, encoded.
+        job: Marks its environment, so that it is found if it outlives us.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    return start_controlled(_OBSERVER, (), _marked(job, "observer"), first)
+
+
+def _marked(job: str, name: str) -> dict[str, str]:
+    return {**os.environ, MARKER: f"{job}.{name}.0"}

@@ -317,6 +317,42 @@ FT_OPTIONS = [
             "a spare takes over before ranks fail on a broken GPU",
         ),
     ),
+    *under(
+        "Metrics and hooks",
+        _ours(
+            "--ft-metrics-port",
+            Number("port", counted=False, least=0, most=65535, whole=True),
+            None,
+            "Serve metrics for Prometheus at /metrics, and /healthz and /readyz, on this port of "
+            "each node (0: any that is free); needs holdfast[metrics]",
+            "nothing listens",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-metrics-host",
+            Text("ADDRESS", null=False),
+            None,
+            "Address of this node that metrics are served at",
+            "all of them",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-on-incident",
+            Text("COMMAND", null=False),
+            None,
+            "Command that each node starts after an incident, with the path of its incident.json "
+            "as the last argument; it has 60 s, and nothing waits for it",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-observers",
+            CommaList(),
+            None,
+            "Entry points of the group holdfast.observers that are called with every event, in a "
+            "process of their own",
+            in_env=True,
+        ),
+    ),
     *_fields("Explaining failures", "attrsvc_host", "attrsvc_port"),
     *(
         _later(f"--ft-attribution-{name}", kind, None, help_, group="Explaining failures")

@@ -66,6 +66,7 @@ GROUPS = {
     "RankMonitorClient.",
     "Output": "Where output of ranks and launcher goes.",
     "Health": "Checks of a node before ranks start and while they run.",
+    "Metrics and hooks": "Metrics of the job, and commands that its incidents start.",
     "Explaining failures": "Services outside that explain failures from logs.",
     "Compatibility": "Accepted because existing scripts use them; they have no effect.",
     "Help": "About this command line.",

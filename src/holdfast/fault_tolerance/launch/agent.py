@@ -66,6 +66,7 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 if TYPE_CHECKING:
     from holdfast.core.health import Finding
     from holdfast.fault_tolerance.launch.host_care import HostCare
+    from holdfast.fault_tolerance.launch.observing import Observing
     from holdfast.fault_tolerance.launch.standbys import Standbys
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
@@ -164,6 +165,7 @@ class NodeAgent:
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
+        self._observing: Observing | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
         self._exit: int | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
@@ -260,6 +262,7 @@ class NodeAgent:
         try:
             self._feed(Begin())
             self._reap()  # who ended before anybody listened for that
+            self._begin_observing()
             self._log.begin(loop, self._work)
             if self._plan.meeting and self._standbys and warm and warm.at_start:
                 self._standbys.waiting()
@@ -278,7 +281,23 @@ class NodeAgent:
                 self._standbys.close()
             if self._care:
                 self._care.close()
-            self._sweeper.end_everything()
+            self._sweeper.end_everything(self._observing.pids() if self._observing else ())
+
+    def _begin_observing(self) -> None:
+        """After the ranks, which have more to do."""
+        if self._plan.observing is not None:
+            from holdfast.fault_tolerance.launch.observing import Observing  # noqa: PLC0415 - where used
+
+            self._observing = Observing(
+                self._plan.observing,
+                loop=self._loop,
+                job=self._job,
+                run_dir=self.run_dir,
+                runtime_dir=self._runtime_dir,
+                nproc=self._plan.nproc_per_node,
+                node=self._node_name,
+                run_id=self._plan.run_id,
+            )
 
     def _next_deadline(self) -> float | None:
         parked = self._standbys.next_deadline() if self._standbys else None
@@ -361,7 +380,8 @@ class NodeAgent:
         if memory_read.forget(reaped.pid):
             return True
         parked = self._standbys is not None and self._standbys.died(reaped)
-        return parked or (self._care is not None and self._care.died(reaped))
+        caring = self._care is not None and self._care.died(reaped)
+        return parked or caring or bool(self._observing and self._observing.died(reaped))
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
@@ -610,7 +630,8 @@ class NodeAgent:
         """Processes of ours that outlive a cycle."""
         parked = self._standbys.pids() if self._standbys else frozenset()
         caring = self._care.pids() if self._care else frozenset()
-        return self._monitors.pids() | parked | caring | memory_read.readers()
+        observing = self._observing.pids() if self._observing else frozenset()
+        return self._monitors.pids() | parked | caring | observing | memory_read.readers()
 
     def _living_ranks(self) -> frozenset[int]:
         ranks = self._ranks.ranks.values() if self._ranks else ()
@@ -653,6 +674,8 @@ class NodeAgent:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
         self._events.close()
+        if self._observing:
+            self._observing.close()
         if self._says.is_uneventful():
             with suppress(TimeoutError):
                 call_within(_REMOVAL_S, lambda: shutil.rmtree(self.run_dir, ignore_errors=True))

@@ -11,6 +11,7 @@ nothing is changed. Times are seconds.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ from holdfast.host import facts
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.health.messages import Wanted
+    from holdfast.observe.observer_messages import Wanted as Observed
 
 LOCAL_RANK_MACRO = "${local_rank}"
 """Where this stands in a rank's command, its local rank is put, as torchrun does."""
@@ -158,6 +160,7 @@ class LaunchPlan:
         why_cold: Why they don't, where that may surprise.
         health_endpoint: Path of the socket of this node's health service.
         care: What of this host is looked at; ``None``: nothing.
+        observing: Who is told of the job's course; ``None``: nobody.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
@@ -203,6 +206,7 @@ class LaunchPlan:
     why_cold: str | None = None
     health_endpoint: str | None = None
     care: Wanted | None = None
+    observing: Observed | None = None
     meeting: MeetingPlan | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -294,6 +298,7 @@ def make_plan(
         why_cold=why_cold if _wants_warm(args) else None,
         health_endpoint=endpoint,
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
+        observing=_observing(args, environ, machine),
         meeting=meeting,
         monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
         later=tuple(later),
@@ -408,6 +413,33 @@ def _care(
         reclaim_tolerance_mib=config.gpu_memory_tolerance_mb,
         reclaim_poll_s=config.gpu_memory_poll_interval,
     )
+
+
+def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Observed | None:
+    port, names = args.ft_metrics_port, args.ft_observers or ()
+    try:
+        command = tuple(shlex.split(args.ft_on_incident or ""))
+    except ValueError as error:
+        raise UsageError(f"--ft-on-incident: {args.ft_on_incident!r}: {error}") from None
+    if port is None and not command and not names:
+        return None
+    if port is not None and not machine.module_exists("prometheus_client"):
+        raise UsageError(
+            "--ft-metrics-port needs prometheus_client, which is not installed: "
+            "pip install 'holdfast[metrics]'"
+        )
+    if command and not machine.program_exists(command[0], environ):
+        raise UsageError(f"--ft-on-incident: no such program: {command[0]!r}")
+    from holdfast.observe import observer_messages  # noqa: PLC0415 - where used
+
+    registered = machine.plug_in_names(observer_messages.GROUP) if names else ()
+    if unknown := sorted({*names} - {*registered}):
+        raise UsageError(
+            f"--ft-observers: {unknown[0]!r} cannot be used; installed packages register "
+            f"{', '.join(sorted(registered)) or 'none'} as entry points of "
+            f"{observer_messages.GROUP}"
+        )
+    return observer_messages.Wanted(port, args.ft_metrics_host or "", command, tuple(names))
 
 
 def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:

@@ -5,7 +5,7 @@ Which processes those are is said by ``host/family.py``; see docs/what-is-killed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.core.wording import count
@@ -130,10 +130,13 @@ class Sweeper:
         """What the launcher has started is still its own when it has let go of it."""
         self._helpers = self.own_pids()
 
-    def end_everything(self) -> None:
+    def end_everything(self, spared: Collection[int] = ()) -> None:
         """Whatever way the launcher leaves: nothing that it started stays. Usually there is none.
 
         After :meth:`keep_helpers`.
+
+        Args:
+            spared: Processes that the caller ends later, with what is below them.
         """
         family = self.family
         assert family is not None
@@ -144,7 +147,9 @@ class Sweeper:
                 self._helpers -= {reaped.pid}
                 memory_read.forget(reaped.pid)
 
-        if left := leftovers.end_all(_LAST_SWEEP_S, lambda: family.below(self.own_pids()), reap):
+        if left := leftovers.end_all(
+            _LAST_SWEEP_S, lambda: family.below(self.own_pids(), spared), reap
+        ):
             LOGGER.error(
                 "left behind, still there %g s after SIGKILL: %s",
                 _LAST_SWEEP_S,

@@ -1,0 +1,113 @@
+"""The observer process of a node, for its launcher: started, heard, and let go at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.codec import MessageError, decode, encode
+from holdfast.core.common_events import Note
+from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.host import child, wait_for
+from holdfast.host.channel import Channel
+from holdfast.host.controlled_process import start_observer
+from holdfast.observe.observer_main import LAST_HOOKS_S
+from holdfast.observe.observer_messages import FROM_OBSERVER, Orders
+
+if TYPE_CHECKING:
+    from holdfast.host.loop import Loop
+    from holdfast.observe.observer_messages import Wanted
+
+_SIGKILL = 9
+
+
+class Observing:
+    """One observer process. Main thread only.
+
+    Args:
+        wanted: What it does.
+        loop: Where its messages arrive.
+        job: Marks its environment.
+        run_dir: Folder of events and incidents.
+        runtime_dir: Folder of pages.
+        nproc: Ranks of this node.
+        node: Name of this host.
+        run_id: Name of the job for people.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        loop: Loop,
+        job: str,
+        run_dir: Path,
+        runtime_dir: str,
+        nproc: int,
+        node: str,
+        run_id: str,
+    ) -> None:
+        self._wanted = wanted
+        self._loop = loop
+        self._pid = 0
+        self._peer: Channel | None = None
+        orders = Orders(
+            wanted, str(run_dir), runtime_dir, nproc, node, run_id, path=tuple(sys.path)
+        )
+        try:
+            process = start_observer(encode(orders), job)
+        except OSError as error:
+            LOGGER.warning("no metrics and no hooks: no process can be started: %s", error)
+            return
+        self._pid = process.pid
+        self._peer = peer = Channel(process.control, loop.epoll)
+        loop.call(peer.fileno(), lambda: self._receive(peer))
+
+    def pids(self) -> frozenset[int]:
+        """The process."""
+        return frozenset({self._pid} - {0})
+
+    def died(self, reaped: child.Reaped) -> bool:
+        """Note that a process was reaped; whether it was ours."""
+        if reaped.pid != self._pid:
+            return False
+        self._pid = 0
+        LOGGER.warning(
+            "no metrics and no hooks any more: their process has ended, exit code %d",
+            reaped.exit_code,
+        )
+        return True
+
+    def close(self) -> None:
+        """The job is over, and everything is written down: let it tell the rest, and end it."""
+        self._hang_up()
+        if not self._pid:
+            return
+        ended = child.end_descriptor(self._pid)
+        if self._wanted.has_hooks:
+            wait_for.readable(ended, 2 * LAST_HOOKS_S)
+        child.send_signal(self._pid, _SIGKILL)
+        wait_for.readable(ended, LAST_HOOKS_S)
+        os.close(ended)
+        list(child.reap([self._pid]))
+        self._pid = 0
+
+    def _receive(self, peer: Channel) -> None:
+        try:
+            for frame in peer.receive():
+                match decode(FROM_OBSERVER, frame):
+                    case Note(level, text):
+                        LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+        except MessageError as error:
+            LOGGER.warning("the observer process sent an unknown message: %s", error)
+            self._hang_up()
+        if peer.gone:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._peer is not None:
+            self._loop.hang_up(self._peer)
+            self._peer = None

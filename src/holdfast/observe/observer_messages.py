@@ -1,0 +1,61 @@
+"""What a launcher and its observer process say to each other; their JSON form: ``core/codec.py``.
+
+The launcher sends ``Orders``, once, and hangs up when the job is over. The observer sends ``Note``,
+a line of the log.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Count, Raw, family
+from holdfast.core.common_events import Note
+from holdfast.core.value import Value
+
+GROUP = "holdfast.observers"
+"""Of entry points; each names a callable that takes one event, a dict, in a thread of its own."""
+
+
+class Wanted(Value):
+    """What people want to be told.
+
+    Attributes:
+        metrics_port: Where metrics are served; 0: on any free port; None: nowhere.
+        metrics_host: Address that is listened on; empty: all of this host.
+        on_incident: Words of a command that is started with the path of each incident.
+        observers: Names of entry points that are called with each event.
+    """
+
+    metrics_port: Count | None = None
+    metrics_host: Raw = ""
+    on_incident: tuple[Raw, ...] = ()
+    observers: tuple[Raw, ...] = ()
+
+    @property
+    def has_hooks(self) -> bool:
+        """Somebody wants to hear of the last event, too, before the launcher is gone."""
+        return bool(self.on_incident or self.observers)
+
+
+class Orders(Value):
+    """The first message to an observer.
+
+    Attributes:
+        wanted: What it does.
+        run_dir: Folder of events and incidents.
+        runtime_dir: Folder of the ranks' pages.
+        nproc: Ranks of this node.
+        node: Name of this host.
+        run: Name of the job.
+        path: Where the launcher looks for modules.
+    """
+
+    wanted: Wanted
+    run_dir: Raw
+    runtime_dir: Raw
+    nproc: Count
+    node: Raw
+    run: Raw
+    path: tuple[Raw, ...] = ()
+
+
+TO_OBSERVER = family(Orders)
+FROM_OBSERVER = family(Note)

@@ -1,0 +1,128 @@
+"""The observer process beside a real launcher: scraped, called with events, gone at the end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.real.harness import Job, Launcher, until
+
+SCRIPT = """
+import os, time
+os.chdir(os.environ["OUT"])
+is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+while not os.path.exists("fail" if is_first else "end"):
+    time.sleep(0.01)
+raise SystemExit(3 if is_first and os.environ["RANK"] == "1" else 0)
+"""
+OBSERVER = """
+import json, os
+def take(event):
+    with open(os.path.join(os.environ["OUT"], "observed"), "a") as file:
+        file.write(json.dumps({**event, "pid": os.getpid()}) + "\\n")
+"""
+
+
+def installed_observer(folder: Path) -> Path:
+    """A folder for PYTHONPATH, with a package that registers an observer."""
+    site = folder / "site"
+    info = site / "tells-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "tells.py").write_text(OBSERVER)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tells\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[holdfast.observers]\ntells = tells:take\n")
+    return site
+
+
+def metrics(job: Job) -> str:
+    port = until(lambda: job.said(r"metrics are at http://\S+:(\d+)/metrics"), "an address")[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def sample(text: str, name: str) -> float | None:
+    found = re.search(rf"^{name}(?![a-z_]).* (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def test_a_restart_shows_in_the_metrics_and_every_event_reaches_an_observer(ft: Launcher) -> None:
+    site = installed_observer(ft.folder)
+    job = ft.start(
+        *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
+        *("--ft-metrics-port", "0", "--ft-observers", "tells"),
+        ft.script(SCRIPT),
+        env={"PYTHONPATH": str(site)},
+    )
+    until(lambda: sample(metrics(job), "holdfast_cycle") == 0, "cycle 0")
+    assert sample(metrics(job), "holdfast_restarts_total") == 0
+    (job.folder / "fail").touch()
+    until(lambda: sample(metrics(job), "holdfast_recovery_seconds_count") == 1, "a restart")
+    text = metrics(job)
+    assert sample(text, "holdfast_restarts_total") == 1
+    assert sample(text, 'holdfast_faults_total.*kind="exit"') == 1
+    (job.folder / "end").touch()
+    assert job.wait() == 0
+    observed = [json.loads(line) for line in job.written("observed")]
+    written = [event["kind"] for event in job.events()]
+    assert sorted(event["kind"] for event in observed) == sorted(written)
+    assert written[-1] == "job_succeeded"
+    assert len({event["pid"] for event in observed}) == 1
+    assert not job.leftovers()
+
+
+def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(ft: Launcher) -> None:
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        port = str(taken.getsockname()[1])
+        job = ft.start("--ft-metrics-port", port, ft.script(SCRIPT), env={"OUT": str(ft.folder)})
+        until(lambda: job.said(rf"no metrics: cannot listen on .*port {port}"), "a warning")
+        (ft.folder / "fail").touch()
+        assert job.wait() == 0
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs apt-get install prometheus")
+def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) -> None:
+    examples = Path(__file__).parents[2] / "examples" / "observability"
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "rules", examples / "alerts.yml"], check=True)
+    job = ft.start("--ft-metrics-port", "0", ft.script(SCRIPT))
+    port = until(lambda: job.said(r"metrics are at http://\S+:(\d+)/metrics"), "an address")[1]
+    folder = ft.folder / "prometheus"
+    folder.mkdir()
+    (folder / "prometheus.yml").write_text(
+        f"rule_files: [{examples / 'alerts.yml'}]\n"
+        "scrape_configs:\n- job_name: holdfast\n  scrape_interval: 1s\n"
+        f"  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address={at}"],
+            cwd=folder,
+            stderr=log,
+        )
+    try:
+
+        def asked() -> list:
+            try:
+                url = f"http://{at}/api/v1/query?query=holdfast_ranks%7Bstate%3D%22running%22%7D"
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    return json.load(answer)["data"]["result"]
+            except OSError:
+                return []
+
+        found = until(asked, "a scrape")
+        assert found[0]["value"][1] == "1"
+        assert found[0]["metric"]["job"] == "holdfast"
+    finally:
+        server.kill()
+        server.wait()
+    (job.folder / "fail").touch()
+    assert job.wait() == 0

@@ -1,0 +1,228 @@
+"""Metrics and hooks of an observer process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.host import clock
+from holdfast.host.page import create_page, map_page
+from holdfast.observe import hooks
+from holdfast.observe.follow import Follower
+from holdfast.observe.hooks import Hooks
+from holdfast.observe.metrics import Metrics, Server
+from holdfast.observe.outages import Outages
+from holdfast.wire import page as layout
+
+from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
+
+LABELS = {"node": "n0", "run": "job"}
+
+
+def test_a_line_that_has_not_ended_is_read_when_it_has(tmp_path: Path) -> None:
+    follower, path = Follower(tmp_path), tmp_path / "events-launcher.jsonl"
+    assert list(follower.fresh()) == []
+    with path.open("ab", buffering=0) as file:
+        file.write(b'{"kind": "a"}\n{"ki')
+        assert list(follower.fresh()) == [{"kind": "a"}]
+        assert list(follower.fresh()) == []
+        file.write(b'nd": "b"}\nno json\n{"kind": "c"}\n')
+        assert list(follower.fresh()) == [{"kind": "b"}, {"kind": "c"}]
+
+
+def scrape(server: Server, path: str = "/metrics") -> tuple[int, str]:
+    try:
+        url = f"http://127.0.0.1:{server.server_port}{path}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def samples(text: str) -> dict[str, float]:
+    """By name and the labels that not all have."""
+    return {
+        " ".join([sample.name, *(v for k, v in sample.labels.items() if k not in LABELS)]): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def served(tmp_path: Path):
+    outages = Outages(nproc=2)
+    metrics = Metrics(outages, str(tmp_path), LABELS, "1.2")
+    server = Server("", 0, metrics)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def take(*events: dict) -> None:
+        for event in events:
+            metrics.take(event, list(outages.take(event)))
+
+    yield server, take
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_scrape_counts_faults_restarts_and_their_times(served) -> None:
+    server, take = served
+    assert scrape(server, "/readyz")[0] == 503
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    status, text = scrape(server)
+    found = samples(text)
+    assert status == 200
+    assert found["holdfast_faults_total hang"] == found["holdfast_restarts_total"] == 1
+    assert found["holdfast_recovery_seconds_sum"] == pytest.approx(4.198)
+    assert found["holdfast_stalled_seconds_count"] == 1
+    assert found["holdfast_cycle"] == 1
+    assert found["holdfast_ranks running"] == 2
+    assert "_created" not in text
+    assert (scrape(server, "/readyz")[0], scrape(server, "/healthz")[0]) == (200, 200)
+    assert scrape(server, "/etc/passwd")[0] == 404
+
+
+def test_a_scrape_shows_how_old_sections_and_heartbeats_are(served, tmp_path: Path) -> None:
+    server, take = served
+    take(*STARTED)
+    path = tmp_path / "c0_r1.page"
+    create_page(str(path), 0)
+    page, now = map_page(str(path), writable=True), clock.monotonic()
+    page.store_names(["step"])
+    for word, value in {
+        layout.LIMIT_HEARTBEAT: float("inf"),
+        layout.slot(0) + layout.LIMIT: 60.0,
+        layout.LIMITS_VERSION: 2.0,
+        layout.HEARTBEAT_AT: now - 5,
+        layout.slot(0) + layout.OPENED_AT: now - 7,
+        layout.ITERATION: 12.0,
+        layout.ARMED_AT: now - 9,
+    }.items():
+        page.words[word] = value
+    found = samples(scrape(server)[1])
+    page.close()
+    assert 5 <= found["holdfast_heartbeat_age_seconds 5"] < 5 + 60
+    assert 7 <= found["holdfast_section_age_seconds 5 step"] < 7 + 60
+    assert found["holdfast_section_timeout_seconds 5 step"] == 60
+    assert found["holdfast_heartbeat_timeout_seconds 5"] == float("inf")
+    assert found["holdfast_iteration 5"] == 12
+    assert found["holdfast_rank_monitored 5"] == 1
+    assert "holdfast_rank_monitored 4" not in found  # its page is not there
+
+
+def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served) -> None:
+    server, take = served
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    names = {
+        line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
+    }
+    suffixes = ("", "_total", "_sum", "_count", "_bucket", "_info")
+    known = {name + suffix for name in names for suffix in suffixes}
+    folder = Path(__file__).parents[2] / "examples" / "observability"
+    json.loads((folder / "grafana-dashboard.json").read_text())
+    for file in ("grafana-dashboard.json", "alerts.yml"):
+        asked = set(re.findall(r"holdfast_\w+", (folder / file).read_text()))
+        assert asked
+        assert asked <= known, asked - known
+
+
+def test_a_port_that_is_taken_is_an_error(served) -> None:
+    server, _ = served
+    with pytest.raises(OSError, match="in use"):
+        Server("", server.server_port, server.metrics)
+
+
+# ------------------------------------------------------------------ hooks
+def hook(tmp_path: Path, code: str) -> list[str]:
+    script = tmp_path / "hook.py"
+    script.write_text(f"import os, sys, signal, time\n{code}\n")
+    return [sys.executable, "-I", "-S", str(script)]
+
+
+def test_the_command_gets_the_path_of_each_incident(tmp_path: Path) -> None:
+    told: list[str] = []
+    code = f"open({str(tmp_path / 'got')!r}, 'a').write(sys.argv[1] + os.environ['NODE'] + '\\n')"
+    called = Hooks(hook(tmp_path, code), (), {"NODE": " n0"}, told.append)
+    called.incident("/run/1")
+    called.incident("/run/2")
+    called.finish(60)
+    assert (tmp_path / "got").read_text() == "/run/1 n0\n/run/2 n0\n"
+    assert told == []
+
+
+def test_a_command_that_fails_is_told_of_with_its_last_line(tmp_path: Path) -> None:
+    told: list[str] = []
+    called = Hooks(hook(tmp_path, "print('a'); sys.exit('no network')"), (), {}, told.append)
+    called.incident("/run/1")
+    called.finish(60)
+    assert len(told) == 1
+    assert told[0].endswith("exit code 1 for /run/1: no network")
+
+
+def test_a_command_that_does_not_end_is_killed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(hooks, "COMMAND_S", 0.2)
+    told: list[str] = []
+    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    called = Hooks(hook(tmp_path, code), (), {}, told.append)
+    called.incident("/run/1")
+    called.finish(60)
+    assert "killed after 0.2 s" in told[0]
+
+
+class Observers:
+    """Stands for the entry points of installed packages."""
+
+    def __init__(self, **calls) -> None:
+        self._calls = calls
+
+    def __call__(self, *, group: str):
+        assert group == "holdfast.observers"
+
+        class Found:
+            def __init__(self, name, call) -> None:
+                self.name, self._call = name, call
+
+            def load(self):
+                if isinstance(self._call, Exception):
+                    raise self._call
+                return self._call
+
+        return [Found(*each) for each in self._calls.items()]
+
+
+def test_an_observer_that_fails_or_blocks_holds_up_no_other(monkeypatch) -> None:
+    release, seen, told = threading.Event(), [], []
+
+    def fails(event: dict) -> None:
+        raise ValueError(event["kind"])
+
+    def blocks(event: dict) -> None:
+        assert release.wait(60)
+
+    found = Observers(fails=fails, blocks=blocks, good=seen.append, broken=ImportError("no slack"))
+    monkeypatch.setattr(hooks, "entry_points", found)
+    monkeypatch.setattr(hooks, "_EVENTS_MAX", 4)
+    called = Hooks((), ("fails", "blocks", "good", "broken", "absent"), {}, told.append)
+    for number in range(10):
+        called.event({"kind": f"k{number}"})
+        while len(seen) <= number:
+            threading.Event().wait(0.001)
+    release.set()
+    called.finish(60)
+    assert [event["kind"] for event in seen] == [f"k{number}" for number in range(10)]
+    assert sum("'fails' failed" in text for text in told) == 3
+    assert sum("does not keep up" in text for text in told) == 1
+    assert any("'broken' cannot be imported: ImportError: no slack" in text for text in told)
+    assert any("'absent'" in text for text in told)
