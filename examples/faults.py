@@ -12,36 +12,20 @@ is read back from its ``progress.jsonl``, so a restarted job passes the same ste
     stop    SIGSTOP: suspended
 """
 
-import ctypes
 import json
 import os
-import signal
-import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from gpt import record
+from holdfast.testing.inject import Fault, strike
 
-
-def _die() -> None:
-    raise RuntimeError("a fault on order")
-
-
-def _freeze() -> None:
-    libc = ctypes.PyDLL(None)  # PyDLL, unlike CDLL, keeps the interpreter lock during the call
-    mutex = ctypes.create_string_buffer(64)  # of zeros: a mutex that nobody holds
-    libc.pthread_mutex_lock(mutex)
-    libc.pthread_mutex_lock(mutex)  # waits for itself; unlike a sleep, also after a signal
-
-
-ACTIONS: dict[str, Callable[[], object]] = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "raise": _die,
-    "exit": lambda: sys.exit(3),
-    "hang": lambda: threading.Event().wait(),
-    "freeze": _freeze,
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+ACTIONS = {
+    "kill": Fault.SIGKILL,
+    "raise": Fault.SIGNAL_EXC,
+    "exit": Fault.EXIT,
+    "hang": Fault.LOCK,
+    "freeze": Fault.LOCK_GIL,
+    "stop": Fault.SIGSTOP,
 }
 
 
@@ -62,4 +46,4 @@ class FaultPlan:
             action, _, where = fault.partition("@")
             if where == f"{step}:{rank}":
                 record(self._run_dir, "fault", fault=fault, what=action, step=step)
-                ACTIONS[action]()
+                strike(ACTIONS[action])

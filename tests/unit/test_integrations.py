@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -243,7 +245,7 @@ def test_anything_else_is_an_error_at_once(given) -> None:
 
 def test_a_simulated_fault_announces_itself_and_signals_this_process(monkeypatch, capsys) -> None:
     killed = []
-    monkeypatch.setattr(simulated_fault.os, "kill", lambda *what: killed.append(what))
+    monkeypatch.setattr(os, "kill", lambda *what: killed.append(what))
     monkeypatch.setattr(simulated_fault, "has_process_group", lambda: False)
     monkeypatch.setattr(
         simulated_fault.threading,
@@ -254,4 +256,4 @@ def test_a_simulated_fault_announces_itself_and_signals_this_process(monkeypatch
     said = capsys.readouterr()
     for text in said:
         assert "Simulating fault: rank_killed; rank to fail: 0" in text
-    assert killed == [(simulated_fault.os.getpid(), simulated_fault.signal.SIGKILL)]
+    assert killed == [(os.getpid(), signal.SIGKILL)]

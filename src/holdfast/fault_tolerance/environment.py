@@ -137,6 +137,10 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "HOLDFAST_NODE": Variable("command of --ft-on-incident", "name of this host"),
     "HOLDFAST_RUN_DIR": Variable("command of --ft-on-incident", "folder of the run"),
+    "HOLDFAST_CHAOS": Variable("rank", "set by holdfast chaos: its folder for orders and steps"),
+    "HOLDFAST_INJECT": Variable(
+        "rank", "faults to inject, with a hook on PYTHONPATH (docs/chaos.md#faults-in-any-script)"
+    ),
     "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: their instructions"),
     "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),
     "RANK": Variable("rank", "global rank"),

@@ -5,17 +5,16 @@ To try out a job's recovery before a fault does. It is armed again after each re
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.integrations.learned_file import has_process_group
+from holdfast.testing import inject
 
-_SIGNALS = {"rank_killed": signal.SIGKILL, "rank_hung": signal.SIGSTOP}
+_FAULTS = {"rank_killed": inject.Fault.SIGKILL, "rank_hung": inject.Fault.SIGSTOP}
 _RANDOM = "random"
 _CHANCE = random.SystemRandom()  # a trainer seeds the other one, for a training that repeats
 
@@ -40,9 +39,9 @@ class SimulatedFaultParams:
     rank_to_fail: int | None = None
 
     def __post_init__(self) -> None:
-        if self.fault_type not in (*_SIGNALS, _RANDOM):
+        if self.fault_type not in (*_FAULTS, _RANDOM):
             raise ValueError(
-                f"fault_type is {self.fault_type!r}; accepted are {', '.join(_SIGNALS)}, {_RANDOM}"
+                f"fault_type is {self.fault_type!r}; accepted are {', '.join(_FAULTS)}, {_RANDOM}"
             )
 
 
@@ -76,7 +75,7 @@ def arm_fault(params: SimulatedFaultParams) -> None:
         shared = [chosen]
         dist.broadcast_object_list(shared, src=0)  # on the device of the group, gloo's or nccl's
         target = shared[0]
-    kind = params.fault_type if params.fault_type in _SIGNALS else _CHANCE.choice([*_SIGNALS])
+    kind = params.fault_type if params.fault_type in _FAULTS else _CHANCE.choice([*_FAULTS])
     delay_s = params.base_delay + _CHANCE.random() * params.rand_delay
     if rank == 0:
         _print(f"Fault to simulate: {params}", sys.stdout)
@@ -92,7 +91,7 @@ def arm_fault(params: SimulatedFaultParams) -> None:
 def _fail(kind: str, rank: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         _print(f"Simulating fault: {kind}; rank to fail: {rank}", stream)
-    os.kill(os.getpid(), _SIGNALS[kind])
+    inject.strike(_FAULTS[kind])
 
 
 def _print(line: str, stream: Any) -> None:

@@ -1,0 +1,1 @@
+"""A folder to put on PYTHONPATH; see ``sitecustomize.py`` in it."""
