@@ -2,19 +2,20 @@
 VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
+PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch clean
+.PHONY: help demo demo-inprocess test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s'|'
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	@echo "holdfast: preparing $(VENV) (once; installs torch)"
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
+# Every time: a tenth of a second, in which a moved or broken environment is found and made again.
+$(VENV)/.ready: FORCE
+	@command -v $(PYTHON) > /dev/null || { echo "holdfast: there is no $(PYTHON): apt-get install python3-venv (Debian, Ubuntu)" >&2; exit 1; }
+	@$(PREPARE) $(VENV)
+FORCE:
 
 demo: $(VENV)/.ready  ## train a small GPT, kill one rank, hang another, finish with the same weights
 	@$(PY) examples/demo.py
@@ -27,7 +28,7 @@ test: check unit  ## everything CI runs: check, then all tests
 unit: $(VENV)/.ready  ## the tests alone (PYTEST_ARGS="-k name")
 	$(PY) -m tests $(PYTEST_ARGS)
 
-pythons:  ## the tests with other Pythons (PYTHONS="python3.10 python3.13"); each installs torch with CUDA, several GB
+pythons:  ## the tests with other Pythons (PYTHONS="python3.10 python3.13"); each installs torch
 	@for python in $(PYTHONS); do \
 		$(MAKE) --no-print-directory VENV=.venv-$$(basename $$python) PYTHON=$$python unit || exit; \
 	done
@@ -45,25 +46,22 @@ docs: $(VENV)/.ready  ## the documentation site, in build/site; a warning or a b
 tables: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
 	@$(PY) -m tests.tables
 
-# Not in CI: PyPI's wheels of torch for Linux are those for CUDA, 3 GB with what they need.
 TORCH_VENV = .venv-torch-$(TORCH)
 TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess
 
-test-torch:  ## the tests that need torch, with another version of it: TORCH=2.9.1 (3 GB, in .venv-torch-2.9.1)
+test-torch:  ## the tests that need torch, with another version of it: TORCH=2.9.1 (in .venv-torch-2.9.1)
 	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.9.1"; exit 2; }
-	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
-	@grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
-	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'
+	@$(PREPARE) $(TORCH_VENV) torch==$(TORCH)
 	@$(TORCH_VENV)/bin/python -m pytest $(PYTEST_ARGS) $(TORCH_TESTS)
 
+TRAINERS = transformers accelerate lightning pytorch_lightning datasets
+
 trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs beside torchrun's, in .venv-trainers
-	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
-	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning datasets
+	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@OMP_NUM_THREADS=1 .venv-trainers/bin/python -m bench trainers
 
 test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
-	@$(MAKE) --no-print-directory VENV=.venv-trainers .venv-trainers/.ready
-	@.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning pytorch_lightning
+	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py $(PYTEST_ARGS)
 
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
@@ -109,6 +107,9 @@ gpu-stand-in: $(GPU_NEEDS)  ## the same scenarios with a stand-in for the GPU on
 sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
 	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 	@$(PY) -m holdfast.testing.simulate --inprocess --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
+
+minimal-root: $(VENV)/.ready  ## the set-up in Debian roots that lack make, venv, pip, a network (needs root, mmdebstrap)
+	@$(PY) -m tests.minimal_root $(PYTEST_ARGS)
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .etcd .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs
