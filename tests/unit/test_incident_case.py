@@ -19,9 +19,12 @@ from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import SECTION, Limits, Overdue
 from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.core.monitor.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
-from holdfast.fault_tolerance.monitor import incident_case
+from holdfast.fault_tolerance.monitor import incident_case, rank_look
 from holdfast.fault_tolerance.monitor.incident_case import Case
+from holdfast.fault_tolerance.monitor.looks import Looks
+from holdfast.fault_tolerance.monitor.visitors import Seat
 from holdfast.host import clock, proc
+from holdfast.host.sight import APART_S
 from holdfast.host.staging import reserve
 
 OVERDUE = Overdue(SECTION, "step", 5.0, 10.0)
@@ -71,8 +74,10 @@ def verdict(said: Said, cycle: Cycle, overdue: Overdue, **page: Any) -> Iterator
     process = proc.Process(os.getpid())
     with select.epoll() as epoll:
         identity = {"rank": 3, "local_rank": 1, "node": "n0"}
-        arguments: Any = (overdue, process, view, identity, cycle, watch, said, epoll)
-        yield Case(*arguments, clock.monotonic())
+        reports: Any = said
+        now, every_look = clock.monotonic(), Looks(reports, epoll)
+        arguments: Any = (overdue, Seat(3, process, None), view, identity, cycle, watch, said)
+        yield Case(*arguments, every_look, now, now + kill_ladder.EVIDENCE_S)
     process.close()
 
 
@@ -162,13 +167,13 @@ def test_stacks_that_fail_on_their_way_keep_nobody_waiting(
 ) -> None:
     """Whatever their file, or a full disk, comes up with."""
     dump = Dump(**{name: fail})
-    monkeypatch.setattr(incident_case, "StackDump", lambda *_: dump)
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_: dump)
     if name == "told":
         monkeypatch.setattr(messages, "Evidence", fail)
 
     with verdict(said, cycle, OVERDUE) as case:
-        is_over = case.step(clock.monotonic())
-        assert is_over == (name == "step"), "there is nothing more to wait for"
+        case.step(clock.monotonic() + APART_S)
+        assert case.has_all_evidence == (name == "step"), "there is nothing more to wait for"
         carry_out(case)
 
     assert "not foreseen" in next(text for level, text in said.logged if level == "error")
@@ -180,9 +185,10 @@ def test_a_verdict_without_stacks_says_why(
     said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reason that is known is the one that is reported."""
-    monkeypatch.setattr(incident_case, "StackDump", fail)
+    monkeypatch.setattr(rank_look, "StackDump", fail)
 
     with verdict(said, cycle, OVERDUE) as case:
+        case.step(clock.monotonic() + APART_S)
         carry_out(case)
 
     assert said.told[1].why_not.endswith("its stacks: RuntimeError: not foreseen")
@@ -193,8 +199,9 @@ def test_a_verdict_without_stacks_says_why(
     [
         ({"snapshot": fail}, None, "", "cannot read what the rank shows of itself"),
         ({"limits": fail}, None, "", "cannot read what the rank shows of itself"),
-        ({}, incident_case, "StackDump", "cannot ask the rank for its stacks"),
-        ({}, incident_case, "_replace", "cannot write the incident"),
+        ({}, rank_look, "RankLook", "cannot ask the rank for its stacks"),
+        ({}, rank_look, "StackDump", "cannot look for its stacks"),
+        ({}, incident_case, "replace", "cannot write the incident"),
         ({}, incident_case, "_fresh_path", "cannot write the incident"),
         ({}, incident, "report", "cannot write the incident"),
         ({}, incident, "advice", "cannot report the signal"),
@@ -214,6 +221,7 @@ def test_whatever_fails_leaves_the_rest_of_a_verdict_as_it_is(
         monkeypatch.setattr(module, name, fail)
 
     with verdict(said, cycle, OVERDUE, **page) as case:
+        case.step(clock.monotonic() + APART_S)
         carry_out(case)
 
     assert any(part in text for level, text in said.logged if level == "error")

@@ -98,7 +98,9 @@ class RankDigest(Value):
         iteration: The last one that it reported.
         stack: Hash of its main thread's frames; "": no stacks.
         place: The telling line: ``load_batch data.py:88``.
+        call: The library's function that is called there: ``all_reduce``; "": none with a frame.
         is_in_collective: Its main thread is inside torch.distributed, or in backward.
+        is_in_loader: It is inside a data loader, or a queue of processes.
         helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
         groups: Its process groups; empty: there is no flight recorder.
         worker: A data loader's worker that is worth telling: pid, state and telling line.
@@ -124,7 +126,9 @@ class RankDigest(Value):
     iteration: int | None = None
     stack: Raw = ""
     place: Raw = ""
+    call: Raw = ""
     is_in_collective: bool = False
+    is_in_loader: bool = False
     helper: Raw = ""
     groups: tuple[GroupDigest, ...] = ()
     worker: Raw = ""

@@ -69,9 +69,9 @@ class KillLadder:
         """It has come to SIGKILL."""
         return self.step in (KILLED, STUCK)
 
-    def take_evidence(self, now: float) -> float:
+    def take_evidence(self, now: float, within_s: float = EVIDENCE_S) -> float:
         """Begin with evidence; until when it may take."""
-        self.step, self.due_at = TAKING_EVIDENCE, now + EVIDENCE_S
+        self.step, self.due_at = TAKING_EVIDENCE, now + within_s
         return self.due_at
 
     def evidence_taken(self, now: float) -> None:

@@ -144,6 +144,13 @@ class FaultToleranceConfig:
         "connection without one, to the end of its process or its next init",
         "the last checkpoint may be uploaded and the model evaluated; a hang at exit is found",
     )
+    evidence_timeout: float = _setting(
+        1.0,
+        Number("seconds", least=0),
+        "Longest time from the detection of a hang to the signal that ends the rank: meanwhile "
+        "every rank of the job is looked at; 0 looks at the hung rank alone",
+        "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
+    )
     learned_timeout_floor: float = _setting(
         30.0,
         Number("seconds", least=0),

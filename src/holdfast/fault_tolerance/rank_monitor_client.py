@@ -37,6 +37,7 @@ from holdfast.fault_tolerance.data import (
 from holdfast.fault_tolerance.rank import iterations, limits_state
 from holdfast.fault_tolerance.rank.client_errors import NoSetupError
 from holdfast.fault_tolerance.rank.limits_state import LearnedBefore
+from holdfast.fault_tolerance.rank.look_helper import LookHelper
 from holdfast.fault_tolerance.rank.monitor_link import MonitorLink, send_control_request
 from holdfast.fault_tolerance.rank.rank_info import rank_info
 from holdfast.fault_tolerance.rank.rank_progress import RankProgress, Section
@@ -81,6 +82,7 @@ class RankMonitorClient(RankProgress):
             self._report_no_launcher()
         self._control_lock = threading.RLock()
         self._link: MonitorLink | None = None
+        self._helper: LookHelper | None = None
         self._page: Page | None = None
         self._learned_before = LearnedBefore()
         self._loaded: limits_state.Loaded = (None, None)
@@ -190,6 +192,8 @@ class RankMonitorClient(RankProgress):
         )
         self._start(words, slots)
         link.tell(Armed())
+        if welcome.takes_helper:
+            self._helper = LookHelper(monitor, info)
         self.hb_timeouts, self.section_timeouts = configured
         if any(self._loaded):
             self._publish(heartbeats, sections)
@@ -246,6 +250,9 @@ class RankMonitorClient(RankProgress):
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
         self.is_initialized = False
         self.hb_timeouts = self.section_timeouts = self.cfg = self.rank_info = None
 
@@ -470,6 +477,9 @@ class RankMonitorClient(RankProgress):
             # Or the monitor would not see the rank's death while this child lives.
             self._link.close()
             self._link = None
+        if self._helper is not None:
+            self._helper.forget_in_child()
+            self._helper = None
         mine = private_page()
         if self._words is not None:
             mine.words[:] = self._words

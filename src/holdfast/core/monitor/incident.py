@@ -23,6 +23,7 @@ _OPTION = {
     hang.FIRST_REPORT: "--ft-initial-rank-heartbeat-timeout",
 }
 _TEN_S = 10.0
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 
 
 def seconds(value: float) -> str:
@@ -72,6 +73,7 @@ def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str)
             f"open sections   {_sections(record['open_sections'])}",
             f"process         {_process(record['process'])}",
             f"evidence        {_evidence(record)}",
+            *operations(record.get("operations", ())),
             *_actions(record["actions"]),
             "",
             advice(overdue, learned=record["learned"]) + ".",
@@ -80,6 +82,36 @@ def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str)
             "",
         ]
     )
+
+
+def sight(record: Mapping[str, Any], stacks: str) -> str:
+    """The text of a rank that was looked at because another one is hung; its digest's fields."""
+    section = record["section"]
+    state = f"state {record['state'] or '?'}"
+    state += f" in {record['wchan']}" if record["wchan"] else ""
+    return "\n".join(
+        [
+            f"{who(record)} was looked at: {record['overdue'] or 'it is not overdue'}.",
+            "",
+            f"time            {record['time']}",
+            f"cycle           {record['cycle']}",
+            f"iteration       {_or_unknown(record['iteration'], 'not reported')}",
+            f"open section    {section} for {seconds(record['section_s'])}"
+            if section
+            else "open section    none",
+            f"process         {state}",
+            f"missing         {record['lacks'] or 'nothing'}",
+            *operations(record["operations"]),
+            "",
+            stacks.rstrip() or "No stacks.",
+            "",
+        ]
+    )
+
+
+def operations(lines: Sequence[str]) -> list[str]:
+    """The rank's last collectives, from torch's flight recorder."""
+    return [f"{'' if at else 'collectives':<16}{line}" for at, line in enumerate(lines)]
 
 
 def _or_unknown(value: Any, unknown: str) -> str:

@@ -22,7 +22,14 @@ Rules kept here:
 
 from __future__ import annotations
 
-from holdfast.core.kill_ladder import SIGCONT, SIGNALLED, STUCK, TAKING_EVIDENCE, KillLadder
+from holdfast.core.kill_ladder import (
+    EVIDENCE_S,
+    SIGCONT,
+    SIGNALLED,
+    STUCK,
+    TAKING_EVIDENCE,
+    KillLadder,
+)
 from holdfast.core.monitor import hang
 from holdfast.core.monitor.hang import Excuse, Limits, Overdue, Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
@@ -133,15 +140,22 @@ class Watch:
         grace_s: Seconds until SIGKILL follows; not used where ``signal`` is SIGKILL.
         tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
         exit_s: How long a process may go on after its rank has left; ``None``: for ever.
+        evidence_s: How long evidence may take; 0: as by default.
     """
 
     def __init__(
-        self, signal: int, grace_s: float, tripped: TrippedLimits, exit_s: float | None = None
+        self,
+        signal: int,
+        grace_s: float,
+        tripped: TrippedLimits,
+        exit_s: float | None = None,
+        evidence_s: float = EVIDENCE_S,
     ) -> None:
         self.signal = signal
         self.grace_s = grace_s
         self.tripped = tripped
         self.exit_s = exit_s
+        self.evidence_s = evidence_s or EVIDENCE_S
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
         self._armed_at: float | None = None
@@ -200,7 +214,7 @@ class Watch:
         if (found.clock, found.name) in limits.learned:
             self.tripped.tripped(found.clock, found.name, found.limit_s)
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
-        return [TakeEvidence(found, self._kill.take_evidence(now))]
+        return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
 
     def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
         shortest_s = hang.shortest_limit(limits)

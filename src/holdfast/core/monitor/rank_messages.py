@@ -5,7 +5,12 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
     rank ──► monitor    Hello                        ◄── Welcome, or Error
                         Armed Limits Bye             ◄── Ok, or Error
 
+    helper ──► monitor  Helper                       ◄── Look, at an incident
+                        Alive, then Operations
+
     rank ──► launcher   Control                      ◄── Ok, or Error
+
+The helper is a thread of the rank with a connection of its own.
 
 The names of files and sections may hold bytes that are not UTF-8.
 """
@@ -13,6 +18,7 @@ The names of files and sections may hold bytes that are not UTF-8.
 from __future__ import annotations
 
 from holdfast.core.codec import Count, Limit, Raw, Text, Whole, family
+from holdfast.core.evidence import GroupDigest
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -74,7 +80,36 @@ class Bye(Value):
     """The rank leaves its monitor. Its process is expected to end."""
 
 
+class Helper(Value):
+    """The first message of a connection of the rank's helper thread; see ``look_helper.py``."""
+
+    rank: Rank
+    pid: Count
+
+
+class Alive(Value):
+    """The first answer to ``Look``: a thread of the rank can run."""
+
+
+class Operations(Value):
+    """The second answer to ``Look``.
+
+    Attributes:
+        groups: Where the rank is in the collectives of its groups.
+        recent: Its last operations, for people, newest last.
+        why_not: Why these are missing.
+    """
+
+    groups: tuple[GroupDigest, ...] = ()
+    recent: tuple[Raw, ...] = ()
+    why_not: Raw = ""
+
+
 # ---------------------------------------------------------------- answers to a rank
+class Look(Value):
+    """To the helper thread: say where the rank is."""
+
+
 class Learned(Value):
     """Which limits of a configuration were calculated, in an earlier cycle."""
 
@@ -92,6 +127,7 @@ class Welcome(Value):
         cycle: The cycle that it is a rank of.
         cfg: The configuration (``FaultToleranceConfig.to_wire``), with the limits in force.
         learned: The origin of those.
+        takes_helper: It serves the rank's helper thread.
     """
 
     page: Raw | None
@@ -99,6 +135,7 @@ class Welcome(Value):
     dump: Raw | None = None
     cycle: Count = 0
     learned: Learned | None = None
+    takes_helper: bool = False
 
 
 class Raised(Value):
@@ -133,6 +170,9 @@ class Control(Value):
     description: Raw = ""
 
 
-FROM_RANK: Mapping[str, type[Hello | Armed | Limits | Bye]] = family(Hello | Armed | Limits | Bye)
-TO_RANK: Mapping[str, type[Welcome | Ok | Error]] = family(Welcome | Ok | Error)
+FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations
+ToRank = Welcome | Ok | Error | Look
+
+FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
+TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
 TO_LAUNCHER: Mapping[str, type[Control]] = family(Control)

@@ -199,6 +199,7 @@ FT_OPTIONS = [
         "rank_section_timeouts",
         "rank_out_of_section_timeout",
         "exit_timeout",
+        "evidence_timeout",
         "num_warmup_iterations",
         "safety_factor",
         "learned_timeout_floor",

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 
 from holdfast.core import kill_ladder
+from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
+from holdfast.fault_tolerance.monitor.looks import SHARE, make_room, replace
 from holdfast.host import clock, proc
-from holdfast.host.stack_dump import StackDump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.core.monitor.hang import Overdue
+    from holdfast.fault_tolerance.monitor.looks import Looks
     from holdfast.fault_tolerance.monitor.monitor_reports import Reports
+    from holdfast.fault_tolerance.monitor.rank_look import RankLook
+    from holdfast.fault_tolerance.monitor.visitors import Seat
     from holdfast.wire.page_view import PageView
-
-_TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 
 
 def signal_name(signum: int) -> str:
@@ -47,44 +48,52 @@ def signal_name(signum: int) -> str:
 
 
 class Case:
-    """A verdict on its way. Making one announces it and asks the rank for its stacks.
+    """A verdict on its way. Making one announces it and begins to look at the rank.
 
     Args:
         overdue: The clock that ran out.
-        process: The rank's.
+        seat: The rank's.
         view: Its page.
         identity: Of the rank: ``rank``, ``local_rank``, ``node``.
         cycle: The launcher's "cycle": where to find the dump, where incidents go (``staged``),
             where people find them afterwards (``run_dir``), what keeps room for them (``room``).
         watch: How the rank is ended: ``signal``, ``grace_s``.
         reports: Who is told.
-        epoll: Woken when the dump grows; then, and at ``next_step_at``, call :meth:`step`.
+        looks: By which the rank is looked at; at its ``next_step_at`` call :meth:`step`.
         now: Instant of the verdict.
+        until: Of the evidence.
+        awaits_verdict: The launcher has the other ranks looked at, and says when to go on.
     """
 
     def __init__(
         self,
         overdue: Overdue,
-        process: proc.Process,
+        seat: Seat,
         view: PageView,
         identity: Mapping[str, Any],
         cycle: messages.Cycle,
         watch: monitor.Watch,
         reports: Reports,
-        epoll: select.epoll,
+        looks: Looks,
         now: float,
+        until: float,
+        *,
+        awaits_verdict: bool = False,
     ) -> None:
         self._overdue = overdue
-        self._process = process
+        self._seat = seat
+        self._process = process = seat.process
         self._view = view
         self._cycle = cycle
         self._folder = cycle.incidents
         self._delivered = cycle.staged, cycle.run_dir
         self._watch = watch
         self._reports = reports
-        self._epoll = epoll
+        self._looks = looks
         self._found_at = now
-        self._dump: StackDump | None = None
+        self._until = until
+        self._awaits_verdict = awaits_verdict
+        self._look: RankLook | None = None
         self._failures: list[str] = []
         self._stacks = ""
         self._path: str | None = None
@@ -133,19 +142,23 @@ class Case:
         sections = snapshot.sections if snapshot is not None else {}
         record.update(
             learned=(self._overdue.clock, self._overdue.name) in view.limits().learned,
-            time=time.strftime(_TIME_FORMAT, time.localtime(record["wall"])),
+            time=time.strftime(incident.TIME_FORMAT, time.localtime(record["wall"])),
             open_sections={name: self._found_at - opened for name, opened in sections.items()},
             iteration=view.iteration,
         )
 
     def _ask(self) -> None:
-        _make_room(self._cycle.room)
-        dump_path = self._cycle.dump
-        self._dump = dump = StackDump(
-            self._process, self._view.dump_signal, dump_path, self._found_at
+        make_room(self._cycle.room)
+        within_s = self._until - self._found_at
+        self._look = self._looks.begin(
+            self._seat,
+            self._process,
+            self._view,
+            self._cycle.dump,
+            self._found_at,
+            within_s * (SHARE if self._awaits_verdict else 1.0),
+            wakes_stopped=not self._awaits_verdict,
         )
-        if dump.fileno() >= 0:
-            self._epoll.register(dump.fileno(), select.EPOLLIN)
 
     def _announce(self) -> None:
         announced = messages.Overdue(
@@ -161,45 +174,49 @@ class Case:
         return self._record["cycle"], self._record["rank"], self._record["pid"]
 
     @property
-    def next_step_at(self) -> float | None:
-        """When to call :meth:`step` at the latest; ``None``: no more evidence comes."""
-        return None if self._dump is None else self._dump.next_step_at
+    def overdue(self) -> Overdue:
+        """The clock that ran out."""
+        return self._overdue
 
     @property
     def has_all_evidence(self) -> bool:
-        """No more evidence comes."""
-        return self._dump is None or self._dump.is_done
-
-    def step(self, now: float) -> bool:
-        """Look for evidence; whether there is all that will come."""
-        dump = self._dump
-        if dump is None:
+        """No more evidence comes, of this rank or of another one."""
+        if self._look is None:
             return True
-        is_done = self._attempt("look for its stacks", lambda: dump.step(now))
-        if is_done is None:
-            self._end_dump()
-        return self.has_all_evidence
+        return self._look.is_done and (self._looks.has_verdict or not self._awaits_verdict)
+
+    def step(self, now: float) -> None:
+        """Look for evidence."""
+        look = self._look
+        if look is not None:
+            is_done = self._attempt("look for its stacks", lambda: look.step(now))
+            if is_done is None:
+                self._end_look()
 
     def conclude(self, now: float) -> None:
         """Write down what is known."""
-        self._end_dump()
+        self._end_look()
         self._record["took_s"] = now - self._found_at
         self._record["why_not"] = "; ".join(self._failures) or "no attempt was made"
-        self._attempt("read its stacks", self._read_dump)
+        self._attempt("read its stacks", self._read_look)
         self._is_concluded = True
         self._write()
         self._attempt("report the evidence", self._tell_of_evidence)
 
-    def _read_dump(self) -> None:
-        dump = self._dump
-        if dump is None:
+    def _read_look(self) -> None:
+        look = self._look
+        if look is None:
             return
-        self._stacks = dump.text()
+        dump = look.dump
+        self._stacks = look.text
+        state = dump.state if dump is not None else proc.process_state(self._process.pid)
+        has_stopped = look.is_left_stopped or (dump is not None and dump.was_stopped)
         self._record.update(
-            process=dump.state.to_json() if dump.state is not None else None,
-            was_stopped=dump.was_stopped,
-            stacks=self._shown(dump.path) if self._stacks else None,
-            why_not=None if self._stacks else dump.why_not or self._record["why_not"],
+            process=state.to_json() if state is not None else None,
+            was_stopped=has_stopped,
+            stacks=self._shown(self._cycle.dump) if self._stacks else None,
+            why_not=None if look.text else "; ".join(self._failures) or look.why_no_stacks,
+            operations=list(look.operations),
         )
 
     def _tell_of_evidence(self) -> None:
@@ -208,14 +225,10 @@ class Case:
         told = messages.Evidence(*self._whose, stacks, incident_path, took_s, why_not)
         self._reports.tell(told)
 
-    def _end_dump(self) -> None:
-        dump = self._dump
-        if dump is None:
-            return
-        fd = dump.fileno()
-        if fd >= 0:
-            self._attempt("forget its dump", lambda: self._epoll.unregister(fd))
-        self._attempt("close its dump", dump.close)
+    def _end_look(self) -> None:
+        look = self._look
+        if look is not None and not look.is_done:
+            self._attempt("end the look at it", look.close)
 
     # ------------------------------------------------------------ what is done
 
@@ -261,7 +274,7 @@ class Case:
     def close(self, why: str, now: float) -> None:
         """Nothing more will be done; ``why`` completes "the rank ..."."""
         self._note(f"over {now - self._found_at:.3f} s after the verdict: the rank {why}")
-        self._end_dump()
+        self._end_look()
         # Nothing more is written: the launcher may take the folder away.
         self._reports.tell(messages.Closed(self._cycle.cycle))
 
@@ -307,29 +320,28 @@ class Case:
             return path
         return path.replace(staged, run_dir, 1)
 
+    def _choose_path(self, folder: str) -> str:
+        asked, record = self._looks.asked, self._record
+        if asked is None:
+            return _fresh_path(folder, record)
+        folder = f"{folder}/{folder_name(asked.incident, asked.cycle)}"
+        os.makedirs(folder, exist_ok=True)
+        return f"{folder}/rank{record['rank']}.json"
+
     def _write(self) -> None:
         folder, record = self._folder, self._record
         if folder is None:
             return
         try:
             if self._path is None:
-                self._path = _fresh_path(folder, record)
+                self._path = self._choose_path(folder)
             text = incident.report(record, self._overdue, record["detected_at"], self._stacks)
             body = json.dumps({**record, "stacks_text": self._stacks}, indent=1)
-            _replace(self._path.removesuffix(".json") + ".txt", text)
-            _replace(self._path, body + "\n")
+            replace(self._path.removesuffix(".json") + ".txt", text)
+            replace(self._path, body + "\n")
         except Exception as error:  # noqa: BLE001 - a full disk does not keep a hung rank alive
             why = error.strerror if isinstance(error, OSError) else repr(error)
             self._reports.log("error", f"cannot write the incident to {folder}: {why}")
-
-
-def _make_room(path: str | None) -> None:
-    """Free the space that the launcher has kept for this, in case there is no other."""
-    if path is not None:
-        try:  # noqa: SIM105 - contextlib is slow to import
-            os.unlink(path)
-        except OSError:
-            pass
 
 
 def _fresh_path(folder: str, record: Mapping[str, Any]) -> str:
@@ -340,13 +352,3 @@ def _fresh_path(folder: str, record: Mapping[str, Any]) -> str:
         number += 1
         path = f"{stem}_{number}.json"
     return path
-
-
-def _replace(path: str, text: str) -> None:
-    """Write a file that is complete whenever somebody looks.
-
-    Names of sections and folders may hold bytes that are not UTF-8 (as lone surrogates).
-    """
-    with open(f"{path}.new", "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(f"{path}.new", path)

@@ -31,8 +31,17 @@ from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import Limits as Timeouts
 from holdfast.core.monitor.hang import Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.rank_messages import Armed, Bye, Limits, Ok, Welcome
+from holdfast.core.monitor.rank_messages import (
+    Alive,
+    Armed,
+    Bye,
+    Limits,
+    Ok,
+    Operations,
+    Welcome,
+)
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.monitor.looks import Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
@@ -109,6 +118,7 @@ class Monitor:
         self._awaited: messages.Await | None = None  # it has not been armed, and should be
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
+        self._looks = Looks(self._reports, self._descriptors.epoll)
 
     # ------------------------------------------------------------ the loop
 
@@ -132,7 +142,7 @@ class Monitor:
     def _next_deadline(self) -> float | None:
         deadlines = (
             self._visitors.next_deadline(),
-            self._case.next_step_at if self._case is not None else None,
+            self._looks.next_step_at,
             self._watch.next_deadline() if self._is_watching else None,
             self._lease_until(),
             self._kin.next_look_at if self._kin is not None else None,
@@ -140,9 +150,7 @@ class Monitor:
         return min((at for at in deadlines if at is not None), default=None)
 
     def _tick(self, now: float) -> None:
-        case = self._case
-        if case is not None and not case.has_all_evidence and case.step(now):
-            self._feed(monitor.EvidenceTaken(), now)
+        self._step_evidence(now)
         if self._is_watching:
             self._look(now)
         self._visitors.dismiss_late(now)
@@ -203,7 +211,7 @@ class Monitor:
 
     def _carry_out(self, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.TakeEvidence):
-            self._open_case(effect.overdue, now)
+            self._open_case(effect.overdue, now, effect.until)
         elif isinstance(effect, monitor.Send):
             self._send(effect)
         elif self._case is not None:
@@ -218,26 +226,50 @@ class Monitor:
 
     # ------------------------------------------------------------ a verdict
 
-    def _open_case(self, overdue: Overdue, now: float) -> None:
+    def _open_case(self, overdue: Overdue, now: float, until: float) -> None:
         seat, view, cycle = self._visitors.seat, self._view, self._cycle
         if seat is None or view is None or cycle is None:
             return
         from holdfast.fault_tolerance.monitor.incident_case import Case  # noqa: PLC0415 - in memory by now
 
-        identity = {"local_rank": self._config.local_rank, "node": self._config.node}
-        self._case = case = Case(
+        self._case = Case(
             overdue,
-            seat.process,
+            seat,
             view,
-            {"rank": seat.rank, **identity},
+            {"rank": seat.rank, **self._identity()},
             cycle,
             self._watch,
             self._reports,
-            self._descriptors.epoll,
+            self._looks,
             now,
+            until,
+            awaits_verdict=self._config.awaits_verdict,
         )
-        if case.has_all_evidence:
+        self._step_evidence(now)
+
+    def _step_evidence(self, now: float) -> None:
+        """Go on with the look at the rank; what is done about it waits for the launcher."""
+        case, cycle = self._case, self._cycle
+        try:
+            if case is None:
+                self._looks.step(now)
+            else:
+                case.step(now)
+            if cycle is not None:
+                overdue = case.overdue if case is not None else None
+                self._looks.report(self._identity(), self._view, overdue, cycle, now)
+        except Exception as error:  # noqa: BLE001 - K-2: what is missing is missing, no more than that
+            self._looks.failed(error)
+        if case is not None and case.has_all_evidence:
             self._feed(monitor.EvidenceTaken(), now)
+
+    def _identity(self) -> dict[str, Any]:
+        seat = self._visitors.seat
+        return {
+            "node": self._config.node,
+            "local_rank": self._config.local_rank,
+            "pid": seat.process.pid if seat is not None else 0,
+        }
 
     def _go_on(self, case: Case, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.Conclude):
@@ -272,6 +304,10 @@ class Monitor:
                     self._tripped.tripped(clock_name, name, limit_s)
                 case messages.Await():
                     self._await(message)
+                case messages.LookNow():
+                    self._look_now(message)
+                case messages.GoOn():
+                    self._looks.go_on(message, clock.monotonic())
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
@@ -288,6 +324,7 @@ class Monitor:
             config.grace_s,
             self._tripped,
             cfg.get("exit_timeout"),
+            cfg.get("evidence_timeout", 0.0),
         )
         if config.standalone:
             self._end_on_signals()
@@ -312,7 +349,8 @@ class Monitor:
             self._kin = Kin(config.marker, config.runtime_dir, config.local_rank)
         # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
         # then may be the file system.
-        import holdfast.fault_tolerance.monitor.incident_case  # noqa: F401, PLC0415
+        import holdfast.fault_tolerance.monitor.incident_case  # noqa: PLC0415
+        import holdfast.fault_tolerance.monitor.rank_look  # noqa: F401, PLC0415
 
     def _end_on_signals(self) -> None:
         reader, writer = os.pipe()
@@ -334,6 +372,7 @@ class Monitor:
         if self._cycle is None:
             self._visitors.open()
         self._cycle, self._has_armed = cycle, False
+        self._looks.forget()
         if self._kin is not None:
             self._kin.cycle_began(clock.monotonic())
         self._map(cycle.page)
@@ -391,6 +430,12 @@ class Monitor:
                 return
             self._visitors.take(Seat(message.rank, process, None))
         self._is_watching, self._awaited = True, message
+
+    def _look_now(self, message: messages.LookNow) -> None:
+        cycle = self._cycle
+        if cycle is not None and cycle.cycle == message.cycle:
+            seat, now = self._visitors.seat, clock.monotonic()
+            self._looks.ask(message, seat, self._view, cycle.dump, now)
 
     def _launcher_gone(self) -> None:
         if (ended := self._end_all()) is not None:
@@ -457,7 +502,8 @@ class Monitor:
         # None: no space for a page, or it cannot be read. The rank runs unwatched.
         page = cycle.page if view is not None else None
         cfg, learned = self._limits.welcome(self._config.cfg)
-        visitor.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned))
+        takes_helper = page is not None
+        visitor.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned, takes_helper))
         self._reports.tell(messages.Hello(seat.rank, seat.process.pid))
         wants_on = visitor.hello is not None and visitor.hello.resume
         is_writer = view is not None and view.pid == seat.process.pid
@@ -487,6 +533,10 @@ class Monitor:
                 if not self._watches_exit(seat, "said bye"):
                     self.left(seat, "said bye")
         return Ok()
+
+    def helper_said(self, message: Alive | Operations) -> None:
+        """The rank's helper thread has answered."""
+        self._looks.helper_said(message)
 
     def _arm(self) -> None:
         if self._view is None:
@@ -562,6 +612,7 @@ class Monitor:
 
     def left(self, seat: Seat, why: str) -> None:
         """Watch the rank no more."""
+        self._looks.left()
         if not self._is_watching:
             return
         self._drop(why, clock.monotonic())

@@ -4,14 +4,25 @@
          └─ not ours, senseless, too many, too long ──► turned away, and told why
 
 A seat is held for one process, not for a connection: a rank that calls again keeps it, and so does
-one that was adopted from a page and has not called yet.
+one that was adopted from a page and has not called yet. The helper thread of the seated process has
+a connection of its own.
 """
 
 from __future__ import annotations
 
 from holdfast.core.admission import SILENT_S, Admission
 from holdfast.core.codec import MessageError, decode, encode
-from holdfast.core.monitor.rank_messages import FROM_RANK, Error, Hello
+from holdfast.core.monitor.rank_messages import (
+    FROM_RANK,
+    Alive,
+    Armed,
+    Bye,
+    Error,
+    Hello,
+    Helper,
+    Limits,
+    Operations,
+)
 from holdfast.host import clock, proc
 from holdfast.host.acceptor import Acceptor
 from holdfast.host.channel import Channel, is_trusted
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
-    from holdfast.core.monitor.rank_messages import Armed, Bye, Limits, Ok, Welcome
+    from holdfast.core.monitor.rank_messages import Look, Ok, Welcome
     from holdfast.host.descriptors import Descriptors
     from holdfast.wire.frames import Message as Frame
 
@@ -49,6 +60,9 @@ if TYPE_CHECKING:
 
         def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
             """Do what the seated rank asks for."""
+
+        def helper_said(self, message: Alive | Operations) -> None:
+            """The helper thread of the seated rank has answered."""
 
         def holds(self, seat: Seat) -> bool:
             """The rank has closed its connection; whether the seat is kept for it."""
@@ -81,20 +95,26 @@ class Visitor:
         self.hello: Hello | None = None
         self.give_up_at: float | None = None  # with a hello: how long it may wait for the seat
 
-    def send(self, message: Welcome | Ok | Error) -> None:
+    def send(self, message: Welcome | Ok | Error | Look) -> None:
         """Tell it."""
         self.channel.send(encode(message))
 
 
 class Seat:
-    """The one rank that is served. ``visitor`` is ``None`` while an adopted rank has not called."""
+    """The one rank that is served.
 
-    __slots__ = ("process", "rank", "visitor")
+    Attributes:
+        visitor: Its connection; ``None`` while an adopted rank has not called.
+        helper: That of its helper thread, if it has one.
+    """
+
+    __slots__ = ("helper", "process", "rank", "visitor")
 
     def __init__(self, rank: int, process: proc.Process, visitor: Visitor | None) -> None:
         self.rank = rank
         self.process = process
         self.visitor = visitor
+        self.helper: Visitor | None = None
 
 
 class Visitors:
@@ -230,7 +250,11 @@ class Visitors:
             visitor.give_up_at = now + WAIT_FOR_SEAT_S
             self._admission.left(visitor.fd)
             self._admit(visitor)
-        elif isinstance(message, Hello) or seat is None or not is_seated:
+        elif isinstance(message, Helper) and visitor.hello is None:
+            self._admit_helper(visitor, message)
+        elif isinstance(message, (Alive, Operations)) and seat and seat.helper is visitor:
+            self._host.helper_said(message)
+        elif seat is None or not is_seated or not isinstance(message, (Armed, Limits, Bye)):
             self._cut_off(visitor, "say hello first, then wait for the welcome")
         else:
             visitor.send(self._host.answer(seat, message))
@@ -264,6 +288,19 @@ class Visitors:
             self._waiting.remove(visitor)
         self._host.greet(visitor, seat, is_new=is_new)
 
+    def _admit_helper(self, visitor: Visitor, message: Helper) -> None:
+        """Serve the helper thread of the seated process, and of no other."""
+        seat, pid = self.seat, visitor.pid or message.pid
+        if seat is None or seat.process.pid != pid:
+            self.turn_away(visitor, f"process {pid} is not the rank that is served")
+            return
+        visitor.hello = Hello(message.rank, pid)
+        self._waiting.remove(visitor)
+        self._admission.left(visitor.fd)
+        before, seat.helper = seat.helper, visitor
+        if before is not None:
+            self._end_visit(before)
+
     def take(self, seat: Seat) -> None:
         """Seat somebody; the seat must be free."""
         self.seat = seat
@@ -283,6 +320,8 @@ class Visitors:
             self._waiting.remove(visitor)
             self._admission.left(visitor.fd)
         seat = self.seat
+        if seat is not None and seat.helper is visitor:
+            seat.helper = None
         if seat is None or seat.visitor is not visitor:
             return
         if self._host.holds(seat):
@@ -334,8 +373,9 @@ class Visitors:
             self._descriptors.forget(seat.process.fileno())
         seat.process.close()
         self._retry()
-        if seat.visitor is not None:
-            self._end_visit(seat.visitor)
+        for visitor in (seat.visitor, seat.helper):
+            if visitor is not None:
+                self._end_visit(visitor)
 
     def _call_next(self) -> None:
         for visitor in list(self._waiting):

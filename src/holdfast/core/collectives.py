@@ -1,0 +1,114 @@
+"""From torch's flight recorder to where a rank is in its collectives. Pure.
+
+The recorder numbers the collectives of each group on each rank alike. Its own summary counts sends
+and receives with them on some backends, so all is taken from its entries.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from holdfast.core.evidence import GroupDigest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    Entry = Mapping[str, Any]
+
+RECENT = 16
+"""Operations that are shown."""
+_ORDER = 64
+"""Operations in which a rank's own order is looked for."""
+_GROUPS = 64
+"""Groups that are reported, those used last first."""
+_CHARS = 60
+
+
+def group_of(entry: Entry) -> str:
+    """A group may have a backend for each device, which count on their own: ``0 gloo``."""
+    name = entry.get("process_group", ("?",))[0]
+    return f"{name} {entry.get('profiling_name', '').partition(':')[0]}"
+
+
+def operation(entry: Entry) -> str:
+    """As ``all_reduce Float[8, 8]``: ranks that match show the same text."""
+    name = entry.get("profiling_name", "").partition(":")[2] or "?"
+    kinds, sizes = entry.get("input_dtypes") or [], entry.get("input_sizes") or []
+    parts = [f"{kind}{size}" for kind, size in zip(kinds, sizes, strict=False)]
+    return f"{name} {', '.join(parts)}".strip()[:_CHARS]
+
+
+def is_pending(entry: Entry) -> bool:
+    """It has not ended. NCCL's are retired by a thread that is late."""
+    return not entry.get("retired") and entry.get("state") != "completed"
+
+
+def digests(
+    entries: Iterable[Entry], members: Callable[[str], tuple[int, ...]], text_of: Callable[..., str]
+) -> tuple[GroupDigest, ...]:
+    """Where the rank is in each group.
+
+    Args:
+        entries: Of a recorder, oldest first.
+        members: Global ranks of a group, by torch's name of it; empty: not known.
+        text_of: Of ``core/rank_sets.py``.
+    """
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        name = group_of(entry)
+        groups[name] = [*groups.pop(name, [])[-_ORDER:], entry]
+    found = []
+    for name, of_group in [*groups.items()][-_GROUPS:]:
+        ranks = members(name.partition(" ")[0])
+        found.append(_digest(name, of_group, ranks, text_of))
+    return tuple(found)
+
+
+def _digest(
+    name: str, entries: list[Entry], ranks: tuple[int, ...], text_of: Callable[..., str]
+) -> GroupDigest:
+    collectives = [entry for entry in entries if not entry.get("is_p2p")]
+    oldest = next((entry for entry in entries if is_pending(entry)), None)
+    enqueued = collectives[-1].get("collective_seq_id", -1) if collectives else -1
+    waits = next((entry for entry in collectives if is_pending(entry)), None)
+    completed = enqueued if waits is None else waits.get("collective_seq_id", 0) - 1
+    is_p2p = oldest is not None and bool(oldest.get("is_p2p"))
+    return GroupDigest(
+        name,
+        text_of(ranks),
+        enqueued,
+        completed,
+        pending="" if oldest is None else operation(oldest),
+        seq=-1 if oldest is None else oldest.get("collective_seq_id", -1),
+        peers=_peers(oldest, ranks, text_of) if oldest is not None and is_p2p else "",
+        is_unusual=waits is not None and not is_p2p and _is_unusual(collectives, waits),
+    )
+
+
+def _peers(entry: Entry, ranks: tuple[int, ...], text_of: Callable[..., str]) -> str:
+    """Of ``nccl:recv 0<-1`` or ``nccl:send 0->1``, which say ranks of the group."""
+    words = entry.get("profiling_name", "").replace("<-", " ").replace("->", " ").split()
+    peer = int(words[-1]) if words and words[-1].isdigit() else -1
+    return text_of([ranks[peer]]) if 0 <= peer < len(ranks) else ""
+
+
+def _is_unusual(collectives: list[Entry], waits: Entry) -> bool:
+    """After the same operation another one came, whenever it came before."""
+    at = collectives.index(waits)
+    if at == 0:
+        return False
+    names = [operation(entry) for entry in collectives[: at + 1]]
+    followed = {after for before, after in pairwise(names[:-1]) if before == names[-2]}
+    return bool(followed) and names[-1] not in followed
+
+
+def recent(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The last operations, one line each, newest last."""
+    last = [*entries][-RECENT:]
+    return tuple(
+        f"{group_of(entry)} {entry.get('collective_seq_id', '?')} {operation(entry)}"
+        f"{' (has not ended)' if is_pending(entry) else ''}"
+        for entry in last
+    )

@@ -1,0 +1,152 @@
+"""From what a monitor has seen of its rank to the digest of it. Pure, and light."""
+
+from __future__ import annotations
+
+from holdfast.core.evidence import ANSWERED, SILENT, RankDigest
+from holdfast.core.stacks import Place
+from holdfast.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from holdfast.core.monitor.hang import Overdue, Snapshot
+    from holdfast.core.monitor.rank_messages import Operations
+
+_WAITS = (
+    ("futex", "a lock"),
+    ("nanosleep", "a sleep"),
+    ("wait_for_partner", "the other end of a FIFO"),
+    ("pipe", "a pipe"),
+    ("do_wait", "a child process"),
+    ("n_tty", "the terminal"),
+    ("poll", "a socket or pipe"),
+    ("select", "a socket or pipe"),
+    ("unix_stream", "a socket"),
+    ("sk_wait", "a socket"),
+    ("inet", "a socket"),
+)
+"""Kernel functions by a part of their name, and what a process sleeps in them for."""
+_PLACES_MAX = 200
+
+
+class Sight(Value):
+    """One look at a process's main thread, in /proc.
+
+    Attributes:
+        state: Letter of ps(1).
+        wchan: Kernel function that it sleeps in; "": not known, or it runs.
+        cpu_ns: CPU time that it has used.
+        switches: Context switches that it has made.
+        reads: The file, pipe or socket that it reads from; "": none, or not known.
+    """
+
+    state: str
+    wchan: str
+    cpu_ns: int
+    switches: int
+    reads: str = ""
+
+
+class Seen(Value):
+    """All that was seen of a rank.
+
+    Attributes:
+        first: Of two looks.
+        second: The later one; None: it was gone, or there was no time.
+        apart_s: Seconds between them.
+        place: Where its main thread is.
+        is_asked: Its helper thread was asked.
+        is_alive: It has answered.
+        operations: What it has answered.
+        unread_bytes: In its TCP connections.
+        worker: A data loader's worker, for people.
+        lacks: What is missing, and why.
+    """
+
+    first: Sight | None
+    second: Sight | None = None
+    apart_s: float = 0.0
+    place: Place = Place()
+    is_asked: bool = False
+    is_alive: bool = False
+    operations: Operations | None = None
+    unread_bytes: int = 0
+    worker: str = ""
+    lacks: Sequence[str] = ()
+
+
+def state_of(first: Sight | None, second: Sight | None) -> str:
+    """Letter of ps(1) in both looks; one that changes is that of a process that runs."""
+    if first is None or second is None:
+        return "" if first is None else first.state
+    return first.state if first.state == second.state else "R"
+
+
+def waits_for(sight: Sight | None) -> str:
+    """What a process that sleeps waits for, as far as the kernel says."""
+    if sight is None or sight.state not in ("S", "D"):
+        return ""
+    reads = sight.reads
+    if reads.startswith(("pipe:", "socket:")):
+        reads = f"a {reads.partition(':')[0]}"
+    known = (text for part, text in _WAITS if part in sight.wchan)
+    return reads[:_PLACES_MAX] or next(known, "")
+
+
+def digest(
+    identity: Mapping[str, Any],
+    seen: Seen,
+    snapshot: Snapshot | None,
+    iteration: int | None,
+    overdue: Overdue | None,
+    now: float,
+) -> RankDigest:
+    """Of one rank.
+
+    Args:
+        identity: ``rank``, ``node``, ``local_rank``, ``pid``.
+        seen: By its monitor.
+        snapshot: Of its page; None: it is not armed.
+        iteration: The last one that it reported.
+        overdue: The clock that ran out, if one did.
+        now: Of the snapshot.
+    """
+    first, second = seen.first, seen.second
+    last = second or first
+    sections = snapshot.sections if snapshot is not None else {}
+    section = max(sections, key=sections.__getitem__, default=None)
+    beat_at = snapshot.heartbeat_at if snapshot is not None else None
+    place, told = seen.place, seen.operations
+    cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
+    helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
+    why_not = (told.why_not,) if told is not None and told.why_not else ()
+    return RankDigest(
+        **identity,
+        state=state_of(first, second),
+        wchan=last.wchan if last is not None else "",
+        waits_for=waits_for(last),
+        cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
+        switches=max(0, second.switches - first.switches) if first and second else 0,
+        unread_bytes=seen.unread_bytes,
+        overdue="" if overdue is None else clock_name(overdue),
+        section=section,
+        section_s=round(now - sections[section], 3) if section is not None else 0.0,
+        beat_s=None if beat_at is None else round(now - beat_at, 3),
+        iteration=iteration,
+        stack=place.code,
+        place=place.line[:_PLACES_MAX],
+        call=place.call[:_PLACES_MAX],
+        is_in_collective=place.is_in_collective,
+        is_in_loader=place.is_in_loader,
+        helper=helper,
+        groups=told.groups if told is not None else (),
+        worker=seen.worker[:_PLACES_MAX],
+        lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
+    )
+
+
+def clock_name(overdue: Overdue) -> str:
+    """``section 'step'``, or the clock."""
+    return overdue.clock if overdue.name is None else f"section '{overdue.name}'"

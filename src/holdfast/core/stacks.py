@@ -1,0 +1,134 @@
+"""Read a dump of faulthandler's: where the main thread is, in one line. Pure, and light.
+
+::
+
+    Thread 0x00007f1 (most recent call first):
+      File "/usr/lib/python3.11/threading.py", line 320 in wait
+      File "/home/me/data.py", line 88 in load_batch        <- the place: load_batch data.py:88
+"""
+
+from __future__ import annotations
+
+from holdfast.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/torch/")
+_COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
+_LOADER = ("torch/utils/data/", "multiprocessing/queues.py", "multiprocessing/connection.py")
+_WRAPPERS = (
+    "wrapper",
+    "_call_impl",
+    "_wrapped_call_impl",
+    "decorate_context",
+    "inner",
+    "__exit__",
+    "__enter__",
+    "_fn",
+)
+"""Functions that only call another one."""
+HELPER = "fault_tolerance/rank/look_helper.py"
+"""The file whose thread in each rank answers its monitor; it says nothing about the rank."""
+
+
+class Frame(Value):
+    """One frame of a thread."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_library(self) -> bool:
+        """It is not the user's code."""
+        file = self.file
+        return file.startswith("<frozen") or any(part in file for part in _LIBRARIES)
+
+    def __str__(self) -> str:
+        return f"{self.function} {self.file.rpartition('/')[2]}:{self.line}"
+
+
+class Place(Value):
+    """Where a thread is.
+
+    Attributes:
+        line: The innermost frame of the user's, as ``load_batch data.py:88``; of a thread without
+            one, the innermost frame.
+        call: The library's function that is called there; "": none that has a frame.
+        is_in_collective: A frame further in belongs to torch.distributed, or to backward.
+        is_in_loader: One belongs to a data loader, or to a queue of processes.
+        code: Hash of all frames.
+    """
+
+    line: str = ""
+    call: str = ""
+    is_in_collective: bool = False
+    is_in_loader: bool = False
+    code: str = ""
+
+
+def threads(dump: str) -> list[list[Frame]]:
+    """The threads of a dump, each with its innermost frame first."""
+    found: list[list[Frame]] = []
+    for line in dump.splitlines():
+        if line.startswith(("Thread ", "Current thread ")):
+            found.append([])
+        elif found and line.startswith('  File "'):
+            file, _, rest = line[len('  File "') :].rpartition('", line ')
+            number, _, function = rest.partition(" in ")
+            if number.isdigit():
+                found[-1].append(Frame(file, int(number), function))
+    return found
+
+
+def main_thread(dump: str) -> list[Frame]:
+    """Faulthandler writes the oldest thread last."""
+    return next((frames for frames in reversed(threads(dump)) if not _is_helper(frames)), [])
+
+
+def _is_helper(frames: Sequence[Frame]) -> bool:
+    return any(frame.file.endswith(HELPER) for frame in frames)
+
+
+def without_helper(dump: str) -> str:
+    """The dump without the thread that answers the monitor."""
+    kept: list[str] = []
+    start = 0
+    lines = dump.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        if line.startswith(("Thread ", "Current thread ")):
+            start = len(kept)
+        kept.append(line)
+        is_last = at + 1 == len(lines) or lines[at + 1].startswith(("Thread ", "Current thread "))
+        if is_last and any(HELPER in each for each in kept[start:]):
+            del kept[start:]
+    return "".join(kept)
+
+
+def place_of(frames: Sequence[Frame]) -> Place:
+    """Where a thread is that has these frames, innermost first."""
+    if not frames:
+        return Place()
+    own = next((at for at, frame in enumerate(frames) if not frame.is_library), len(frames))
+    inner = [frame for frame in frames[:own] if frame.function not in _WRAPPERS]
+    return Place(
+        line=str(frames[own] if own < len(frames) else frames[0]),
+        call=inner[-1].function if inner and own < len(frames) else "",
+        is_in_collective=_any_in(frames[:own], _COLLECTIVE),
+        is_in_loader=_any_in(frames[:own], _LOADER),
+        code=hash_of(frames),
+    )
+
+
+def _any_in(frames: Sequence[Frame], parts: tuple[str, ...]) -> bool:
+    return any(part in frame.file for frame in frames for part in parts)
+
+
+def hash_of(frames: Sequence[Frame]) -> str:
+    """The same for the same frames, on every node: eight hexadecimal digits (FNV-1a)."""
+    value = 0x811C9DC5
+    for byte in "\n".join(map(str, frames)).encode(errors="replace"):
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return f"{value:08x}"

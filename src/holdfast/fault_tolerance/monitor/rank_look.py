@@ -1,0 +1,278 @@
+"""Look at one rank: all that can be had of it within a bound, whatever it does or does not do.
+
+    /proc, helper asked ──50 ms──► /proc again ──► stacks ──► its loader's workers ──► done
+
+In this order: the signal that dumps stacks ends a sleep in the kernel, and the rank would seem to
+compute. A stopped rank is woken for its stacks last, when all ranks of the job have been looked at
+(:meth:`RankLook.wake`): it runs on from there. Nothing here waits: ``step`` is called at
+``next_step_at`` and when something has come.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import stacks
+from holdfast.core.monitor.rank_digest import Seen, Sight, state_of, waits_for
+from holdfast.core.monitor.rank_messages import Look, Operations
+from holdfast.host import proc, sight
+from holdfast.host.stack_dump import StackDump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import select
+    from collections.abc import Iterable
+
+    from holdfast.core.monitor.rank_messages import Alive
+    from holdfast.fault_tolerance.monitor.visitors import Visitor
+
+SILENT_S = 0.3
+"""A helper thread that has the interpreter's lock answers within milliseconds."""
+UNINTERRUPTIBLE_S = 0.1
+"""How long stacks are awaited of a process in state D, which takes no signal."""
+_WORKERS_MAX = 16
+_WORKER_DUMPS_MAX = 4
+_STOPPED = ("T", "t")
+_EPOLLIN = 1
+
+
+class RankLook:
+    """One look at a rank.
+
+    Args:
+        process: The rank's.
+        dump_signal: That dumps its stacks; 0: none may be sent.
+        dump_path: Into this file; None: there is none.
+        helper: Connection of its helper thread.
+        epoll: Woken when the dump grows.
+        now: When it begins.
+        until: What has not come by then is missing.
+        wakes_stopped: A stopped rank is woken at once, as no other rank is looked at.
+
+    Attributes:
+        first: Of two looks at its main thread.
+        second: The later one.
+        dump: Its stacks, as they came; None: they have not been asked for.
+        text: Of its stacks.
+        next_step_at: When to call :meth:`step` at the latest; None: it is done.
+    """
+
+    def __init__(
+        self,
+        process: proc.Process,
+        dump_signal: int,
+        dump_path: str | None,
+        helper: Visitor | None,
+        epoll: select.epoll,
+        now: float,
+        until: float,
+        *,
+        wakes_stopped: bool,
+    ) -> None:
+        self._process = process
+        self._signal = dump_signal
+        self._path = dump_path
+        self._epoll = epoll
+        self._started_at = now
+        self._until = until
+        self._wakes_stopped = wakes_stopped
+        self._is_alive = False
+        self._operations: Operations | None = None
+        self._place = stacks.Place()
+        self._unread_bytes = 0
+        self._worker = ""
+        self._asked: proc.Process | None = None  # for the stacks that come now
+        self._dump: StackDump | None = None
+        self._stacks_until = until
+        self.dump: StackDump | None = None
+        self.text = ""
+        self.first = sight.look_at(process.pid)
+        self.second: Sight | None = None
+        self._second_at = 0.0
+        self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
+        self._pending: list[int] = []  # workers whose stacks are wanted
+        self._is_asked = helper is not None and self.first is not None
+        self._helper_until = now
+        if helper is not None and self._is_asked:
+            helper.send(Look())
+            self._helper_until = min(until, now + SILENT_S)
+        self.next_step_at: float | None = now + sight.APART_S
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing more will come."""
+        return self.next_step_at is None
+
+    @property
+    def is_left_stopped(self) -> bool:
+        """The rank is stopped, and has not been woken."""
+        return self.dump is None and state_of(self.first, self.second) in _STOPPED
+
+    def helper_said(self, message: Alive | Operations) -> None:
+        """Take in what the rank's helper thread says."""
+        self._is_alive = True
+        if isinstance(message, Operations):
+            self._operations = message
+
+    def step(self, now: float) -> bool:
+        """Take the next step that is due; whether there is none any more."""
+        if self.next_step_at is None:
+            return True
+        if not self._second_at:
+            if now < self._started_at + sight.APART_S:
+                return False
+            self._look_again(now)
+        wait_until = self._stacks_step(now)
+        has_answered = not self._is_asked or self._operations is not None
+        if wait_until is None and not has_answered and now < self._helper_until:
+            wait_until = self._helper_until
+        if wait_until is None or now >= self._until:
+            self._end_dump()
+            if self._place.is_in_collective:
+                self._unread_bytes = sight.unread_bytes(self._process.pid)
+            self.next_step_at = None
+        else:
+            self.next_step_at = min(wait_until, self._until)
+        return self.is_done
+
+    def _look_again(self, now: float) -> None:
+        self._second_at = now
+        self.second = sight.look_at(self._process.pid)
+        after = _look_at_all(self._workers)
+        self._workers = {pid: one for pid, one in after.items() if one is not None}
+        state = state_of(self.first, self.second)
+        if state == "D":
+            self._stacks_until = min(self._until, now + UNINTERRUPTIBLE_S)
+        if state in ("D", *_STOPPED):
+            self._helper_until = now  # it is stopped, too; or as good as that
+        if state not in _STOPPED or self._wakes_stopped:
+            self._ask(self._process, now)
+
+    def wake(self, now: float, until: float) -> None:
+        """Have the stacks of a rank that was left stopped: all others have been looked at."""
+        if self.is_left_stopped:
+            self._until = self._stacks_until = until
+            self._ask(self._process, now)
+            self.next_step_at = now
+
+    # ------------------------------------------------------------ stacks
+
+    def _ask(self, process: proc.Process, now: float) -> None:
+        self._asked = process
+        self._dump = dump = StackDump(process, self._signal, self._path, now)
+        if self.dump is None:
+            self.dump = dump
+        if dump.fileno() >= 0:
+            self._epoll.register(dump.fileno(), _EPOLLIN)
+
+    def fileno(self) -> int:
+        """Readable when stacks have come; -1: they are not waited for like that."""
+        return -1 if self._dump is None else self._dump.fileno()
+
+    def _stacks_step(self, now: float) -> float | None:
+        """Until when to wait for stacks; None: all that come have come."""
+        while (dump := self._dump) is not None:
+            if not dump.step(now) and now < self._stacks_until:
+                return min(dump.next_step_at or self._stacks_until, self._stacks_until)
+            text = dump.text()
+            self._end_dump()
+            if self._asked is self._process:
+                self._take_stacks(text)
+                if self._place.is_in_loader:
+                    self._pending = self._suspects()
+            else:
+                self._note_worker(stacks.place_of(stacks.main_thread(text)))
+            self._ask_next_worker(now)
+        return None
+
+    def _take_stacks(self, text: str) -> None:
+        self.text = stacks.without_helper(text)
+        self._place = stacks.place_of(stacks.main_thread(text))
+
+    def _end_dump(self) -> None:
+        dump, self._dump = self._dump, None
+        if dump is not None:
+            if dump.fileno() >= 0:
+                self._epoll.unregister(dump.fileno())
+            dump.close()
+
+    # ------------------------------------------------------------ workers of a data loader
+
+    def _suspects(self) -> list[int]:
+        """Workers, those first that do not wait for work; a stopped one is told by its state."""
+        states = {pid: one.state for pid, one in self._workers.items() if one is not None}
+        for pid, state in states.items():
+            if state in ("D", *_STOPPED):
+                self._worker = _told(pid, self._workers[pid], "")
+                return []
+        return sorted(states, key=lambda pid: states[pid] != "R")[:_WORKER_DUMPS_MAX]
+
+    def _ask_next_worker(self, now: float) -> None:
+        while self._pending and not self._worker:
+            pid = self._pending.pop(0)
+            state = proc.process_state(pid)
+            if state is None or not state.catches(self._signal):
+                continue
+            try:
+                worker = proc.Process(pid)
+            except ProcessLookupError:
+                continue
+            self._ask(worker, now)
+            return
+
+    def _note_worker(self, place: stacks.Place) -> None:
+        worker = self._asked
+        assert worker is not None
+        if place.line and not place.is_in_loader:
+            self._worker = _told(worker.pid, self._workers.get(worker.pid), place.line)
+        worker.close()
+
+    # ------------------------------------------------------------ the end
+
+    def seen(self) -> Seen:
+        """All of it."""
+        why_not = self.why_no_stacks
+        lacks = [f"no stacks: {why_not}"] if why_not and not self.is_left_stopped else []
+        return Seen(
+            self.first,
+            self.second,
+            self._second_at - self._started_at if self._second_at else 0.0,
+            self._place,
+            self._is_asked,
+            self._is_alive,
+            self._operations,
+            self._unread_bytes,
+            self._worker,
+            lacks,
+        )
+
+    @property
+    def why_no_stacks(self) -> str | None:
+        """None: there are some."""
+        if self.text:
+            return None
+        why_not = self.dump.why_not if self.dump is not None else None
+        return why_not or ("it is stopped" if self.is_left_stopped else "there was no time")
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The rank's last operations, for people."""
+        return self._operations.recent if self._operations is not None else ()
+
+    def close(self) -> None:
+        """Wait for nothing more: stacks that have come by now are all."""
+        self.next_step_at = None
+        try:
+            if self._dump is not None and self._asked is self._process:
+                self._take_stacks(self._dump.text())
+        finally:
+            self._end_dump()
+
+
+def _look_at_all(pids: Iterable[int]) -> dict[int, Sight | None]:
+    return {pid: sight.look_at(pid) for pid in pids}
+
+
+def _told(pid: int, seen: Sight | None, line: str) -> str:
+    parts = [f"pid {pid}", f"state {seen.state}" if seen is not None else "", line]
+    waits = waits_for(seen)
+    parts.append(f"waits for {waits}" if waits and seen is not None and seen.reads else "")
+    return ", ".join(part for part in parts if part)

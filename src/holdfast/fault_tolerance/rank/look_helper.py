@@ -1,0 +1,120 @@
+"""A thread in each rank that sleeps until the monitor asks where the rank is.
+
+It costs nothing while it sleeps: it waits in the kernel, for its socket. Asked, it says first that
+it is there, then in which collectives the rank is. A thread needs the interpreter's lock for that:
+**silence means that the lock is held**.
+
+It starts with the monitoring, so never in a parked interpreter before that is a rank; a forked
+child has none. It is no thread of ``threading``: programs count those, and wait for them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.core.codec import MessageError, decode, encode
+from holdfast.core.monitor.rank_messages import TO_RANK, Alive, Helper, Look, Operations
+from holdfast.wire.frames import Decoder, FrameError
+from holdfast.wire.frames import encode as frame
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.data import RankInfo
+
+_CHUNK_BYTES = 4096
+_C10D = "torch.distributed.distributed_c10d"
+
+
+class LookHelper:
+    """The helper of one rank, from init to shutdown.
+
+    Args:
+        path: Socket of the monitor.
+        info: Which rank this is.
+    """
+
+    def __init__(self, path: str, info: RankInfo) -> None:
+        self._path = path
+        self._hello = frame(encode(Helper(info.global_rank, info.pid)))
+        self._socket: socket.socket | None = None
+        self._is_over = False
+        with contextlib.suppress(OSError):
+            # The main thread may take the lock next, and keep it: then its silence is to be heard.
+            self._connect(wait_s=0.0)
+        if _C10D in sys.modules:
+            # Now, as what hangs the rank later may be the file system.
+            import holdfast.torch_edge.current_collectives  # noqa: F401, PLC0415
+        _thread.start_new_thread(self._serve, ())
+
+    def close(self) -> None:
+        """End it; does nothing the second time."""
+        self._is_over = True
+        connected, self._socket = self._socket, None
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)  # or its recv() would not return
+            connected.close()
+
+    def forget_in_child(self) -> None:
+        """This process is a fork, in which the thread is not."""
+        self._is_over = True
+        if self._socket is not None:
+            self._socket.close()
+
+    def _serve(self) -> None:
+        # A signal that the main thread blocks, as it waits for it, is not for this one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with contextlib.suppress(OSError, FrameError, MessageError):
+            while not self._is_over:
+                self._visit(self._socket or self._connect())
+
+    def _connect(self, wait_s: float | None = None) -> socket.socket:
+        """Connect to the monitor that listens now.
+
+        Raises:
+            OSError: There is none, or (with ``wait_s``) it is stopped.
+        """
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.settimeout(wait_s)
+            connected.connect(self._path)
+            connected.sendall(self._hello, socket.MSG_NOSIGNAL)
+            connected.settimeout(None)
+        except OSError:
+            connected.close()
+            raise
+        self._socket = connected
+        return connected
+
+    def _visit(self, connected: socket.socket) -> None:
+        """Serve one monitor until it is gone; the next one listens at the same place."""
+        try:
+            decoder = Decoder()
+            while not self._is_over and (data := connected.recv(_CHUNK_BYTES)):
+                for message in decoder.feed(data):
+                    if not isinstance(decode(TO_RANK, message), Look):
+                        raise ConnectionRefusedError("this rank is not served")
+                    _answer(connected)
+        finally:
+            self._socket = None
+            connected.close()
+
+
+def _answer(connected: socket.socket) -> None:
+    connected.sendall(frame(encode(Alive())), socket.MSG_NOSIGNAL)
+    answer = Operations()
+    if getattr(sys.modules.get(_C10D), "is_initialized", bool)():
+        try:
+            from holdfast.torch_edge.current_collectives import (  # noqa: PLC0415 - imports torch
+                current_collectives,
+            )
+
+            groups, recent = current_collectives()
+            answer = Operations(groups, recent)
+        except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
+            answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200])
+    connected.sendall(frame(encode(answer)), socket.MSG_NOSIGNAL)

@@ -1,0 +1,91 @@
+"""What /proc shows of one process at one instant: two of these tell what it does in between.
+
+Reads nothing that lies in the process's memory (see ``proc.py``), so it waits for nothing. Views of
+a whole process mislead (libraries poll in threads of their own): this is of its main thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.core.monitor.rank_digest import Sight
+from holdfast.host.proc import ROOT, _read
+
+APART_S = 0.05
+"""Between two looks."""
+_TABLE_BYTES_MAX = 4 << 20
+_READ = {"x86_64": {0: 0}, "aarch64": {63: 0}}
+"""System calls that wait for a descriptor, by number; of which argument."""
+_ARGUMENTS = 7
+
+
+def look_at(pid: int) -> Sight | None:
+    """Look; None: there is no such process."""
+    thread = f"{ROOT}/{pid}/task/{pid}"
+    status = _read(f"{thread}/status")
+    if not status:
+        return None
+    fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
+    state = fields[b"State"][:1].decode()
+    wchan = (_read(f"{thread}/wchan") or b"").decode(errors="replace")
+    schedule = (_read(f"{thread}/schedstat") or b"0").split()
+    switches = sum(int(fields.get(name, b"0")) for name in _SWITCHES)
+    return Sight(
+        state,
+        "" if wchan == "0" else wchan,
+        int(schedule[0]) if schedule else 0,
+        switches,
+        _reads(pid) if state == "S" else "",
+    )
+
+
+_SWITCHES = (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
+
+
+def _reads(pid: int) -> str:
+    """What a sleeping process reads from, where the kernel says."""
+    numbers = _READ.get(os.uname().machine, {})
+    call = (_read(f"{ROOT}/{pid}/syscall") or b"").split()
+    if len(call) < _ARGUMENTS or not call[0].isdigit() or int(call[0]) not in numbers:
+        return ""
+    number = int(call[1 + numbers[int(call[0])]], 16)
+    try:
+        return os.readlink(f"{ROOT}/{pid}/fd/{number}")
+    except OSError:
+        return ""
+
+
+def unread_bytes(pid: int) -> int:
+    """In the receive queues of a process's TCP connections: something has come and is not taken."""
+    inodes = _sockets(pid)
+    if not inodes:
+        return 0
+    found = 0
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"{ROOT}/{pid}/net/{name}", "rb") as file:
+                lines = file.read(_TABLE_BYTES_MAX).splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split(None, 10)
+            # Of one that listens, it is the queue of connections.
+            if len(fields) > 9 and fields[3] != b"0A" and fields[9] in inodes:
+                found += int(fields[4].partition(b":")[2], 16)
+    return found
+
+
+def _sockets(pid: int) -> set[bytes]:
+    found: set[bytes] = set()
+    try:
+        names = os.listdir(f"{ROOT}/{pid}/fd")
+    except OSError:  # it has ended
+        return found
+    for name in names:
+        try:
+            target = os.readlink(f"{ROOT}/{pid}/fd/{name}")
+        except OSError:  # it was closed while we looked
+            continue
+        if target.startswith("socket:["):
+            found.add(target[8:-1].encode())
+    return found

@@ -1,0 +1,25 @@
+"""In which collectives this rank is, from torch's flight recorder, for its monitor."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from holdfast.core import collectives
+from holdfast.core.evidence import GroupDigest
+from holdfast.core.rank_sets import text_of
+from holdfast.torch_edge.torch_private import all_groups, recorded_collectives
+
+
+def current_collectives() -> tuple[tuple[GroupDigest, ...], tuple[str, ...]]:
+    """Where this rank is in each group, and its last operations as lines.
+
+    Takes the interpreter's lock, and never waits for a collective.
+    """
+    known = {name: group for group, name in all_groups()}
+
+    def members(name: str) -> tuple[int, ...]:
+        group = known.get(name)
+        return () if group is None else tuple(dist.get_process_group_ranks(group))
+
+    entries = recorded_collectives()
+    return collectives.digests(entries, members, text_of), collectives.recent(entries)
