@@ -1,0 +1,259 @@
+"""Programs in the shapes that existing clients have, by the names that they import."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import nvidia_resiliency_ext
+from holdfast.host.port import ReservedPort
+from tests.real.harness import BOUND_S, Launcher
+from tests.real.ranks import SIGKILLED, RankStarter
+
+LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
+COMPAT = {"PYTHONPATH": str(Path(nvidia_resiliency_ext.__file__).parents[1])}
+
+SECTIONS = """
+import json, os, sys, time, types
+
+# Megatron-LM's arguments, where the client looks for the iteration.
+args = types.SimpleNamespace(iteration=0, curr_iteration=0)
+for name in ("megatron", "megatron.training", "megatron.training.global_vars"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["megatron.training.global_vars"].get_args = lambda: args
+
+import torch
+import torch.distributed as dist
+from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+
+OUT, CYCLE = os.environ["OUT"], int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+STATE, CHECKPOINT = f"{OUT}/ft_state.json", f"{OUT}/iteration"
+ITERATIONS, SAVE_EVERY, HANGS_AT, WARMUP = 12, 5, 7, 2
+
+client = RankMonitorClient()  # in the first lines, long before there is a process group
+client.init_workload_monitoring(num_warmup_iters=WARMUP)
+if os.path.exists(STATE):
+    client.load_state_dict(json.load(open(STATE)))
+client.start_section("setup")
+
+dist.init_process_group("gloo")
+was_loaded = os.path.exists(CHECKPOINT)
+if was_loaded:
+    args.iteration = args.curr_iteration = int(open(CHECKPOINT).read())
+first, is_in_setup, seen = args.iteration, True, []
+
+def all_ranks_sum():
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    return int(ones.item())
+
+def update_timeouts(*, is_last):
+    chosen = ["checkpointing"]
+    if was_loaded:
+        chosen.append("setup")
+    if args.curr_iteration - first >= 3:
+        chosen.append("step")
+    is_outside = is_last and {"setup", "step"} <= set(chosen)
+    client.calculate_and_set_section_timeouts(
+        selected_sections=chosen, calc_out_of_section=is_outside
+    )
+    if dist.get_rank() == 0:
+        json.dump(client.state_dict(), open(STATE, "w"))
+
+def save():
+    client.start_section("checkpointing")
+    all_ranks_sum()
+    if dist.get_rank() == 0:
+        open(CHECKPOINT, "w").write(str(args.curr_iteration))
+    client.end_section("checkpointing")
+
+while args.curr_iteration < ITERATIONS:
+    if is_in_setup:
+        client.end_section("setup")
+        is_in_setup = False
+    is_warm = args.curr_iteration - first >= WARMUP
+    if is_warm:
+        client.start_section("step")
+    if CYCLE == 0 and args.curr_iteration == HANGS_AT and dist.get_rank() == 1:
+        time.sleep(1000)
+    assert all_ranks_sum() == dist.get_world_size()
+    if is_warm:
+        client.end_section("step")
+    args.curr_iteration += 1
+    if args.curr_iteration % SAVE_EVERY == 0:
+        save()
+        update_timeouts(is_last=False)
+update_timeouts(is_last=True)
+if dist.get_rank() == 0:
+    print(f"began at {first}, ended at {args.curr_iteration}", flush=True)
+client.end_all_sections()
+client.shutdown_workload_monitoring()
+dist.destroy_process_group()
+"""
+
+
+def test_a_training_with_sections_is_found_hung_and_goes_on_from_its_checkpoint(
+    ft: Launcher,
+) -> None:
+    """As Megatron-LM does: sections of its own, limits chosen one by one and kept as JSON."""
+    limits = "setup:60,step:60,checkpointing:60"
+    job = ft.start(
+        *("--nproc_per_node", "2", "--nnodes", "1", "--max-restarts=1"),
+        f"--ft-param-rank_section_timeouts={limits}",
+        *("--ft-param-rank_out_of_section_timeout=60", "--ft-learned-timeout-floor=1"),
+        ft.script(SECTIONS),
+        module=LAUNCHER,
+        env=COMPAT,
+    )
+    assert job.wait(2 * BOUND_S) == 0, job.stderr
+    assert job.said(r"rank 1 .* is hung: Section 'step' has been open for"), job.stderr
+    assert "began at 5, ended at 12" in job.stdout
+    learned = json.loads((job.folder / "ft_state.json").read_text())["current_timeouts"]["section"]
+    assert learned["calculated_sections"] == ["checkpointing", "setup", "step"]
+    assert learned["is_out_of_section_calculated"]
+
+
+IN_PLACE = """
+sys.path.insert(0, "{compat}")
+from typing import Any, Optional
+from nvidia_resiliency_ext import inprocess
+from nvidia_resiliency_ext.inprocess.nested_restarter import *
+
+HOST = RANK // 2  # in this test all are on one
+PORT = int(os.environ["MASTER_PORT"])
+
+# Megatron-LM's own store, made once, on the port after the master's; the Wrapper's is the next one.
+own_store = dist.TCPStore(
+    os.environ["MASTER_ADDR"], PORT + 1, int(os.environ["WORLD_SIZE"]), RANK == 0,
+    timeout=seconds(30), wait_for_workers=False,
+)
+
+CallWrapper = Any  # as where the package may be missing
+
+def pretrain(model, inprocess_call_wrapper: Optional[CallWrapper] = None):
+    import torch.cuda
+    call = inprocess_call_wrapper
+    note(iteration=call.iteration, active=os.environ["RANK"], world=os.environ["WORLD_SIZE"])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        "gloo", store=dist.PrefixStore(str(call.iteration), own_store), rank=rank, world_size=world
+    )
+    assert all_reduce() == world
+    if call.iteration == 0:
+        if RANK == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        all_reduce()
+    call.ping()
+    dist.destroy_process_group()
+    return model
+
+wrapped = inprocess.Wrapper(
+    store_kwargs=dict(timeout=seconds(60), port=PORT + 2),
+    initialize=inprocess.Compose(
+        inprocess.initialize.RetryController(max_iterations=4, min_world_size=2),
+        NestedRestarterHandlingCompleted(),
+    ),
+    abort=inprocess.Compose(
+        inprocess.abort.AbortTransformerEngine(),
+        inprocess.abort.AbortTorchDistributed(),
+        NestedRestarterHandlingStarting(),
+    ),
+    completion=NestedRestarterFinalized(),
+    terminate=NestedRestarterAborted(),
+    finalize=inprocess.finalize.ThreadedFinalize(
+        timeout=seconds(10), fn=torch.cuda.empty_cache
+    ),
+    health_check=inprocess.Compose(
+        inprocess.health_check.CudaHealthCheck(timeout=seconds(10)),
+        inprocess.health_check.FaultCounter(max_rank_faults=2),
+    ),
+    rank_assignment=inprocess.rank_assignment.Tree([
+        inprocess.rank_assignment.Layer(
+            min_ranks=2, max_ranks=2, flag=inprocess.rank_assignment.LayerFlag.RESERVE
+        ),
+        inprocess.rank_assignment.Layer(
+            min_ranks=1, max_ranks=1, key_or_fn=lambda _: f"host{HOST}",
+            flag=inprocess.rank_assignment.LayerFlag.RESERVE,
+        ),
+    ]),
+    last_call_wait=seconds(0.1),
+    **QUICK,
+)(pretrain)
+run(wrapped, "model")
+"""
+
+
+def test_a_spare_of_the_same_host_takes_the_place_of_a_lost_rank(ranks: RankStarter) -> None:
+    """As Megatron-LM does: a tree of hosts, stores on the two ports after the master's, no CUDA."""
+    job = ranks(4, IN_PLACE.replace("{compat}", COMPAT["PYTHONPATH"]), LOCAL_RANK="0")
+    assert job.wait() == [0, 0, SIGKILLED, 0], [job.output(rank) for rank in range(4)]
+    first, second = ({"iteration": n, "world": "2"} for n in (0, 1))
+    is_0, is_1, returned = {"active": "0"}, {"active": "1"}, {"returned": "model"}
+    assert [job.notes(rank) for rank in range(4)] == [
+        [first | is_0, second | is_0, returned],
+        [{"returned": None}],  # the spare of the other host
+        [first | is_1],
+        [second | is_1, returned],
+    ]
+    told = re.findall(r"\[NestedRestarter\] name=\[InProcess\] state=(.*)", job.output(0))
+    stages = ("handling stage=starting", "handling stage=completed")
+    assert told == ["initialize", *stages, "finalized"]
+
+
+SAYS = """
+import os, signal
+
+def test_it():
+    print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}", flush=True)
+
+if __name__ == "__main__":
+    test_it()
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] + os.environ["RANK"] == "01":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+MEGATRON = (
+    "--nproc_per_node 2 --nnodes 1 --master_addr 127.0.0.1 --master_port {port} --node_rank 0 "
+    "--log-dir logs --tee 0:3,7:3 --redirects 3 --max-restarts=3 "
+)
+BRIDGE = (
+    "--rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:{port} --nnodes=1 --nproc-per-node=2 "
+    "--ft-rank_section_timeouts=setup:600,step:180 --ft-rank_out_of_section_timeout=300 "
+    "--monitor-interval=5 --max-restarts=3 --ft-restart-policy=any-failed "
+)
+NEMO = (
+    "--ignore-missing-fault-tol-cfg --fault-tol-cfg-path=/nowhere/ft.yaml --rdzv-backend c10d "
+    "--rdzv-endpoint 127.0.0.1:{port} --rdzv-conf=is_host=1 --rdzv-id 77 --nnodes 1 "
+    "--nproc-per-node 2 --node-rank 0 --tee 3 --max-restarts=20 --ft-restart-policy=min-healthy "
+)
+
+
+LINES = {
+    "Megatron-LM": MEGATRON + "{script}",
+    "Megatron-LM, without python": MEGATRON + "--no-python {python} -u {script}",
+    "Megatron-Bridge": BRIDGE + "-m pytest -sqp no:cacheprovider {script}",
+    "NeMo-Run and AWS": NEMO + "--no-python {python} {script}",
+}
+
+
+@pytest.mark.parametrize("client", LINES)
+def test_a_launcher_line_of_a_client_runs_what_it_names(ft: Launcher, client: str) -> None:
+    """Word for word, but for the sizes; output goes to where the client looks for it."""
+    port = ReservedPort()
+    words = LINES[client].format(port=port.number, script=ft.script(SAYS), python=sys.executable)
+    port.release()
+    job = ft.start(*words.split(), module=LAUNCHER, env=COMPAT)
+    assert job.wait() == 0, job.stderr
+    shown = job.stdout.splitlines()
+    if "Megatron-LM" in client:
+        assert shown == 2 * ["[default0]:rank 0 of 2"], "rank 1 is redirected, both are restarted"
+        log = job.run_dir / "attempt_1" / "1" / "stdout.log"
+        assert log.read_text() == "rank 1 of 2\n"
+    elif client == "Megatron-Bridge":
+        assert {"rank 0 of 2", "rank 1 of 2"} <= set(shown)
+    else:
+        assert sorted(shown) == ["[default0]:rank 0 of 2", "[default1]:rank 1 of 2"]
+        assert job.said("the job was completed without rank 1, which failed"), "min-healthy"
