@@ -13,7 +13,7 @@ START, GOES_ON, DONE = (
 
 def told(*events: str, has_rank_0: bool = True) -> list[str]:
     said: list[str] = []
-    lines = RestartLines(said.append)
+    lines = RestartLines(said.append, 60.0)
     for event in events:
         if event == "begins":
             lines.cycle_begins(has_rank_0=has_rank_0)
@@ -56,3 +56,30 @@ FIRST = ("begins", "rank_works")
 def test_each_state_is_told_once(events: tuple[str, ...], expected: list[str]) -> None:
     assert told(*events) == expected
     assert told(*events, has_rank_0=False) == [], "the launcher of another node says nothing"
+
+
+def test_a_restart_that_goes_on_is_told_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nodes are waited for, say; not once the ranks work, and not by other nodes."""
+    now, said = [100.0], []
+    monkeypatch.setattr("holdfast.host.clock.monotonic", lambda: now[0])
+
+    def until(lines: RestartLines, end: float) -> int:
+        before = len(said)
+        while (at := lines.next_deadline()) is not None and at <= end:
+            now[0] = at - 1
+            lines.on_time()  # too early
+            now[0] = at
+            lines.on_time()
+        return len(said) - before
+
+    lines, of_another_node = (RestartLines(said.append, 60.0) for _ in range(2))
+    for each, has_rank_0 in ((lines, True), (of_another_node, False)):
+        each.cycle_begins(has_rank_0=has_rank_0)
+        each.rank_works()
+        assert each.next_deadline() is None
+        each.cycle_failed()
+    assert until(lines, 400.0) == 5
+    assert until(of_another_node, 400.0) == 0
+    assert set(said[2:]) == {f"[NestedRestarter] name=[InJob] state={GOES_ON}\n"}
+    lines.rank_works()
+    assert until(lines, 1e6) == 0

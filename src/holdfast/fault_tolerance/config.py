@@ -185,9 +185,8 @@ class FaultToleranceConfig:
     restart_check_interval: float = _setting(
         60.0,
         _INTERVAL,
-        "Period of nvidia-resiliency-ext's status lines of layered restarts",
-        "theirs",
-        idle="a line is written when something changes",
+        "How often the line of a layered restart is repeated while the restart goes on",
+        "nvidia-resiliency-ext's",
     )
     enable_nic_monitor: bool = _setting(
         False,

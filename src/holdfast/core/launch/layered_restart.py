@@ -132,3 +132,30 @@ class RankMonitorStateMachine:
         new_state = next_state(self.state, event)
         if new_state is not None:
             self.transition_to(new_state)
+
+
+class RestartChecks:
+    """When a restart that goes on is told once more.
+
+    Args:
+        machine: Whose restarts.
+        every_s: Seconds between two of its lines.
+    """
+
+    def __init__(self, machine: RankMonitorStateMachine, every_s: float) -> None:
+        self._machine = machine
+        self._every_s = every_s
+        self._next_at: float | None = None
+
+    def line_written(self, now: float) -> None:
+        """The machine has come to a state, and said so."""
+        self._next_at = now + self._every_s if self._machine.is_restarting() else None
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` has something to do."""
+        return self._next_at
+
+    def on_time(self, now: float) -> None:
+        """Tell it, if it is time."""
+        if self._next_at is not None and now >= self._next_at:
+            self._machine.handle_periodic_check()

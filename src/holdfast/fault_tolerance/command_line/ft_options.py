@@ -206,7 +206,7 @@ FT_OPTIONS = [
         "rank_termination_signal",
         "install_exception_hook",
     ),
-    *_fields("Output", "log_level"),
+    *_fields("Output", "log_level", "restart_check_interval"),
     *under(
         "Output",
         _ours(
@@ -384,7 +384,6 @@ FT_OPTIONS = [
     *_fields(
         "Compatibility",
         "workload_check_interval",
-        "restart_check_interval",
         "skip_section_response",
     ),
 ]

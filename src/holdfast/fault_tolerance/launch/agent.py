@@ -304,12 +304,14 @@ class NodeAgent:
         care = self._care.next_deadline() if self._care else None
         own = self._launcher.next_deadline()
         again = self._sweeper.next_deadline()
-        return min((at for at in (own, again, parked, care) if at is not None), default=None)
+        told = self._says.restart_lines.next_deadline()
+        return min((at for at in (own, again, parked, care, told) if at is not None), default=None)
 
     def _on_time(self) -> None:
         self._work()  # who spoke meanwhile is not silent
         self._feed(TimePassed())
         self._sweeper.on_time()
+        self._says.restart_lines.on_time()
         if self._standbys:
             self._standbys.on_time()
         if self._care:

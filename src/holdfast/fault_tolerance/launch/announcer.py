@@ -64,7 +64,8 @@ class Announcer:
         """When that failure began, or this launcher heard that the cycle is over."""
         self._restarts_used = 0
         self.restart_lines = RestartLines(
-            lambda line: pump.write(_STDOUT, line.encode(errors="replace"))
+            lambda line: pump.write(_STDOUT, line.encode(errors="replace")),
+            plan.ft.restart_check_interval,
         )
 
     def cycle_started(self, ranks: Ranks) -> None:

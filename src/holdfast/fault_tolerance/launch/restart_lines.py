@@ -2,16 +2,22 @@
 
     [NestedRestarter] name=[InJob] state=handling stage=starting
 
-Rank 0 is followed (``core/launch/layered_restart.py``): its monitor says when it has begun to work,
-the launcher when a cycle failed and when the job is over. Only the launcher of rank 0's node
-writes.
+Rank 0 is followed (``core/launch/layered_restart.py``): its monitor says when it is watched, which
+is from ``init_workload_monitoring()`` on (no heartbeat sends a message); the launcher when a cycle
+failed and when the job is over. The line of a restart that goes on is repeated. Only the launcher
+of rank 0's node writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.launch.layered_restart import RankMonitorState, RankMonitorStateMachine
+from holdfast.core.launch.layered_restart import (
+    RankMonitorState,
+    RankMonitorStateMachine,
+    RestartChecks,
+)
+from holdfast.host import clock
 
 
 class RestartLines:
@@ -19,17 +25,28 @@ class RestartLines:
 
     Args:
         write: Takes a line, with its end.
+        every_s: Seconds between two lines while a restart goes on (``restart_check_interval``).
     """
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], None], every_s: float) -> None:
         self._write = write
         self._machine = RankMonitorStateMachine(self)
+        self._checks = RestartChecks(self._machine, every_s)
         self._has_rank_0 = False
 
     def log_restarter_event(self, msg: str, /) -> None:
         """Take one line from the machine."""
         if self._has_rank_0:
             self._write(f"{msg}\n")
+            self._checks.line_written(clock.monotonic())
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` has something to do."""
+        return self._checks.next_deadline()
+
+    def on_time(self) -> None:
+        """Repeat the line of a restart that goes on, if it is time."""
+        self._checks.on_time(clock.monotonic())
 
     def cycle_begins(self, *, has_rank_0: bool) -> None:
         """Ranks are about to be started, rank 0 by this launcher or by another."""
@@ -39,7 +56,7 @@ class RestartLines:
             self._machine.handle_periodic_check()
 
     def rank_works(self) -> None:
-        """Rank 0 has sent its first heartbeat, or begun its first section, in this cycle."""
+        """Rank 0 is watched, in this cycle."""
         self._machine.handle_message()
 
     def cycle_failed(self) -> None:

@@ -56,10 +56,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.core.launch.layered_restart import RankMonitorStateMachine
     from holdfast.core.monitor.hang import Overdue
     from holdfast.core.monitor.rank_messages import Raised
     from holdfast.fault_tolerance.monitor.incident_case import Case
+    from holdfast.fault_tolerance.monitor.restarter import Restarter
     from holdfast.host.kin import Kin
     from holdfast.host.lease import Lease
 
@@ -104,7 +104,7 @@ class Monitor:
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
         self._watch = monitor.Watch(SIGKILL, 0.0, self._tripped)
-        self._restarter: RankMonitorStateMachine | None = None
+        self._restarter: Restarter | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
         self._kin: Kin | None = None
@@ -146,6 +146,7 @@ class Monitor:
             self._watch.next_deadline() if self._is_watching else None,
             self._lease_until(),
             self._kin.next_look_at if self._kin is not None else None,
+            self._restarter.next_deadline() if self._restarter is not None else None,
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -155,6 +156,8 @@ class Monitor:
             self._look(now)
         self._visitors.dismiss_late(now)
         self._visitors.look_for_end(now)
+        if self._restarter is not None:
+            self._restarter.on_time(now)
         until = self._lease_until()
         if until is not None and now >= until:
             self._launcher_stopped(until, now)
@@ -329,12 +332,10 @@ class Monitor:
         if config.standalone:
             self._end_on_signals()
         if config.restarter:
-            # Written for people who watch layered restarts; nobody else pays for its imports.
-            from holdfast.core.launch.layered_restart import (  # noqa: PLC0415
-                RankMonitorStateMachine,
-            )
+            from holdfast.fault_tolerance.monitor.restarter import Restarter  # noqa: PLC0415 - where used
 
-            self._restarter = RankMonitorStateMachine(self._reports)
+            every_s = float(cfg["restart_check_interval"])
+            self._restarter = Restarter(self._reports.log_restarter_event, every_s)
         if path := config.lease:
             from holdfast.host.lease import Lease  # noqa: PLC0415 - in jobs of several nodes only
 
