@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.evidence import Verdict
 from holdfast.core.failure import Hang, RankEnd
 from holdfast.core.job.member import CycleStopping
 from holdfast.core.launch.launcher import Ended, Finish
 from holdfast.core.launch.node import FailureSeen
+from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
 from holdfast.fault_tolerance.launch.announcer import Announcer
 from holdfast.host import clock
@@ -82,3 +84,44 @@ def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_
     says.finish(Finish(Ended.SUCCEEDED, 0), ranks_of(hung, rank_end(1, 0, ago_s=0.0)))
 
     assert "the job was completed without rank 0, which failed" in caplog.text
+
+
+REASON = "rank 1 was stopped; rank 0 waits for it"
+OVER = IncidentOver(1, 0, (0,), Verdict((1,), "stopped", REASON, "high"), {}, "")
+
+
+def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> None:
+    """To the leader, when the rank is ended; when all have ended; on the culprit's node, too."""
+    says, _ = announcer(tmp_path)
+    hang = Hang("section", "step", 6.0, 5.0)
+    victim = rank_end(0, -9, 1.0, hang=hang, is_condemned=True)
+    culprit = rank_end(1, -15, 0.5, asked=True)
+    says.incident_over(OVER)
+
+    told = says.failure_seen(FailureSeen(0, 0), victim)
+    assert told.startswith(f"{REASON}; rank 0 (local rank 0, pid 1000): hung")
+    found = says.cause_found(ranks_of(victim, culprit))
+    assert found is not None
+    assert found.cause == told
+
+    elsewhere, _ = announcer(tmp_path)
+    elsewhere.incident_over(OVER)
+    elsewhere.stopping(CycleStopping(0, told))
+    found = elsewhere.cause_found(ranks_of(culprit))
+    assert found is not None
+    assert found.cause == f"{REASON} on n0"
+
+
+def test_an_incident_that_has_ended_no_rank_is_not_the_cause_of_a_later_failure(
+    tmp_path: Path,
+) -> None:
+    """The rank has recovered; an hour later another one crashes."""
+    says, _ = announcer(tmp_path)
+    crashed, stopped = rank_end(0, 1, 1.0), rank_end(1, -15, 0.5, asked=True)
+    says.incident_over(OVER)
+
+    told = says.failure_seen(FailureSeen(0, 0), crashed)
+    says.stopping(CycleStopping(0, told, here=True))
+    found = says.cause_found(ranks_of(crashed, stopped))
+    assert found is not None
+    assert REASON not in told + found.cause

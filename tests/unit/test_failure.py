@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.evidence import Verdict
 from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
 from holdfast.fault_tolerance.launch.report import cause_line, failure_summary
 
@@ -231,3 +232,33 @@ def test_ranks_that_hung_together_are_named_together() -> None:
     assert cause_line(ends).endswith("by its monitor; hung at the same time: rank 1")
     assert "same time" not in cause_line(ends[:1])
     assert cause_line(ends[2:]) == "its ranks being stopped"
+
+
+REASON = "rank 2 was stopped; ranks 0, 1 wait for it"
+
+
+def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_out() -> None:
+    """It was not overdue, and the launcher has stopped it; or it is on another node."""
+    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    hung = [end(k, -9, 10.0, hang=hang, is_condemned=True) for k in (0, 1)]
+    ends = [*hung, end(2, -15, 10.1, asked=True)]
+    verdict = Verdict((2,), "stopped", REASON, "high")
+
+    assert first_cause(ends) is ends[0]
+    assert first_cause(ends, verdict.culprits) is ends[2]
+    assert cause_line(ends, verdict).startswith(f"{REASON}; rank 0 (local rank 0, pid 4000): hung")
+    text = failure_summary("t.py", "n", 0, ends, "over", "/l", verdict)
+    assert f"First cause: {REASON}\nCulprit:     rank 2 (local rank 2, pid 4002)\n" in text
+
+    elsewhere = failure_summary("t.py", "n", 0, hung, "over", "/l", verdict)
+    assert f"First cause: {REASON}\nThis node:   rank 0 (local rank 0, pid 4000)\n" in elsewhere
+    assert cause_line(ends[2:], verdict) == REASON
+
+
+def test_a_verdict_that_names_nobody_follows_what_is_known() -> None:
+    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    ends = [end(0, -9, 10.0, hang=hang), end(1, -15, 10.1, asked=True)]
+    verdict = Verdict(reason="all ranks are in the same collective")
+
+    assert cause_line(ends, verdict) == f"{cause_line(ends)}; {verdict.reason}"
+    assert cause_line(ends[1:], verdict) == "its ranks being stopped"

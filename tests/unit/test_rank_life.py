@@ -15,6 +15,7 @@ from holdfast.core.common_events import Note, TimePassed
 from holdfast.core.failure import Hang
 from holdfast.core.kill_ladder import (
     AT_REST,
+    EVIDENCE_S,
     KILLED,
     SIGKILL,
     SIGNALLED,
@@ -26,7 +27,7 @@ from holdfast.core.kill_ladder import (
 )
 from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
 from holdfast.core.launch.rank_life import (
-    HELD_S,
+    WRITING_S,
     AwaitReport,
     Deliver,
     Effect,
@@ -44,6 +45,7 @@ from holdfast.core.launch.rank_life import (
 )
 from holdfast.core.monitor import monitor_messages as said
 
+HELD_S = EVIDENCE_S + WRITING_S
 HANG = Hang("section", "step", 6.0, 5.0, found_at=84.9)
 PID = 4711
 

@@ -63,11 +63,14 @@ class Stage:
         self._shown = 0
 
     def do(self, line: str) -> list[str]:
-        """One command, then a second of time; all that was said."""
+        """One command, or several at the same moment, then a second of time; all that was said."""
         command, *words = line.removeprefix("> ").split()
         seconds = float(words[0]) if command == "run" else 1000.0 if command == "succeed" else 1.0
         for word in words if command in self._commands else ():
-            self._commands[command](int(word))
+            if word in self._commands:
+                command = word
+            else:
+                self._commands[command](int(word))
         simulation = self._simulation
         simulation.clock.run_until(simulation.clock.now + seconds)
         lines = [entry[12:] for entry in simulation.transcript[self._shown :]]
@@ -76,7 +79,7 @@ class Stage:
 
 
 def job(words: list[str]) -> Stage:
-    """``> job MIN:MAX restarts=N``, with ``alone`` or ``min-healthy``."""
+    """``> job MIN:MAX restarts=N``, with ``alone`` or ``min-healthy``, and ``pairs`` of ranks."""
     least, _, most = words[0].partition(":")
     of_one = "alone" in words
     rules = Rules(
@@ -85,9 +88,10 @@ def job(words: list[str]) -> Stage:
         launchers=1 if of_one else None,
         restart=RestartPolicy("min-healthy" if "min-healthy" in words else "any-failed"),
         max_restarts=int(words[1].removeprefix("restarts=")),
+        evidence_s=1.0,
     )
     network = Network(delay_s=(0.001, 0.001))
-    nproc = 2 if of_one else 1
+    nproc = 2 if of_one or "pairs" in words else 1
     pace = Pace(join_timeout_s=60.0)
     scenario = Scenario(0, rules, pace, network, work_s=500.0, nproc=nproc)
     simulation = Simulation(scenario, trace=True)
@@ -95,6 +99,7 @@ def job(words: list[str]) -> Stage:
         "fail": partial(RankFails, every=True),
         "kill": RankFails,
         "hang": Hangs,
+        "hang-all": partial(Hangs, every=True),
         "break": Breaks,
         "crash": Crash,
         "cut": partial(Cut, for_s=40.0),

@@ -7,6 +7,8 @@ stamps in error files are whole seconds written by different processes and say n
 - A rank that failed because of a peer (:data:`NAMES_A_PEER`) comes last: it may be reaped first,
   while the memory of the one that it lost is still being freed, or that one writes its error file.
 - A hang began when it was found, before its rank was killed and its peers lost their connections.
+- Where evidence of all ranks tells which of them hold up the job, the first cause is one of those,
+  whatever ended it: it need not be the one whose timeout ran out.
 - A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
   peers see its sockets close earlier and may fail and be reported first.
 """
@@ -141,12 +143,13 @@ def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
     return bool(signals_sent)
 
 
-def first_cause(ends: Sequence[RankEnd]) -> RankEnd | None:
+def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> RankEnd | None:
     """The end that caused the others: of those that the launcher did not ask for; see above.
 
-    Without such a failure it is the rank that cannot be ended.
+    Without such a failure it is the rank that cannot be ended. ``culprits``: see above.
     """
-    failures = [end for end in ends if end.failed]
+    failures = [end for end in ends if end.rank in culprits]
+    failures = failures or [end for end in ends if end.failed]
     failures = failures or [end for end in ends if end.is_stuck]
     return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
 

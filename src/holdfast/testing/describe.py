@@ -5,10 +5,11 @@ Of jobs: :func:`effect`; of calls of a wrapped function: :func:`of_call`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.core.common_events import Note
+from holdfast.core.evidence import RankDigest
 from holdfast.core.failure import Hang, signal_name
 from holdfast.core.inprocess import coordinator, guard, messages
 from holdfast.core.inprocess import rank as inprocess_rank
@@ -17,17 +18,21 @@ from holdfast.core.job.member import Send, Standby
 from holdfast.core.job.membership import (
     Control,
     Decision,
+    Digests,
     End,
     Join,
+    Judged,
     Leave,
+    Look,
     Message,
     Refused,
     Round,
     State,
     Stop,
+    Suspect,
 )
 from holdfast.core.launch import node as ranks
-from holdfast.core.launch import rank_life
+from holdfast.core.launch import node_evidence, rank_life
 from holdfast.core.launch.launcher import Finish, Quit
 from holdfast.core.monitor import monitor_messages as said
 
@@ -49,6 +54,10 @@ def message(one: Message) -> str:
             return f"leave ({why.value}{': ' + text if text else ''})"
         case Control(action=action, rank=rank, text=text):
             return f"rank {rank} asks for {action} ({text})"
+        case Suspect(cycle=cycle, rank=rank):
+            return f"rank {rank} is overdue in cycle {cycle}"
+        case Digests(incident=incident, digests=digests):
+            return f"evidence for incident {incident}: {_shown(digests)}"
         case _:
             return "beat"
 
@@ -69,6 +78,10 @@ def decision(one: Decision) -> str:
             return f"end, {outcome.value}, {own}: {cause}{'; ' + why if why else ''}"
         case Refused(node=node, why=why):
             return f"refused {node}: {why}"
+        case Look(incident=incident, node=node, rank=rank):
+            return f"incident {incident}, rank {rank} of {node} is overdue: look at all ranks"
+        case Judged(incident=incident, without=without):
+            return f"incident {incident} is judged{f', without {without}' if without else ''}"
         case _:
             return "beat"
 
@@ -95,6 +108,13 @@ def effect(one: Any) -> str:
             return f"its monitor has taken evidence of local rank {local_rank}"
         case rank_life.MonitorSaid(local_rank, said.Signalled(signal=signum)):
             return f"its monitor signals local rank {local_rank} with {signal_name(signum)}"
+        case node_evidence.LookAt(local_ranks=local_ranks):
+            return f"has local {_ranks(local_ranks)} looked at"
+        case node_evidence.LetGoOn(local_ranks=local_ranks):
+            return f"lets the monitors of local {_ranks(local_ranks)} go on"
+        case node_evidence.IncidentOver(incident=incident, without=without):
+            missing = f", without {without}" if without else ""
+            return f"writes down incident {incident}: {_shown(one.digests.values())}{missing}"
         case Standby(cycle=cycle):
             return f"stands by in cycle {cycle}"
         case Finish():
@@ -170,6 +190,13 @@ def _down(one: messages.Down) -> str:
 
 def _causes(causes: Sequence[messages.Cause]) -> str:
     return "; ".join(f"{it.kind.value} of rank {it.rank}, {it.text}" for it in causes)
+
+
+def _shown(digests: Collection[RankDigest]) -> str:
+    """``ranks 0, 1; rank 2 lacks it: its monitor died``."""
+    shown = [digest.rank for digest in digests if not digest.lacks]
+    lacking = [f"rank {digest.rank} lacks it: {digest.lacks}" for digest in digests if digest.lacks]
+    return "; ".join([*([_ranks(sorted(shown))] if shown else []), *lacking])
 
 
 def _ranks(numbers: Sequence[int]) -> str:

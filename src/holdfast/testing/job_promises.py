@@ -9,7 +9,10 @@
 - B-1: restarts never exceed the budget.
 - K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
   signalled, and nothing is swept or checked beside them.
-- K-2: no failure of a node is told while a monitor takes evidence of another of its ranks.
+- K-2: no failure of a node is told while a monitor takes evidence of another of its ranks. No cycle
+  is stopped while an incident is open; each is judged in time, with evidence of every rank, or the
+  reason why not; that of a node that can be heard is there. (Of the ranks of one node, and of its
+  monitors: simulated_monitors.py.)
 - What a machine has decided is passed on before it is told anything else.
 - The job ends the same for all, for a reason that is true, by :attr:`Scenario.over_by`.
 - No machine asks to be woken in the past (it would spin).
@@ -20,13 +23,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from holdfast.core.job.membership import Decision, End, LeaderBeat, Outcome, Refused, Round, Stop
+from holdfast.core.job.incidents import VERDICT_SHARE
+from holdfast.core.job.membership import (
+    Decision,
+    End,
+    Judged,
+    LeaderBeat,
+    Look,
+    Outcome,
+    Refused,
+    Round,
+    Stop,
+)
 from holdfast.core.job.rules import RestartPolicy
 from holdfast.core.launch.launcher import Ended, Finish
+from holdfast.core.rank_sets import ranks_of
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.simulated_node import SimulatedNode
+
+_QUICK_S = 0.02
+"""On a network with longer ways evidence may come too late."""
 
 
 class Violation(AssertionError):  # noqa: N818 - reads as what it is
@@ -68,6 +86,8 @@ class JobPromises:
         self.open_since = 0.0
         self.running: Counter[int] = Counter()
         self._stopped = True
+        self._looked_at: float | None = None
+        """When the open incident was opened."""
         self._growths = 0
         self._succeeded: set[tuple[int, str]] = set()
         self._failed: set[tuple[int, str]] = set()
@@ -113,11 +133,18 @@ class JobPromises:
                     f"stop of cycle {cycle}, which does not run",
                 )
                 self._check_cause(decision)
+                self._check(self._looked_at is None, f"K-2: stop of cycle {cycle} in an incident")
                 self._stopped = True
                 self.open_since = self._clock.now
                 self._growths += "growing" in decision.cause
                 for launcher in self._launchers.values():
                     launcher.ops = 0
+            case Look(cycle=cycle):
+                runs = not self._stopped and cycle == self.rounds[-1].cycle
+                self._check(runs and self._looked_at is None, "an incident too many")
+                self._looked_at = self._clock.now
+            case Judged():
+                self._check_judged(decision)
             case End():
                 self._check_verdict(decision)
                 self.end = decision
@@ -125,6 +152,31 @@ class JobPromises:
                 launcher = self._by_node[node]
                 heard = launcher.is_member and launcher.audible and launcher.lawful
                 self._check(not heard, f"{node} is alive and can be heard, but was refused")
+
+    def _check_judged(self, judged: Judged) -> None:
+        home = self._launchers[0]
+        leader, opened_at, self._looked_at = home.core.leader, self._looked_at, None
+        assert leader is not None
+        assert opened_at is not None
+        late_s = self._clock.now - opened_at - VERDICT_SHARE * self._scenario.rules.evidence_s
+        self._check(late_s < 0.001 or not home.lawful, f"an incident is judged {late_s:.3f} s late")
+        known = leader.incidents
+        missing = {rank for one in known.missing.values() for rank in ranks_of(one.ranks)}
+        ranks = {*known.digests} | missing
+        formed = self.rounds[judged.cycle]
+        self._check(
+            ranks == {*range(formed.world_size)} and all(it.why for it in known.missing.values()),
+            "K-2: an incident says nothing of some ranks, and not why",
+        )
+        if self._scenario.network.longest_way_s > _QUICK_S:
+            return
+        for place in formed.places:
+            one = self._by_node[place.node]
+            excused = not (one.is_member and one.audible and one.lawful) or one.paused_until > 0
+            self._check(
+                excused or place.rank_offset not in missing,
+                f"K-2: {one.name} can be heard, and its evidence is missing",
+            )
 
     def _check_cause(self, stop: Stop) -> None:
         """The node that a cycle was stopped for has failed in it, or can't be heard, or is new."""

@@ -35,6 +35,11 @@ class Network:
     spike_s: float = 1.0
     duplicate: float = 0.0
 
+    @property
+    def longest_way_s(self) -> float:
+        """Of a message, when nothing is cut off."""
+        return max(self.delay_s[1], self.spike_s if self.spike else 0.0)
+
 
 # ---------------------------------------------------------------- what goes wrong
 @dataclass(frozen=True)
@@ -123,10 +128,14 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Hangs:
-    """A rank of this host hangs, if it runs: its monitor takes evidence, and kills it."""
+    """A rank of this host hangs, if it runs: its monitor takes evidence, and kills it.
+
+    ``every``: all of them do.
+    """
 
     at: float
     host: int
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,6 +279,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         is_of_one=hosts == 1,
         reads_iterations=rng.random() < 0.3,
         max_no_progress_cycles=3,
+        evidence_s=rng.choice((0.0, 1.0, 1.0, 1.0)),
     )
     network = Network(
         delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
@@ -310,8 +320,11 @@ def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
         host = rng.randrange(hosts)  # without its leader a job is over: have more of the rest
     kind = rng.randrange(120)
     if kind >= 100:
-        if kind < 110:
+        if kind < 105:
             return [Hangs(at, host)]
+        if kind < 110:  # ranks that wait for each other are overdue within milliseconds
+            hosts_too = rng.sample(range(hosts), rng.randint(1, hosts))
+            return [Hangs(at + rng.uniform(0, 0.007), it, every=True) for it in hosts_too]
         return [rng.choice((MonitorDies(at, host), HealthDies(at, host, 2), Breaks(at, host)))]
     if kind < 30:
         return [RankFails(at, host, every=rng.random() < 0.5, may_restart=rng.random() < 0.95)]

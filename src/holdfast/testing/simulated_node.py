@@ -21,12 +21,11 @@ from holdfast.core.job.leader import (
 from holdfast.core.job.member import RanksFailed
 from holdfast.core.launch import gate as gating
 from holdfast.core.launch import launcher as machine
-from holdfast.core.launch import node, rank_life, standby
+from holdfast.core.launch import node, node_evidence, rank_life, standby
 from holdfast.core.launch.gate import Gate
 from holdfast.core.launch.launcher import Launcher, PortReserved
-from holdfast.core.launch.rank_life import HELD_S
-from holdfast.core.monitor import monitor_messages as said
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.simulated_monitors import SimulatedMonitors
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
 SIGTERM, SIGKILL = 15, 9
@@ -39,6 +38,8 @@ class World(Protocol):
     """What a node needs of the simulation."""
 
     clock: VirtualClock
+    longest_way_s: float
+    """Of a message, when nothing is cut off."""
 
     def say(self, who: str, what: object) -> None:
         """Write a line of the transcript."""
@@ -127,6 +128,7 @@ class SimulatedNode:
     def __post_init__(self) -> None:
         if self.uses_standby:
             self.parked = standby.Standby(self.core.node.nproc, 5.0, 1 << 40)
+        self.monitors = SimulatedMonitors(self)
         self._watch_machines()
 
     @property
@@ -225,7 +227,7 @@ class SimulatedNode:
     def _watch_machines(self) -> None:
         """What one of them decided is passed on before it is told anything else."""
         core = self.core
-        for one in (core.node, core.member, core.lives):
+        for one in (core.node, core.member, core.lives, core.evidence):
             self.watch(one)
         pass_on = core._pass_on  # noqa: SLF001
 
@@ -255,7 +257,8 @@ class SimulatedNode:
                 self.world.carry_out(self, effect)
                 self._start(cycle)
             case node.SignalRanks(local_ranks, signum):
-                self.told_to_stop = True
+                is_stopping = self.core.node.phase is node.Phase.STOPPING
+                self.told_to_stop = self.told_to_stop or is_stopping
                 self.world.say(self.name, effect)
                 self._send(local_ranks, signum)
             case node.KillRanks(local_ranks):
@@ -263,12 +266,17 @@ class SimulatedNode:
                 self._send(local_ranks, SIGKILL)
             case node.EndRank(local_rank):
                 self.world.say(self.name, effect)
-                self._signal(local_rank, SIGKILL)
+                self.signal(local_rank, SIGKILL)
             case node.Sweep(cycle):
                 self.world.check(not self.ranks, f"K-1: {self.name} sweeps, and its ranks run")
                 self.tell(PortReserved(20001 + cycle))
                 self._sweeping = cycle
                 self.world.clock.call_in(self.rng.choice((0.0, 0.02)), partial(self._swept, cycle))
+            case node_evidence.LookAt() | node_evidence.LetGoOn() | node_evidence.IncidentOver():
+                self.world.say(self.name, effect)
+                self.monitors.carry_out(effect)
+            case rank_life.StartMonitor(local_rank):
+                self.monitors.start(local_rank)
             case node.FailureSeen():
                 self._on_failure_seen(effect)
             case node.CheckHost():
@@ -289,11 +297,11 @@ class SimulatedNode:
             for k, life in lives.items()
             if life.suspected_at is not None
             and not life.is_gone
-            and now < life.suspected_at + HELD_S
+            and now < life.suspected_at + self.core.lives.held_s
             and k != seen.local_rank
         ]
         self.world.check(
-            not waits or self.told_to_stop,
+            not waits or self.told_to_stop or lives[seen.local_rank].host_problem is not None,
             f"K-2: {self.name} tells of rank {seen.local_rank} while {waits} give evidence",
         )
         cause = "a rank failed"
@@ -339,61 +347,17 @@ class SimulatedNode:
         for local_rank in list(self.ranks)[0 if every else -1 :]:
             self.rank_exits(cycle, local_rank, code)
 
-    def hang(self) -> None:
-        """The first rank hangs; its monitor finds it, takes evidence, and kills it."""
-        cycle = self.running
-        if cycle is None or not self.ranks or not self.alive:
-            return
-        local_rank, rank = next(iter(self.ranks.items()))
-        if rank.is_ending:
-            return
-        now = self.world.clock.now
-        self.failing = True
-        rank.hung_at, rank.is_stubborn = now, True
-        takes_s = self.rng.choice((0.05, 0.05, 1.0))
-        whose = cycle, local_rank, 100 + local_rank
-        words: list[tuple[float, said.Verdict]] = [
-            (
-                0.0,
-                said.Overdue(
-                    cycle, local_rank, *whose[1:], "section", "step", 6.0, 5.0, False, now, now
-                ),
-            ),
-            (takes_s, said.Evidence(*whose, None, None, takes_s, None)),
-            (takes_s, said.Signalled(*whose, SIGKILL, "hung")),
-        ]
-        for after_s, word in words:
-            self.world.clock.call_in(after_s, partial(self._monitor_says, rank, local_rank, word))
-
-    def _monitor_says(self, rank: Rank, local_rank: int, word: said.Verdict) -> None:
-        if not self.alive:
-            return
-        event = rank_life.MonitorSaid(local_rank, word)
-        self.world.say(self.name, event)
-        self.tell(event)
-        if isinstance(word, said.Signalled) and self.ranks.get(local_rank) is rank:
-            self._signal(local_rank, SIGKILL)
-            outlived = said.Stuck(word.cycle, local_rank, word.pid, 15.0, "state D")
-            self.world.clock.call_in(15.0, partial(self._outlives, rank, local_rank, outlived))
-
-    def _outlives(self, rank: Rank, local_rank: int, word: said.Stuck) -> None:
-        if self.ranks.get(local_rank) is rank:
-            self.tell(rank_life.MonitorSaid(local_rank, word))
-
-    def monitor_dies(self) -> None:
-        """Of the first rank; the launcher starts another."""
-        self.tell(rank_life.MonitorGone(0))
-
     def _send(self, local_ranks: tuple[int, ...], signum: int) -> None:
         for local_rank in local_ranks:
             self.world.check(
                 local_rank in self.core.node.alive,
                 f"K-1: {self.name} signals local rank {local_rank}, and knows that it has ended",
             )
-            self._signal(local_rank, signum)
+            self.signal(local_rank, signum)
         self.tell(rank_life.Sent(local_ranks, signum))
 
-    def _signal(self, local_rank: int, signum: int) -> None:
+    def signal(self, local_rank: int, signum: int) -> None:
+        """As the kernel does, if the rank is still there."""
         rank = self.ranks.get(local_rank)
         if rank is None or self.running is None:
             return  # it has ended, and the launcher has not heard of it
@@ -492,4 +456,5 @@ def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
         node.Node(nproc, stop_grace_s=15.0, signal_grace_s=60.0, checks_host=True),
         member,
         rules,
+        evidence=node_evidence.NodeEvidence(rules.evidence_s),
     )

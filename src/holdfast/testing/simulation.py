@@ -132,6 +132,7 @@ class Simulation:
         self.clock = VirtualClock()
         self._rng = random.Random(self.seed)  # noqa: S311 - repeatable is the point
         self._delays = (*self.scenario.network.delay_s,)
+        self.longest_way_s = self.scenario.network.longest_way_s
         self._crashes: dict[int, list[int]] = {}
         for step, host in self.crash_after:
             self._crashes.setdefault(step, []).append(host)
@@ -284,13 +285,13 @@ class Simulation:
                 one.stuck = one.running is not None
                 if not one.audible:
                     self._promises.break_rules(one)
-            case Hangs():
+            case Hangs(every=every):
                 if one.stuck:
                     self._promises.break_rules(one)
                 self._promises.note_failure(one)
-                one.hang()
+                one.monitors.hang(every=every)
             case MonitorDies():
-                one.monitor_dies()
+                one.monitors.die()
             case HealthDies(times=times):
                 one.health_dies = times
             case _:

@@ -61,6 +61,8 @@ from holdfast.core.job.membership import (
     Decision,
     Descriptor,
     End,
+    Judged,
+    Look,
     Message,
     Outcome,
     Pace,
@@ -359,8 +361,8 @@ class HoldfastRendezvous(RendezvousHandler):
                     self._start = effect
                 case belonging.CycleStopping(cycle, cause):
                     LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
-                case belonging.StopRanks():
-                    pass  # torch's agent does, once it is asked for the next round
+                case belonging.StopRanks() | Look() | Judged():
+                    pass  # torch's agent stops them, once it is asked for the next round
                 case belonging.Standby(cycle):
                     LOGGER.info(
                         "cycle %d has started without this node, which waits as a spare", cycle

@@ -42,6 +42,7 @@ from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.core.job import membership as msg
 from holdfast.core.job.assign import Assignment, AssignmentError, assign
 from holdfast.core.job.forming import Forming, News
+from holdfast.core.job.incidents import Incidents
 from holdfast.core.job.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
 from holdfast.core.job.nodes import Nodes
 from holdfast.core.job.restarts import Restarts
@@ -129,6 +130,8 @@ class Leader:
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
     _newcomers: int = field(default=0, init=False)
+    _held: tuple[str, str] | None = field(default=None, init=False)
+    """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
@@ -137,6 +140,7 @@ class Leader:
     def __post_init__(self) -> None:
         self._forming = Forming(self.rules, self.pace, self.nodes)
         self._restarts = Restarts(self.rules)
+        self.incidents = Incidents(self.rules.evidence_s)
 
     @property
     def restarts_used(self) -> int:
@@ -154,8 +158,9 @@ class Leader:
             at = min(at, self._forming.join_by)
             if self._forming.form_at is not None:
                 at = min(at, self._forming.form_at)
-        elif self.phase is Phase.RUNNING and self._grow_at is not None:
-            at = min(at, self._grow_at)
+        elif self.phase is Phase.RUNNING:
+            due_at = self.incidents.until or self._grow_at
+            at = at if due_at is None else min(at, due_at)
         elif self.phase is Phase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -226,6 +231,10 @@ class Leader:
                     self._forming.awaited.discard(node)  # it does not join again
                     if self.phase is not Phase.FORMING:
                         self._end_shut_down(now)
+            case msg.Suspect():
+                self._on_suspect(message, now)
+            case msg.Digests():
+                self.incidents.answered(message)
             case msg.Beat():
                 pass
             case _:
@@ -270,6 +279,7 @@ class Leader:
     def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
         """``node`` is out of the job, by its own word (``told``) or by its silence."""
         lost = self.nodes.lose(node, why, told=told)
+        self.incidents.lost(node, lost)
         if not told and (node in self._forming.awaited or self._is_at_work(node)):
             self._restarts.lost(node, lost)
         self._forming.forget(node)
@@ -365,22 +375,23 @@ class Leader:
         self._started_at = now
         self._grow_at = None
         self._newcomers = 0
+        self._held = None
         self._news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
-        self._publish(
-            msg.Round(
-                cycle=self.cycle,
-                places=tuple(places),
-                spares=assignment.spares,
-                world_size=assignment.world_size,
-                master_addr=places[0].addr,
-                master_port=self.nodes.ports[places[0].node],
-                restarts_used=self.restarts_used,
-                term=self.term,
-                ended_by=ended_by,
-            )
+        formed = msg.Round(
+            cycle=self.cycle,
+            places=tuple(places),
+            spares=assignment.spares,
+            world_size=assignment.world_size,
+            master_addr=places[0].addr,
+            master_port=self.nodes.ports[places[0].node],
+            restarts_used=self.restarts_used,
+            term=self.term,
+            ended_by=ended_by,
         )
+        self._publish(formed)
+        self.incidents.cycle_began(formed)
         if self.cycle == 0 and self.rules.reads_iterations:
             self._effects.append(ReadIteration(first=True))
         for note in assignment.notes:
@@ -480,7 +491,25 @@ class Leader:
             )
             self._fail(cause, node, now)
 
+    def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
+        runs = self.phase is Phase.RUNNING and suspect.cycle == self.cycle
+        if runs and suspect.node in self._states and self.incidents.is_news(suspect):
+            alive = self.nodes.alive
+            hosts = {n: alive[n].hostname if n in alive else None for n in self._states}
+            self._publish(self.incidents.open(suspect, hosts, now))
+
+    def _conclude_incident(self, now: float) -> None:
+        if (judged := self.incidents.judged(now)) is None:
+            return
+        self._publish(judged)
+        held, self._held = self._held, None
+        if held is not None:
+            self._fail(*held, now)
+
     def _fail(self, cause: str, node: str, now: float) -> None:
+        if self.incidents.is_open:  # K-2: ranks that are stopped show nothing any more
+            self._held = self._held or (cause, node)
+            return
         wait_s, no_restart = self._restarts.failed(cause, now)
         self._stop(cause, node, now + wait_s, no_restart)
         if self.rules.reads_iterations and node in self.nodes.alive:
@@ -531,7 +560,10 @@ class Leader:
         while (silent := self.nodes.next_silent(self.pace.silence_s, now)) is not None:
             node, silent_s = silent
             self._lose(node, f"silent for {silent_s:.1f} s", now, told=False)
-        if self.phase is Phase.RUNNING and self._grow_at is not None and now >= self._grow_at:
+        if self.phase is Phase.RUNNING:
+            self._conclude_incident(now)
+        may_grow = self.phase is Phase.RUNNING and not self.incidents.is_open
+        if may_grow and self._grow_at is not None and now >= self._grow_at:
             self._grow(now)
         if self.phase is Phase.FORMING:
             self._try_to_form(now)

@@ -53,6 +53,7 @@ from holdfast.core.job.membership import (
 )
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.core.launch.node_evidence import RankOverdue, RanksLooked
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
@@ -120,6 +121,8 @@ Event = (
     | ToldToEnd
     | Unhealthy
     | LeaderLost
+    | RankOverdue
+    | RanksLooked
     | TimePassed
 )
 """``Begin``: the log is being followed, someone leads, and this node is ready for ranks."""
@@ -189,7 +192,10 @@ class Finish(Value):
     outcome: Outcome | None = None
 
 
-Effect = Send | StartRanks | CycleStopping | StopRanks | Standby | Note | Finish
+Effect = (
+    Send | StartRanks | CycleStopping | StopRanks | Standby | Note | Finish | msg.Look | msg.Judged
+)
+"""``Look``, ``Judged``: of the cycle that this node has, or had, ranks in."""
 
 
 class Phase(enum.Enum):
@@ -301,6 +307,11 @@ class Member:
                     self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
+            case RankOverdue(cycle, rank, after):
+                if cycle == self.cycle and self.phase is Phase.ACTIVE:
+                    self._send(msg.Suspect(self.node, cycle, rank, after))
+            case RanksLooked(cycle, incident, digests):
+                self._send(msg.Digests(self.node, cycle, incident, digests))
             case TimePassed():
                 pass
             case _:
@@ -325,6 +336,9 @@ class Member:
                 if self.phase is Phase.WAITING and waits not in ("", self._told):
                     self._told = waits
                     self._note("info", waits)
+            case msg.Look(cycle=cycle) | msg.Judged(cycle=cycle):
+                if cycle == self.cycle:
+                    self._effects.append(decision)
             case _:
                 assert_never(decision)
 

@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from holdfast.core.codec import Count, Name, Text, Whole, family
+from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.value import Value
 
 OneOrMore = Annotated[int, Whole(1)]
@@ -156,11 +157,33 @@ class Beat(Value):
     node: Name
 
 
+class Suspect(Value):
+    """A rank of mine is overdue: every rank should be looked at before one is signalled.
+
+    ``rank``: global. ``after``: the last incident that I have heard of, 0 for none: tells a rank
+    that belongs to a later one, which is open or judged, from news.
+    """
+
+    node: Name
+    cycle: Count
+    rank: Count
+    after: Count = 0
+
+
+class Digests(Value):
+    """What my ranks show at an incident; the answer to :class:`Look`, once."""
+
+    node: Name
+    cycle: Count
+    incident: Count
+    digests: tuple[RankDigest, ...] = ()
+
+
 class Wake(Value):
     """To the leader's own thread that takes messages: look whether it is to end."""
 
 
-Message = Join | State | Leave | Control | Beat
+Message = Join | State | Leave | Control | Beat | Suspect | Digests
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
 MAILBOX: Mapping[str, type[Message | Wake]] = family(Message | Wake)
@@ -236,6 +259,32 @@ class End(Value):
     term: Count = 0
 
 
+class Look(Value):
+    """A rank of ``node`` is overdue: take evidence of your ranks of this cycle, send Digests.
+
+    ``incident``: counted from 1, over the whole job. ``rank``: global.
+    """
+
+    incident: OneOrMore
+    cycle: Count
+    node: Name
+    rank: Count
+    term: Count = 0
+
+
+class Judged(Value):
+    """All evidence of an incident is there that will come, and this is what follows from it.
+
+    ``without``: nodes whose evidence is missing, and why; empty: none is.
+    """
+
+    incident: OneOrMore
+    cycle: Count
+    verdict: Verdict
+    without: Text = ""
+    term: Count = 0
+
+
 class Refused(Value):
     """This one node can't take part; nobody else is concerned."""
 
@@ -254,7 +303,7 @@ class LeaderBeat(Value):
     term: Count = 0
 
 
-Decision = Round | Stop | End | Refused | LeaderBeat
+Decision = Round | Stop | End | Refused | LeaderBeat | Look | Judged
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)
 

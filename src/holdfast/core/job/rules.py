@@ -49,6 +49,7 @@ class Rules:
             that was excluded or is not healthy is one less that can come.
         is_of_one: The job has this launcher, and can have no other.
         reads_iterations: :class:`ReadIteration` will be answered.
+        evidence_s: See :class:`.Incidents`; 0: no evidence of other ranks is taken.
     """
 
     nodes: NodePolicy
@@ -68,6 +69,7 @@ class Rules:
     launchers: int | None = None
     is_of_one: bool = False
     reads_iterations: bool = False
+    evidence_s: float = 0.0
 
     @property
     def survives_ranks(self) -> bool:

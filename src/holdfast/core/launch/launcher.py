@@ -48,12 +48,21 @@ from holdfast.core.job.leader import (
     Leader,
 )
 from holdfast.core.job.member import Member
-from holdfast.core.job.membership import End, LeaveWhy, Outcome, Place, Round
+from holdfast.core.job.membership import (
+    End,
+    Judged,
+    LeaveWhy,
+    Look,
+    Outcome,
+    Place,
+    Round,
+)
 from holdfast.core.job.rules import Rules
 from holdfast.core.launch import node as ranks
-from holdfast.core.launch import rank_life
+from holdfast.core.launch import node_evidence, rank_life
 from holdfast.core.launch.exit_codes import of_a_host
 from holdfast.core.launch.node import Node
+from holdfast.core.launch.node_evidence import NodeEvidence
 from holdfast.core.launch.rank_life import RankLife, RankLives
 from holdfast.core.value import Value
 
@@ -146,6 +155,9 @@ Effect = (
     | rank_life.StartMonitor
     | rank_life.AwaitReport
     | rank_life.Deliver
+    | node_evidence.LookAt
+    | node_evidence.LetGoOn
+    | node_evidence.IncidentOver
     | Note
 )
 
@@ -159,12 +171,14 @@ class Launcher:
         member: The machine that speaks for it.
         rules: Of the job, for the leader, if that will live here.
         lives: The machine of what is known of each rank.
+        evidence: The machine of its part in the job's incidents.
     """
 
     node: Node
     member: Member
     rules: Rules
     lives: RankLives = field(default_factory=RankLives)
+    evidence: NodeEvidence = field(default_factory=NodeEvidence)
 
     leader: Leader | None = field(default=None, init=False)
     rank_lives: Mapping[int, RankLife] = field(default_factory=dict, init=False)
@@ -190,7 +204,7 @@ class Launcher:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self._has_quit:
             return None
-        machines = (self.lives, self.node, self.member, self.leader)
+        machines = (self.lives, self.evidence, self.node, self.member, self.leader)
         deadlines = [machine.next_deadline() for machine in machines if machine is not None]
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -217,6 +231,7 @@ class Launcher:
     def _errands_of(self, event: Event) -> list[_Errand]:
         """Whom it concerns, one after the other; each with all that follows."""
         lives, node, member, leader = self.lives, self.node, self.member, self.leader
+        evidence = self.evidence
         match event:
             case Met():
                 return self._on_met(event)
@@ -240,11 +255,12 @@ class Launcher:
                     errands += self._abdicate(f"it got {name}")
                 return errands
             case TimePassed():
-                return [(one, event) for one in (lives, leader, member, node) if one is not None]
+                machines = (lives, evidence, leader, member, node)
+                return [(one, event) for one in machines if one is not None]
             case ranks.Swept():
                 return [(lives, rank_life.Swept()), (node, event)]
             case _ if isinstance(event, rank_life.Event):
-                return [(lives, event)]
+                return [(lives, event), (evidence, event)]
             case _:
                 return [(node, event)]
 
@@ -283,10 +299,17 @@ class Launcher:
             case belonging.StartRanks(formed, place):
                 self.formed, self.place = formed, place
                 self.rank_lives = self.lives.start_cycle(formed.cycle, self.node.nproc, now)
+                self.evidence.start_cycle(formed, place, self.member.desc.hostname)
                 return [(self.node, ranks.StartAsked(formed.cycle))]
             case belonging.StopRanks(how=how, for_good=for_good):
                 at_once = how is belonging.How.AT_ONCE
                 return [(self.node, ranks.StopAsked(at_once=at_once, for_good=for_good))]
+            case Look() | Judged():
+                return [(self.evidence, effect)]
+            case node_evidence.RankOverdue() | node_evidence.RanksLooked():
+                return [(self.member, effect)]
+            case node_evidence.IncidentOver():
+                effect = self._of_all_nodes(effect)
             case belonging.Finish():
                 return self._on_last_words(effect)
             case leading.Close(missing):
@@ -298,6 +321,14 @@ class Launcher:
         if isinstance(effect, leading.Publish) and isinstance(effect.decision, End):
             self._on_end(effect.decision)
         return []
+
+    def _of_all_nodes(self, over: node_evidence.IncidentOver) -> node_evidence.IncidentOver:
+        """The leader has the evidence of all."""
+        known = self.leader.incidents if self.leader is not None else None
+        if known is None or known.number != over.incident or known.is_open:
+            return over
+        about = over.incident, over.cycle, over.overdue, over.verdict
+        return node_evidence.IncidentOver(*about, known.digests | over.digests, over.without)
 
     # ------------------------------------------------------------ the way in
     def _on_met(self, met: Met) -> list[_Errand]:
@@ -382,7 +413,7 @@ class Launcher:
         return last.text if last.outcome is Outcome.SHUT_DOWN else ""
 
 
-_Errand = tuple[RankLives | Node | Member | Leader, Any]
+_Errand = tuple[RankLives | NodeEvidence | Node | Member | Leader, Any]
 """A machine, and the event that it is to be told."""
 
 

@@ -18,7 +18,7 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
   of its memory, and the others need not wait for that.
 - K-2: a failure is held back while a monitor takes evidence of another rank. The others are stopped
   because of it, and a rank that was stopped shows no stacks any more. Evidence that has not come
-  :data:`HELD_S` after it was asked for is not waited for.
+  :data:`WRITING_S` after its timeout is not waited for.
 - A rank that was condemned has failed, whatever exit code it ends with. One that was found hung and
   let go has not.
 - The evidence of a cycle is delivered as it comes, and its folder is freed when the cycle is over
@@ -48,8 +48,8 @@ from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
-HELD_S = EVIDENCE_S + 2.0
-"""How long evidence may hold a failure back: a monitor's own bound, and time to write it down."""
+WRITING_S = 2.0
+"""How long evidence may hold a failure back beyond its timeout: it is to be written down."""
 MONITOR_DEATHS = 5
 MONITOR_DEATHS_PERIOD_S = 60.0
 """A monitor that dies more often than this is not started again: something is wrong with it."""
@@ -207,13 +207,16 @@ class RankLives:
 
     Args:
         first_call_s: Warn once if no rank has connected to its monitor for so long; None: never.
+        evidence_s: How long a monitor may wait for evidence.
 
     Attributes:
+        held_s: How long a failure is held back for evidence of another rank, at most.
         cycle: This one; -1: there was none.
     """
 
-    def __init__(self, first_call_s: float | None = None) -> None:
+    def __init__(self, first_call_s: float | None = None, evidence_s: float = EVIDENCE_S) -> None:
         self.cycle = -1
+        self.held_s = evidence_s + WRITING_S
         self._first_call_s = first_call_s
         self._call_by: float | None = None
         self._here = _Cycle({})
@@ -368,7 +371,7 @@ class RankLives:
             return None
         alive = (life for life in self._here.ranks.values() if not life.is_gone)
         suspected_at = [life.suspected_at for life in alive if life.suspected_at is not None]
-        return max(suspected_at) + HELD_S if suspected_at else None
+        return max(suspected_at) + self.held_s if suspected_at else None
 
     # ------------------------------------------------------------ evidence
     def _close(self, cycle: int, local_rank: int, effects: list[Effect]) -> None:

@@ -29,7 +29,7 @@ from holdfast.core.common_events import (
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
 from holdfast.core.launch import launcher as machine
-from holdfast.core.launch import node, rank_life
+from holdfast.core.launch import node, node_evidence, rank_life
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.never import assert_never
@@ -38,6 +38,7 @@ from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.announcer import Announcer
 from holdfast.fault_tolerance.launch.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.job_part import (
     iteration_file,
     make_launcher,
@@ -80,14 +81,6 @@ _LAST_DELIVERY_S = 5.0
 """How long the launcher's exit waits for a slow disk to take the last evidence."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
-
-_VERDICTS: dict[type, str] = {
-    said.Overdue: "rank_overdue",
-    said.Evidence: "evidence",
-    said.Signalled: "kill_sent",
-    said.Stuck: "rank_stuck",
-}
-"""What a monitor says of a verdict, by the kind of the event that is written down."""
 
 
 class NodeAgent:
@@ -162,6 +155,7 @@ class NodeAgent:
             self._event,
             self._environ.get("TORCHELASTIC_ERROR_FILE"),
         )
+        self._incidents = Incidents(self._monitors, self._events, self._says.incident_over)
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
@@ -408,9 +402,7 @@ class NodeAgent:
             case said.Armed(cycle):
                 if local_rank == 0 and cycle == self._cycle:
                     self._says.restart_lines.rank_works()
-        if kind := _VERDICTS.get(type(message)):
-            fields = dict(vars(message))
-            self._events.write(kind, fields.pop("cycle"), **fields)
+        self._incidents.note(message)
         self._feed(rank_life.MonitorSaid(local_rank, message))
 
     def _event(self, kind: str, **fields: object) -> None:
@@ -442,6 +434,9 @@ class NodeAgent:
                 )
             case rank_life.StartMonitor(local_rank):
                 self._replace_monitor(local_rank)
+            case node_evidence.LookAt() | node_evidence.LetGoOn() | node_evidence.IncidentOver():
+                assert self._ranks is not None
+                self._incidents.carry_out(effect, self._ranks.ranks)
             case node.FailureSeen():
                 self._on_failure_seen(effect)
             case CycleStopping():

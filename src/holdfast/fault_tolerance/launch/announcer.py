@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.core.evidence import Verdict
 from holdfast.core.failure import RankEnd, explain, first_cause
 from holdfast.core.job.member import CauseFound, CycleStopping, How
 from holdfast.core.launch import launcher as machine
@@ -20,6 +21,7 @@ from holdfast.host.output import OutputPump
 
 if TYPE_CHECKING:
     from holdfast.core.launch.node import FailureSeen
+    from holdfast.core.launch.node_evidence import IncidentOver
     from holdfast.fault_tolerance.launch.plan import LaunchPlan
     from holdfast.fault_tolerance.launch.ranks import Ranks
 
@@ -60,6 +62,10 @@ class Announcer:
         """The local rank that failed first, by cycle; of cycles that were stopped for it."""
         self._said: set[str] = set()
         """What the failures of the last cycle were said to be."""
+        self._verdicts: dict[int, Verdict] = {}
+        """Which ranks hold up the others, by cycle; of its last incident."""
+        self._stopped_for_hang: set[int] = set()
+        """Cycles that were stopped for that, here or elsewhere."""
         self._over_since: float | None = None
         """When that failure began, or this launcher heard that the cycle is over."""
         self._restarts_used = 0
@@ -102,6 +108,9 @@ class Announcer:
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
         """Say in words what it was; for the job, too."""
         line = report.failure_line(end)
+        verdict = self._verdicts.get(seen.cycle)
+        if end.hang is not None and verdict is not None:
+            line = report.hang_line(end, verdict)
         if end.names_a_peer:
             hint = "if the rank that this error names failed first, a later line says so"
             LOGGER.warning("%s; %s", line, hint)
@@ -115,18 +124,31 @@ class Announcer:
             self.restart_lines.cycle_failed()
         return told
 
+    def incident_over(self, over: IncidentOver) -> None:
+        """All evidence is there: say which ranks hold up the others, where one of them is ended."""
+        self._verdicts[over.cycle] = over.verdict
+
+    def _verdict(self, cycle: int, ends: Sequence[RankEnd]) -> Verdict | None:
+        """Which ranks held up the others, if that is what ended this cycle."""
+        hung = any(end.hang is not None and end.is_condemned for end in ends)
+        return self._verdicts.get(cycle) if hung or cycle in self._stopped_for_hang else None
+
     def cause_found(self, ranks: Ranks) -> CauseFound | None:
         """What the ranks of this node have failed of, for the other nodes; None: of nothing."""
         ends = ranks.ends(self._pump)
-        cause = first_cause(ends)
+        verdict = self._verdict(ranks.cycle, ends)
+        cause = first_cause(ends, verdict.culprits if verdict is not None else ())
         if cause is None:
             return None
-        text = f"{report.cause_line(ends)} on {self._node}"
+        text = f"{report.cause_line(ends, verdict)} on {self._node}"
         return CauseFound(ranks.cycle, text, cause.names_a_peer)
 
     def stopping(self, stopping: CycleStopping) -> None:
         """Say why a cycle is over, and what follows."""
         is_polite = stopping.how is How.POLITE
+        verdict = self._verdicts.get(stopping.cycle)
+        if verdict is not None and verdict.reason and verdict.reason in stopping.cause:
+            self._stopped_for_hang.add(stopping.cycle)
         self._event(
             "cycle_stopping",
             cause=stopping.cause,
@@ -164,23 +186,25 @@ class Announcer:
             return  # the cause is elsewhere, and was said
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
+        hang = self._verdict(cycle, ends)
         said, self._said = self._said, set()
         if will_restart:
             if plan.meeting is not None:
                 return  # the leader has heard the other nodes, too: see cycle_started
-            if (cause_line := report.cause_line(ends)) not in said:
+            if (cause_line := report.cause_line(ends, hang)) not in said:
                 LOGGER.info("cycle %d was ended by %s", cycle, cause_line)
             return
-        verdict = "the job is over"
+        what_follows = "the job is over"
         if plan.meeting is None:
-            verdict = f"{used} of {plan.max_restarts} restarts used"
+            what_follows = f"{used} of {plan.max_restarts} restarts used"
         summary = report.failure_summary(
-            plan.name, self._node, cycle, ends, verdict, str(self._run_dir)
+            plan.name, self._node, cycle, ends, what_follows, str(self._run_dir), hang
         )
         self._pump.write(_STDERR, f"{summary}\n".encode(errors="replace"))
-        cause = first_cause(ends)
+        cause = first_cause(ends, hang.culprits if hang is not None else ())
         if cause and self._error_file:
-            write_error_file(Path(self._error_file), cause)
+            text = report.cause_line(ends, hang) if hang is not None else ""
+            write_error_file(Path(self._error_file), cause, text)
 
     def finish(self, finish: machine.Finish, ranks: Ranks | None) -> None:
         """Say how the job ended for this launcher."""

@@ -23,6 +23,8 @@ from holdfast.core.monitor.monitor_messages import (
     Closed,
     Configure,
     Cycle,
+    GoOn,
+    LookNow,
     Overdue,
     ToLauncher,
     Tripped,
@@ -112,6 +114,10 @@ class Monitors:
         place.awaited = message
         self._tell(place, message)
 
+    def tell(self, local_rank: int, message: LookNow | GoOn) -> None:
+        """Tell a monitor something about an incident."""
+        self._tell(self._places[local_rank], message)
+
     def _limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
         """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
         message = Tripped(overdue.clock, overdue.name, overdue.limit_s)
@@ -177,7 +183,7 @@ class Monitors:
             self._hang_up(place)
             place.listener.close()
 
-    def _tell(self, place: _Place, message: Cycle | Tripped | Await) -> None:
+    def _tell(self, place: _Place, message: Cycle | Tripped | Await | LookNow | GoOn) -> None:
         if place.peer is not None:
             place.peer.send(encode(message))
             self._check(place, place.peer)

@@ -433,13 +433,14 @@ def _null() -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_error_file(path: Path, cause: RankEnd) -> None:
+def write_error_file(path: Path, cause: RankEnd, text: str = "") -> None:
     """Hand the first cause up, in torch's format, to whoever gave the launcher an error file.
 
     Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
+    ``text``: in the place of what the rank itself said.
     """
     message = {
-        "message": cause.error or explain(cause),
+        "message": text or cause.error or explain(cause),
         "errorCode": cause.exit_code,
         "extraInfo": {"py_callstack": cause.traceback, "timestamp": str(int(clock.wall()))},
     }

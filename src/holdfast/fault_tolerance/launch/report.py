@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.evidence import Verdict
 from holdfast.core.failure import RankEnd, describe_exit, explain, first_cause
 
 WIDTH = 78
@@ -16,11 +17,22 @@ def failure_line(end: RankEnd) -> str:
     return f"{who(end)}: {explain(end)}"
 
 
-def cause_line(ends: Sequence[RankEnd]) -> str:
+def hang_line(end: RankEnd, verdict: Verdict) -> str:
+    """What a rank that hung failed of: first of all those that held it up, if they are known."""
+    line = failure_line(end)
+    if not verdict.reason:
+        return line
+    return f"{verdict.reason}; {line}" if verdict.culprits else f"{line}; {verdict.reason}"
+
+
+def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None) -> str:
     """The first cause in one line, with the ranks that hung at the same time.
 
-    Which of several hung ranks keeps the others waiting is for their stacks to say.
+    ``verdict``: which ranks held up the others; None: it was no hang, or it is not known.
     """
+    hung = first_cause([end for end in ends if end.hang is not None])
+    if verdict is not None and verdict.reason and (hung is not None or verdict.culprits):
+        return verdict.reason if hung is None else hang_line(hung, verdict)
     cause = first_cause(ends)
     if cause is None:
         return "its ranks being stopped"
@@ -37,7 +49,13 @@ def who(end: RankEnd) -> str:
 
 
 def failure_summary(
-    name: str, node: str, cycle: int, ends: Sequence[RankEnd], verdict: str, run_dir: str
+    name: str,
+    node: str,
+    cycle: int,
+    ends: Sequence[RankEnd],
+    verdict: str,
+    run_dir: str,
+    hang: Verdict | None = None,
 ) -> str:
     """The boxed summary at the end of a failed cycle.
 
@@ -48,21 +66,28 @@ def failure_summary(
         ends: Of all ranks of this node.
         verdict: What follows ("no restarts left", ...).
         run_dir: Where logs and evidence are.
+        hang: Which ranks held up the others; None: it was no hang, or it is not known.
     """
-    cause = first_cause(ends)
+    culprits = hang.culprits if hang is not None else ()
+    cause = first_cause(ends, culprits)
     lines = ["=" * WIDTH, f"{name} FAILED in cycle {cycle} on {node}: {verdict}", "-" * WIDTH]
     if cause is None:
         lines.append("No rank of this node failed by itself.")
     else:
-        lines += _cause(cause)
+        if hang is not None and hang.reason:
+            lines.append(f"First cause: {hang.reason}")
+            lines += _cause(cause, "Culprit:     " if cause.rank in culprits else "This node:   ")
+        else:
+            lines += _cause(cause, "First cause: ")
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
     lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
     return "\n".join(lines)
 
 
-def _cause(cause: RankEnd) -> list[str]:
-    lines = [f"First cause: {who(cause)}", f"  {explain(cause)}"]
+def _cause(cause: RankEnd, what: str) -> list[str]:
+    how = "stopped by holdfast" if cause.asked and not cause.is_stuck else explain(cause)
+    lines = [f"{what}{who(cause)}", f"  {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
     if cause.names_a_peer:

@@ -1,0 +1,385 @@
+"""Evidence of a node's ranks at an incident: who looks, what has come, when monitors may go on.
+
+                 a rank is overdue              Look                    all looked, or the bound
+    AT REST ──────────────────────► SUSPECTS ─────────► LOOKING ────────────────┐
+       ▲  └── Look: a rank is, on another node ─────────► ▲  ▲                    ▼
+       │                               └─── no Look came ─┘  └─ to stop      ANSWERED
+       └── the monitors go on ◄── Judged, or no verdict came ─────────────────────┘
+
+The monitor of an overdue rank looks at it at once, and ends it when it is told to go on, or when
+the timeout of evidence is over. Until then every rank of the job is looked at, for in a collective
+job the one that is overdue first is a victim as often as not. The leader opens the incident and
+judges it (:mod:`holdfast.core.job.incidents`); a launcher that hears nothing of it judges what its
+own ranks show, and so does one whose ranks are being stopped: nobody else is asked then.
+
+K-2: what is missing is said, with the reason: a rank's in its digest, the other nodes' beside the
+verdict. Nothing here waits longer than the bound, which counts from the first overdue rank, or from
+the Look.
+
+Pure. Times are seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.common_events import TimePassed
+from holdfast.core.evidence import Missing, RankDigest, Verdict
+from holdfast.core.failure import describe_exit
+from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
+from holdfast.core.job.membership import Judged, Look, Place, Round
+from holdfast.core.launch import rank_life
+from holdfast.core.launch.rank_life import (
+    Exited,
+    HostFailed,
+    MonitorGone,
+    MonitorSaid,
+    Sent,
+    Swept,
+)
+from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.never import assert_never
+from holdfast.core.rank_sets import text_of
+from holdfast.core.value import Value
+
+ALONE_SHARE = 0.25
+"""Of the timeout of evidence: how long a launcher waits for the leader before it looks alone,"""
+JUDGE_SHARE = 0.95
+"""and for a verdict before it judges alone; a moment before the monitors go on by themselves."""
+JOINS_S = 5.0
+"""A rank that is overdue so soon after a verdict belongs to that incident."""
+TURN_S = 50e-6
+"""For each group rank: on thousands of nodes, ranks that wait for each other are overdue at once,
+and the leader needs to hear it from one node only."""
+_LEAST_TURN_S = 0.002
+
+STOPPING = "the ranks of this node are being stopped"
+
+Event = rank_life.Event | Look | Judged
+
+
+# ---------------------------------------------------------------- effects
+class RankOverdue(Value):
+    """For the member: a rank of this cycle is overdue. ``after``: see Suspect."""
+
+    cycle: int
+    rank: int
+    after: int
+
+
+class RanksLooked(Value):
+    """For the member: what the ranks of this node show at an incident of the job."""
+
+    cycle: int
+    incident: int
+    digests: tuple[RankDigest, ...]
+
+
+class LookAt(Value):
+    """Have these ranks looked at by their monitors, within so many seconds."""
+
+    incident: int
+    cycle: int
+    local_ranks: tuple[int, ...]
+    within_s: float
+
+
+class LetGoOn(Value):
+    """Tell the monitors of these ranks the verdict: they end those that are hung."""
+
+    incident: int
+    cycle: int
+    local_ranks: tuple[int, ...]
+    verdict: Verdict
+
+
+class IncidentOver(Value):
+    """Write down an incident. It may come again with more: the leader was late, or a rank was.
+
+    Attributes:
+        incident: Its number in the job, or the next one where the leader has no part in it.
+        cycle: In which it is.
+        overdue: Local ranks of this node that were found overdue.
+        verdict: On all ranks.
+        digests: By global rank: of this node; of all where the leader lives here.
+        without: Nodes whose evidence is missing, and why; empty: none is.
+    """
+
+    incident: int
+    cycle: int
+    overdue: tuple[int, ...]
+    verdict: Verdict
+    digests: dict[int, RankDigest]
+    without: str
+
+
+Effect = RankOverdue | RanksLooked | LookAt | LetGoOn | IncidentOver
+
+
+@dataclass
+class _Survey:
+    """One incident here.
+
+    Attributes:
+        label: What monitors know it by.
+        incident: The same for the job; None: the leader has not opened it.
+        answer_by, judge_by: Until when looks, and a verdict, are waited for.
+        awaited: Local ranks whose monitors have not answered.
+        digests: By local rank.
+        overdue: Local ranks that its verdict was given to.
+        is_answered: Nothing more is waited for on this node.
+        judged_at: When the monitors were let go on.
+    """
+
+    label: int
+    incident: int | None
+    answer_by: float
+    judge_by: float
+    awaited: set[int] = field(default_factory=set)
+    digests: dict[int, RankDigest] = field(default_factory=dict)
+    overdue: set[int] = field(default_factory=set)
+    is_answered: bool = False
+    judged_at: float | None = None
+    verdict: Verdict = Verdict()  # noqa: RUF009 - a value
+    without: str = ""
+
+
+class NodeEvidence:
+    """Of one launcher.
+
+    Args:
+        timeout_s: From a rank's being found overdue to its end, at most; 0: nobody is asked, every
+            monitor ends its rank by itself.
+    """
+
+    def __init__(self, timeout_s: float = 0.0) -> None:
+        self.timeout_s = timeout_s
+        self.cycle = -1
+        self._host = ""
+        self._ranks = range(0)
+        """Global ranks of this node."""
+        self._world_size = 0
+        self._turn_s = 0.0
+        self._alive: set[int] = set()
+        self._ended: dict[int, str] = {}
+        self._without_monitor: set[int] = set()
+        self._number = 0
+        """Of the last incident that was heard of."""
+        self._waiting: dict[int, float] = {}
+        """Local ranks whose monitors wait to go on, and since when they do."""
+        self._suspect_at: float | None = None
+        self._alone_at: float | None = None
+        self._is_stopping = False
+        self._survey: _Survey | None = None
+        self._effects: list[Effect] = []
+
+    def start_cycle(self, formed: Round, place: Place, host: str) -> None:
+        """New ranks start; nothing of those before is waited for."""
+        self.cycle, self._host, self._world_size = formed.cycle, host, formed.world_size
+        self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+        turn_s = place.group_rank * TURN_S
+        self._turn_s = turn_s if turn_s >= _LEAST_TURN_S else 0.0
+        self._alive, self._ended, self._waiting = set(range(place.nproc)), {}, {}
+        self._suspect_at = self._alone_at = self._survey = None
+        self._is_stopping = False
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        it = self._survey
+        instants = [self._suspect_at, self._alone_at]
+        if it is not None and it.judged_at is None:
+            instants.append(it.judge_by if it.is_answered else it.answer_by)
+        return min((at for at in instants if at is not None), default=None)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        self._effects = []
+        if not self.timeout_s:
+            return self._effects
+        match event:
+            case MonitorSaid(local_rank, message):
+                self._on_message(local_rank, message, now)
+            case MonitorGone(local_rank):
+                self._without_monitor.add(local_rank)
+                self._waits_no_more(local_rank)
+                self._lacks({local_rank}, "its monitor died")
+            case Exited(local_rank, exit_code):
+                self._alive.discard(local_rank)
+                self._waits_no_more(local_rank)
+                self._ended[local_rank] = f"its process has ended: {describe_exit(exit_code)}"
+                self._lacks({local_rank}, self._ended[local_rank])
+            case Sent():
+                self._on_stopping(now)
+            case Look(incident=incident, cycle=cycle):
+                self._number = max(self._number, incident)
+                if cycle == self.cycle:
+                    self._on_look(incident, now)
+            case Judged(incident=incident, cycle=cycle):
+                it = self._survey
+                if cycle == self.cycle and it is not None and it.incident == incident:
+                    self._conclude(it, event.verdict, event.without, now)
+            case HostFailed() | Swept() | TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now)
+        return self._effects
+
+    # ------------------------------------------------------------ what is heard
+    def _on_message(self, local_rank: int, message: said.ToLauncher, now: float) -> None:
+        match message:
+            case said.Ready():
+                self._without_monitor.discard(local_rank)
+                self._look_again(local_rank)
+            case said.Overdue(cycle=cycle):
+                if cycle == self.cycle and local_rank in self._alive:
+                    self._waiting[local_rank] = now
+                    self._on_overdue(local_rank, now)
+            case said.Looked(incident, cycle, digest):
+                it = self._survey
+                if it is not None and (cycle, incident) == (self.cycle, it.label):
+                    it.awaited.discard(local_rank)
+                    it.digests[local_rank] = digest
+                    if it.judged_at is not None:
+                        self._write_down(it)
+            case said.Signalled(cycle=cycle) | said.Recovered(cycle) | said.Closed(cycle):
+                if cycle == self.cycle:
+                    self._waits_no_more(local_rank)
+
+    def _waits_no_more(self, local_rank: int) -> None:
+        self._waiting.pop(local_rank, None)
+        if not self._waiting:
+            self._suspect_at = self._alone_at = None
+
+    def _on_overdue(self, local_rank: int, now: float) -> None:
+        it = self._survey
+        if it is not None and it.judged_at is not None and now < it.judged_at + JOINS_S:
+            self._let_go_on(it, {local_rank})
+            self._write_down(it)
+        elif it is not None and it.judged_at is None:
+            self._look_again(local_rank)
+        elif self._is_stopping:
+            self._begin(now)
+        elif self._alone_at is None:
+            self._suspect_at = now + self._turn_s
+            self._alone_at = now + ALONE_SHARE * self.timeout_s
+
+    def _on_look(self, incident: int, now: float) -> None:
+        it = self._survey
+        if it is None or it.incident is not None:
+            self._begin(now, incident)
+            return
+        it.incident = incident  # the leader was late, and this node has looked alone
+        if it.is_answered:
+            self._answer(it)
+
+    def _on_stopping(self, now: float) -> None:
+        """Evidence of ranks that are ended anyway is not waited for, but of those that hang."""
+        self._is_stopping = True
+        it = self._survey
+        if it is not None and it.judged_at is None:
+            self._lacks(it.awaited - self._waiting.keys(), STOPPING)
+        elif self._alone_at is not None:
+            self._begin(now)
+
+    # ------------------------------------------------------------ a look
+    def _begin(self, now: float, incident: int | None = None) -> None:
+        self._suspect_at = self._alone_at = None
+        label = self._number + 1 if incident is None else incident
+        self._number = max(self._number, label)
+        since = min(self._waiting.values(), default=now)
+        answer_by, judge_by = (
+            at + share * self.timeout_s for at, share in ((now, ANSWER_SHARE), (since, JUDGE_SHARE))
+        )
+        self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
+        for local_rank, how in self._ended.items():
+            it.digests[local_rank] = self._nothing_of(local_rank, how)
+        it.awaited |= self._alive
+        if self._is_stopping:
+            self._lacks(it.awaited - self._waiting.keys(), STOPPING)
+        self._look(it, set(it.awaited))
+
+    def _look(self, it: _Survey, local_ranks: set[int]) -> None:
+        it.awaited |= local_ranks
+        self._lacks(local_ranks & self._without_monitor, "it has no monitor")
+        if asked := tuple(sorted(local_ranks - self._without_monitor)):
+            within_s = LOOK_SHARE * self.timeout_s
+            self._effects.append(LookAt(it.label, self.cycle, asked, within_s))
+
+    def _look_again(self, local_rank: int) -> None:
+        """Its evidence is missing so far, and its monitor is there (again)."""
+        it = self._survey
+        if it is None or it.judged_at is not None or local_rank not in self._alive - it.awaited:
+            return
+        is_wanted = local_rank in self._waiting or not self._is_stopping
+        if is_wanted and it.digests[local_rank].lacks:
+            self._look(it, {local_rank})
+
+    def _nothing_of(self, local_rank: int, why: str) -> RankDigest:
+        rank = self._ranks[local_rank]
+        return RankDigest(rank=rank, node=self._host, local_rank=local_rank, lacks=why)
+
+    def _lacks(self, local_ranks: set[int], why: str) -> None:
+        if (it := self._survey) is None:
+            return
+        for local_rank in local_ranks & it.awaited:
+            it.awaited.discard(local_rank)
+            it.digests[local_rank] = self._nothing_of(local_rank, why)
+
+    # ------------------------------------------------------------ what follows
+    def _answer(self, it: _Survey) -> None:
+        it.is_answered = True
+        if it.incident is not None:
+            digests = tuple(it.digests.values())
+            self._effects.append(RanksLooked(self.cycle, it.incident, digests))
+
+    def _let_go_on(self, it: _Survey, local_ranks: set[int]) -> None:
+        for local_rank in local_ranks & self._waiting.keys():
+            del self._waiting[local_rank]
+            it.overdue.add(local_rank)
+        asked = tuple(sorted(local_ranks))
+        self._effects.append(LetGoOn(it.label, self.cycle, asked, it.verdict))
+
+    def _conclude(self, it: _Survey, verdict: Verdict, without: str, now: float) -> None:
+        self._lacks(set(it.awaited), "its monitor had not answered when the verdict came")
+        it.verdict, it.without, it.is_answered = verdict, without, True
+        if it.judged_at is None:
+            it.judged_at = now
+            self._let_go_on(it, self._alive)
+        self._write_down(it)
+
+    def _write_down(self, it: _Survey) -> None:
+        whose = it.label if it.incident is None else it.incident, self.cycle
+        overdue, digests = tuple(sorted(it.overdue)), {one.rank: one for one in it.digests.values()}
+        self._effects.append(IncidentOver(*whose, overdue, it.verdict, digests, it.without))
+
+    def _conclude_alone(self, it: _Survey, now: float) -> None:
+        if not self._waiting:  # nobody is ended for it here
+            it.judged_at = now
+            self._let_go_on(it, self._alive)
+            return
+        missing = {}
+        if others := {*range(self._world_size)} - {*self._ranks}:
+            why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
+            why = f"not asked, as {STOPPING}" if self._is_stopping else why
+            missing["the other nodes"] = Missing(text_of(others), why)
+        digests = {digest.rank: digest for digest in it.digests.values()}
+        self._conclude(it, verdict_on(digests, missing), what_is_missing(missing), now)
+
+    def _on_time(self, now: float) -> None:
+        if self._suspect_at is not None and now >= self._suspect_at:
+            self._suspect_at = None
+            rank = self._ranks[min(self._waiting)]
+            self._effects.append(RankOverdue(self.cycle, rank, self._number))
+        if self._alone_at is not None and now >= self._alone_at:
+            self._begin(now)
+        it = self._survey
+        if it is None or it.judged_at is not None:
+            return
+        if now >= it.answer_by and it.awaited:
+            waited_s = ANSWER_SHARE * self.timeout_s
+            self._lacks(it.awaited, f"its monitor did not answer within {waited_s:g} s")
+        if not it.awaited and not it.is_answered:
+            self._answer(it)
+        if it.is_answered and (self._is_stopping or now >= it.judge_by):
+            self._conclude_alone(it, now)

@@ -1,0 +1,213 @@
+"""One launcher's part in an incident, on a virtual clock: who looks, what is answered, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.common_events import TimePassed
+from holdfast.core.evidence import RankDigest, Verdict
+from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE
+from holdfast.core.job.membership import Judged, Look, Place, Round
+from holdfast.core.launch.node_evidence import (
+    ALONE_SHARE,
+    JOINS_S,
+    JUDGE_SHARE,
+    TURN_S,
+    Effect,
+    Event,
+    IncidentOver,
+    LetGoOn,
+    LookAt,
+    NodeEvidence,
+    RankOverdue,
+    RanksLooked,
+)
+from holdfast.core.launch.rank_life import Exited, MonitorGone, MonitorSaid, Sent
+from holdfast.core.monitor import monitor_messages as said
+
+T = 2.0
+VERDICT = Verdict((0,), "stopped", "rank 0 was stopped", "high")
+PLACES = Place("n0", 0, 2, 0, ""), Place("n1", 1, 2, 2, "")
+LOOKED = LookAt(1, 0, (0, 1), LOOK_SHARE * T)
+GOES_ON = LetGoOn(1, 0, (0, 1), VERDICT)
+
+
+class Node:
+    """Ranks 2 and 3 of cycle 0, on a clock."""
+
+    def __init__(self, places: tuple[Place, ...] = PLACES, group_rank: int = 1) -> None:
+        self.now = 100.0
+        self.evidence = NodeEvidence(T)
+        formed = Round(0, places, world_size=sum(place.nproc for place in places))
+        self.evidence.start_cycle(formed, places[group_rank], "gpu-1")
+
+    def hears(self, *events: Event) -> list[Effect]:
+        """What follows from all of them."""
+        return [one for event in events for one in self.evidence.handle(event, self.now)]
+
+    def at(self, share: float) -> list[Effect]:
+        """What follows when so much of the timeout is over; nothing does a moment before."""
+        self.now = 100.0 + share * T - 2**-12
+        assert self.hears(TimePassed()) == []
+        assert self.evidence.next_deadline() == pytest.approx(100.0 + share * T)
+        self.now = 100.0 + share * T
+        return self.hears(TimePassed())
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def overdue(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    whose, about = (cycle, 2 + local_rank, local_rank, 7), ("section", "step", 6.0, 5.0, False)
+    return MonitorSaid(local_rank, said.Overdue(*whose, *about, at=99.0, detected_at=100.0))
+
+
+def digest(local_rank: int, lacks: str = "") -> RankDigest:
+    place = "" if lacks else "f x.py:1"
+    return RankDigest(2 + local_rank, "gpu-1", local_rank, place=place, lacks=lacks)
+
+
+def looked(local_rank: int, incident: int = 1, cycle: int = 0) -> MonitorSaid:
+    return MonitorSaid(local_rank, said.Looked(incident, cycle, digest(local_rank)))
+
+
+def look(incident: int = 1, cycle: int = 0) -> Look:
+    return Look(incident, cycle, "n0", 0)
+
+
+def judged(incident: int = 1, cycle: int = 0) -> Judged:
+    return Judged(incident, cycle, VERDICT)
+
+
+def over(*overdue: int, digests: tuple[RankDigest, ...], without: str = "") -> IncidentOver:
+    return IncidentOver(1, 0, overdue, VERDICT, {one.rank: one for one in digests}, without)
+
+
+BOTH = digest(0), digest(1)
+
+
+def test_no_monitor_goes_on_before_the_verdict_on_all_ranks(node: Node) -> None:
+    """One message to the leader, one answer for all ranks of the node, and then the verdict."""
+    assert node.hears(overdue(1)) == [RankOverdue(0, 3, after=0)]
+    assert node.hears(overdue(0)) == [], "it is the same incident"
+    assert node.hears(look()) == [LOOKED]
+    assert node.hears(looked(0)) == []
+    assert node.hears(looked(1)) == [RanksLooked(0, 1, BOTH)]
+    assert node.hears(judged()) == [GOES_ON, over(0, 1, digests=BOTH)]
+    assert node.evidence.next_deadline() is None
+
+
+def test_a_node_where_no_rank_is_overdue_is_looked_at_all_the_same(node: Node) -> None:
+    assert node.hears(look(), looked(0)) == [LOOKED]
+    assert node.hears(looked(1)) == [RanksLooked(0, 1, BOTH)]
+    assert node.hears(judged()) == [GOES_ON, over(digests=BOTH)]
+
+
+def test_what_is_missing_is_said_and_waited_for_no_longer_than_the_bound(node: Node) -> None:
+    """K-2: a monitor that is silent, one that died, a rank that did."""
+    assert node.hears(look(), looked(0)) == [LOOKED]
+    late = digest(1, "its monitor did not answer within 1.2 s")
+    assert node.at(ANSWER_SHARE) == [RanksLooked(0, 1, (digest(0), late))]
+
+    node = Node()
+    ended = digest(1, "its process has ended: killed by SIGKILL")
+    died = digest(0, "its monitor died")
+    assert node.hears(look(), Exited(1, -9), MonitorGone(0)) == [
+        LOOKED,
+        RanksLooked(0, 1, (ended, died)),
+    ]
+
+    node = Node()
+    gone = digest(0, "it has no monitor")
+    assert node.hears(MonitorGone(0), Exited(1, -9), look()) == [RanksLooked(0, 1, (ended, gone))]
+
+
+def test_a_monitor_that_was_started_anew_is_asked_again(node: Node) -> None:
+    """It finds the rank overdue, as the last one did, or it is only there."""
+    node.hears(MonitorGone(0), MonitorGone(1))
+    again = [LookAt(1, 0, (k,), LOOK_SHARE * T) for k in (0, 1)]
+    assert node.hears(overdue(0), MonitorSaid(0, said.Ready()), look()) == [
+        RankOverdue(0, 2, 0),
+        again[0],
+    ]
+    assert node.hears(MonitorSaid(1, said.Ready()), overdue(1)) == [again[1]]
+    assert node.hears(looked(0), looked(1)) == [RanksLooked(0, 1, (digest(1), digest(0)))]
+
+
+def test_a_launcher_that_hears_nothing_of_the_leader_judges_alone_in_time(node: Node) -> None:
+    assert node.hears(overdue(0)) == [RankOverdue(0, 2, after=0)]
+    assert node.at(ALONE_SHARE) == [LOOKED]
+    assert node.hears(looked(0), looked(1)) == []
+    goes_on, written = node.at(JUDGE_SHARE)
+
+    assert isinstance(goes_on, LetGoOn)
+    assert isinstance(written, IncidentOver)
+    assert written.without == "the other nodes: the leader sent no verdict within 1.9 s"
+    assert sorted(written.digests) == [2, 3]
+
+    assert node.hears(look()) == [RanksLooked(0, 1, BOTH)], "it was late, and is answered at once"
+    assert node.hears(judged()) == [over(0, digests=BOTH)]
+
+
+def test_ranks_that_are_being_stopped_are_waited_for_only_if_they_hang(node: Node) -> None:
+    """Nobody else is asked; the evidence of the one that hangs is not given up."""
+    assert node.hears(overdue(0), look(), Sent((0, 1), 15)) == [RankOverdue(0, 2, 0), LOOKED]
+    answered, goes_on, written = node.hears(looked(0))
+    assert isinstance(answered, RanksLooked)
+    assert [one.lacks for one in answered.digests] == [
+        "the ranks of this node are being stopped",
+        "",
+    ]
+    assert isinstance(goes_on, LetGoOn)
+    assert isinstance(written, IncidentOver)
+
+    node = Node()
+    assert node.hears(Sent((0, 1), 15), overdue(1)) == [LookAt(1, 0, (1,), LOOK_SHARE * T)]
+    assert [type(one) for one in node.hears(looked(1))] == [LetGoOn, IncidentOver]
+
+
+def test_a_rank_that_is_overdue_soon_after_the_verdict_belongs_to_it(node: Node) -> None:
+    """Later it is another incident; in the next cycle at once."""
+    node.hears(look(), looked(0), looked(1), judged())
+    node.now += JOINS_S - 1.0
+    goes_on = LetGoOn(1, 0, (1,), VERDICT)
+    assert node.hears(overdue(1)) == [goes_on, over(1, digests=BOTH)]
+    node.now += 1.0
+    assert node.hears(overdue(0)) == [RankOverdue(0, 2, after=1)]
+
+    node.evidence.start_cycle(Round(1, PLACES, world_size=4), PLACES[1], "gpu-1")
+    assert node.hears(overdue(0), looked(0), look(2), judged(1)) == []
+    assert node.hears(overdue(0, cycle=1)) == [RankOverdue(1, 2, after=2)]
+
+
+def test_a_verdict_that_comes_before_a_look_is_over_is_not_held_up(node: Node) -> None:
+    """A launcher that was late answers late, and writes down what comes."""
+    lacks = [digest(k, "its monitor had not answered when the verdict came") for k in (0, 1)]
+    assert node.hears(look(), judged()) == [LOOKED, GOES_ON, over(digests=(lacks[0], lacks[1]))]
+    assert node.hears(looked(1)) == [over(digests=(lacks[0], digest(1)))]
+
+
+def test_a_rank_that_recovers_is_no_reason_to_ask_anybody(node: Node) -> None:
+    recovered = MonitorSaid(0, said.Recovered(0))
+    assert node.hears(overdue(0), recovered) == [RankOverdue(0, 2, 0)]
+    assert node.evidence.next_deadline() is None
+
+
+def test_of_thousands_of_nodes_few_speak_when_all_are_overdue() -> None:
+    """Each has its turn; who hears meanwhile that the incident is open says nothing."""
+    places = tuple(Place(f"n{k}", k, 2, 2 * k, "") for k in range(2048))
+    node = Node(places, 2000)
+    assert node.hears(overdue(0)) == []
+    assert node.evidence.next_deadline() == pytest.approx(100.0 + 2000 * TURN_S)
+    assert node.hears(look()) == [LOOKED]
+
+    node = Node(places, 2000)
+    node.hears(overdue(0))
+    node.now += 0.2
+    assert node.hears(TimePassed()) == [RankOverdue(0, 4000, 0)]
+
+
+def test_without_a_timeout_nobody_is_asked() -> None:
+    assert NodeEvidence().handle(overdue(0), 1.0) == []
