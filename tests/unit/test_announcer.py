@@ -48,6 +48,7 @@ def announcer(tmp_path: Path) -> tuple[Announcer, Any]:
         log_dir=None,
         redirects={},
         tee={},
+        ft=SimpleNamespace(restart_check_interval=60.0),
     )
     node = SimpleNamespace(survives_ranks=True, alive=set(), cycle=0)
     launcher = SimpleNamespace(node=node, restarts_used=0, finished=None, formed=None)
