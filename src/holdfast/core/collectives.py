@@ -51,23 +51,32 @@ def digests(
     """Where the rank is in each group.
 
     Args:
-        entries: Of a recorder, oldest first.
+        entries: Of all recorders, those of each one oldest first.
         members: Global ranks of a group, by torch's name of it; empty: not known.
         text_of: Of ``core/rank_sets.py``.
     """
+    known = [*entries]
     groups: dict[str, list[Entry]] = {}
-    for entry in entries:
+    for entry in known:
         name = group_of(entry)
-        groups[name] = [*groups.pop(name, [])[-_ORDER:], entry]
+        of_group = groups.pop(name, [])
+        of_group.append(entry)
+        groups[name] = of_group
+    is_unusual = breaks_order(known)
     found = []
     for name, of_group in [*groups.items()][-_GROUPS:]:
         ranks = members(name.partition(" ")[0])
-        found.append(_digest(name, of_group, ranks, text_of))
+        found.append(_digest(name, of_group, ranks, text_of, is_unusual=is_unusual))
     return tuple(found)
 
 
 def _digest(
-    name: str, entries: list[Entry], ranks: tuple[int, ...], text_of: Callable[..., str]
+    name: str,
+    entries: list[Entry],
+    ranks: tuple[int, ...],
+    text_of: Callable[..., str],
+    *,
+    is_unusual: bool,
 ) -> GroupDigest:
     collectives = [entry for entry in entries if not entry.get("is_p2p")]
     oldest = next((entry for entry in entries if is_pending(entry)), None)
@@ -83,7 +92,7 @@ def _digest(
         pending="" if oldest is None else operation(oldest),
         seq=-1 if oldest is None else oldest.get("collective_seq_id", -1),
         peers=_peers(oldest, ranks, text_of) if oldest is not None and is_p2p else "",
-        is_unusual=waits is not None and not is_p2p and _is_unusual(collectives, waits),
+        is_unusual=is_unusual and oldest is not None,
     )
 
 
@@ -94,12 +103,15 @@ def _peers(entry: Entry, ranks: tuple[int, ...], text_of: Callable[..., str]) ->
     return text_of([ranks[peer]]) if 0 <= peer < len(ranks) else ""
 
 
-def _is_unusual(collectives: list[Entry], waits: Entry) -> bool:
-    """After the same operation another one came, whenever it came before."""
-    at = collectives.index(waits)
+def breaks_order(entries: list[Entry]) -> bool:
+    """The operation that the rank waits in has never followed the one before it, and others have.
+
+    In the order of all groups: a rank that leaves out what one group does goes on with another.
+    """
+    at = next((at for at, entry in enumerate(entries) if is_pending(entry)), 0)
     if at == 0:
         return False
-    names = [operation(entry) for entry in collectives[: at + 1]]
+    names = [f"{group_of(one)} {operation(one)}" for one in entries[max(0, at - _ORDER) : at + 1]]
     followed = {after for before, after in pairwise(names[:-1]) if before == names[-2]}
     return bool(followed) and names[-1] not in followed
 

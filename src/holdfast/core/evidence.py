@@ -61,7 +61,7 @@ class GroupDigest(Value):
         pending: The oldest one that has not ended, as ``all_reduce float32[8, 8]``; "": none.
         seq: Its sequence number.
         peers: Set of ranks that it waits for, where it is a send or receive.
-        is_unusual: In the rank's own order another operation follows the last completed one.
+        is_unusual: Something is pending, and the rank's own order of operations is broken.
     """
 
     SPARSE = True

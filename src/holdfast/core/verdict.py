@@ -1,10 +1,68 @@
-"""From the digests of all ranks to the ranks that hold up the job. Pure."""
+"""From the digests of all ranks to the ranks that hold up the job. Pure.
+
+The rank whose timeout runs out first is no better a guess than any: in a collective job all run out
+within milliseconds. So no rule looks at that. They are tried in this order:
+
+    1  a rank has ended                        while others wait: nothing else is needed
+    2  it is stopped, or stuck in the kernel   in both looks
+    3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
+                                               has not begun what the others wait in
+    4  collectives that do not match           the rank that broke its own order, else the fewest
+    5  stacks                                  it is outside collectives, and others are in one
+    6  all are in the same collective          unread bytes show whose threads do not read
+    7  no rank waits, and ranks move           the timeout is too short
+    8  it cannot be told
+
+Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (:func:`kind_of`). Without
+a flight recorder that is a guess, and its confidence says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 
-from holdfast.core.evidence import Missing, RankDigest, Verdict
+from holdfast.core.evidence import (
+    COMMUNICATION,
+    COMPUTING,
+    DEAD,
+    HIGH,
+    INTERPRETER,
+    KERNEL,
+    LOADER,
+    LOW,
+    MEDIUM,
+    MISMATCH,
+    MISSING,
+    NATIVE,
+    NONE,
+    SILENT,
+    SLOW,
+    STOPPED,
+    UNKNOWN,
+    WAITING,
+    Alike,
+    GroupDigest,
+    Missing,
+    RankDigest,
+    Verdict,
+)
+from holdfast.core.rank_sets import ranks_of, text_of
+from holdfast.core.wording import count
+
+ENDED = ("its process has ended", "the process is gone")
+"""Beginnings of :attr:`RankDigest.lacks` of a rank that is dead."""
+NOT_ASKED = "not asked"
+"""Beginning of :attr:`Missing.why` of ranks that cannot be blamed for their silence."""
+BUSY_SHARE = 0.5
+"""Of a CPU, from which on a main thread computes,"""
+BUSY_SWITCHES = 6
+"""or context switches in 50 ms, from which on it does something in turns."""
+_GROUPS = 8
+_RANKS_TOLD = 3
+_POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+"""Calls that gloo's flight recorder does not have."""
 
 
 def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> Verdict:
@@ -14,5 +72,442 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
         digests: By global rank.
         missing: Nodes that have sent none, by name.
     """
-    del digests, missing
-    return Verdict()
+    job = _Job(digests, missing)
+    verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
+    return verdict or job.verdict((), UNKNOWN, job.looks_alike(), NONE)
+
+
+class _Job:
+    """What all ranks show.
+
+    Attributes:
+        digests: By rank.
+        silent: Ranks of nodes that do not answer; their nodes.
+    """
+
+    def __init__(self, digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> None:
+        self.digests = digests
+        self.missing = missing
+        self.silent = {rank: name for name, it in missing.items() for rank in ranks_of(it.ranks)}
+
+    @cached_property
+    def size(self) -> int:
+        """How many ranks are known of."""
+        return len(self.digests.keys() | self.silent.keys())
+
+    @cached_property
+    def has_recorder(self) -> bool:
+        """Some rank has told of its collectives."""
+        return any(digest.groups for digest in self.digests.values())
+
+    def is_few(self, ranks: Collection[int]) -> bool:
+        """They are less than half of all, or the only ones."""
+        return 2 * len(ranks) < self.size or len(ranks) == self.size == 1
+
+    # ------------------------------------------------------------ the wait graph
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, str], dict[int, GroupDigest]]:
+        """By name and members: what each rank says of a group."""
+        found: dict[tuple[str, str], dict[int, GroupDigest]] = defaultdict(dict)
+        for rank, digest in self.digests.items():
+            for group in digest.groups:
+                found[group.name, group.members][rank] = group
+        return found
+
+    @cached_property
+    def waiting(self) -> set[int]:
+        """Ranks that are in a collective, a send or a receive."""
+        return {
+            rank
+            for rank, digest in self.digests.items()
+            if any(group.pending for group in digest.groups)
+        }
+
+    @cached_property
+    def awaited(self) -> set[int]:
+        """Ranks for which one of those waits."""
+        found: set[int] = set()
+        for (_, members), told in self.groups.items():
+            waits = [group for group in told.values() if group.pending]
+            if not waits:
+                continue
+            for group in waits:
+                found.update(ranks_of(group.peers))
+            seqs = [group.seq for group in waits if not group.peers]
+            if seqs:
+                last = max(seqs)
+                begun = {rank for rank, group in told.items() if group.enqueued >= last}
+                found.update({*(ranks_of(members) or self.digests)} - begun)
+        return found
+
+    # ------------------------------------------------------------ words
+
+    def name(self, ranks: Collection[int]) -> str:
+        """``rank 5 (pid 12, node b)``, ``ranks 2,3 (node b)``, ``node b (ranks 8-15)``."""
+        first = min(ranks)
+        digest = self.digests.get(first)
+        nodes = {self.node_of(rank) for rank in ranks}
+        node = f"node {next(iter(nodes))}" if len(nodes) == 1 else count(len(nodes), "node")
+        if len(ranks) == 1:
+            pid = f"pid {digest.pid}, " if digest is not None and digest.pid else ""
+            return f"rank {first} ({pid}{node})"
+        if len(nodes) == 1 and self.whole_nodes(ranks):
+            return f"{node} (ranks {text_of(ranks)})"
+        return f"ranks {text_of(ranks)} ({node})"
+
+    def node_of(self, rank: int) -> str:
+        """Its name."""
+        digest = self.digests.get(rank)
+        return digest.node if digest is not None else self.silent.get(rank, "?")
+
+    def whole_nodes(self, culprits: Collection[int]) -> tuple[str, ...]:
+        """Nodes of several ranks, all of which are culprits."""
+        everyone = self.digests.keys() | self.silent.keys()
+        all_of = Counter(map(self.node_of, everyone))
+        named = Counter(map(self.node_of, culprits))
+        return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
+
+    def doing(self, rank: int) -> str:
+        """What it shows; completes "rank 5"."""
+        digest = self.digests.get(rank)
+        if digest is None:
+            return f"without evidence: {self.missing[self.silent[rank]].why}"
+        pending = next((group.pending for group in digest.groups if group.pending), "")
+        if digest.state in ("T", "t"):
+            return "stopped"
+        if pending:
+            return f"in `{pending.partition(' ')[0]}`"
+        if digest.place:
+            return f"in {shown(digest.place)}"
+        return f"without evidence: {digest.lacks}" if digest.lacks else f"in state {digest.state}"
+
+    def others(self, culprits: Collection[int]) -> str:
+        """``; 15 others wait for it in `all_reduce```."""
+        rest = [rank for rank in self.digests if rank not in culprits]
+        calls = Counter(
+            group.pending.partition(" ")[0]
+            for rank in rest
+            for group in self.digests[rank].groups
+            if group.pending
+        )
+        waiting = [rank for rank in rest if rank in self.waiting]
+        if not calls:
+            inside = [rank for rank in rest if self.digests[rank].is_in_collective]
+            calls, waiting = Counter(self.digests[rank].call for rank in inside), inside
+        if not waiting:
+            return ""
+        it = "it" if len(culprits) == 1 else "them"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        call = calls.most_common(1)[0][0]
+        place = f" in `{call}`" if call else ""
+        return f"; {count(len(waiting), 'other rank')} {verb} for {it}{place}"
+
+    def looks_alike(self) -> str:
+        """What the ranks show, and that it decides nothing."""
+        return f"the evidence does not tell which rank holds up the others: {self.summary()}"
+
+    def summary(self) -> str:
+        """``ranks 0-3 look alike, in `all_reduce```; of several groups the largest."""
+        groups = self.alike(())
+        shown_ranks = "; ".join(
+            f"{'rank' if it.count == 1 else 'ranks'} {it.ranks} {it.doing}" for it in groups[:3]
+        )
+        alike = " look alike" if len(groups) == 1 and groups[0].count > 1 else ""
+        return f"{shown_ranks}{alike}" if groups else "no rank has shown anything"
+
+    def alike(self, culprits: Collection[int]) -> tuple[Alike, ...]:
+        """All ranks by what they show, culprits first."""
+        found: dict[tuple[bool, str], list[int]] = defaultdict(list)
+        for rank in sorted(self.digests.keys() | self.silent.keys()):
+            found[rank not in culprits, self.doing(rank)].append(rank)
+        ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
+        groups = [Alike(text_of(ranks), len(ranks), doing) for (_, doing), ranks in ordered]
+        if len(groups) <= _GROUPS:
+            return tuple(groups)
+        rest = [rank for _, ranks in ordered[_GROUPS - 1 :] for rank in ranks]
+        doing = f"in {len(groups) - _GROUPS + 1} other states"
+        return (*groups[: _GROUPS - 1], Alike(text_of(rest), len(rest), doing))
+
+    def verdict(
+        self, culprits: Collection[int], kind: str, reason: str, confidence: str
+    ) -> Verdict:
+        """All of it."""
+        named = tuple(sorted(culprits))
+        nodes = self.whole_nodes(named)
+        return Verdict(named, kind, reason, confidence, self.alike(named), nodes)
+
+    def named(self, culprits: Collection[int], confidence: str) -> Verdict:
+        """With how they hang."""
+        by_kind: dict[str, list[int]] = defaultdict(list)
+        for rank in sorted(culprits):
+            by_kind[self.kind(rank)].append(rank)
+        kinds = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))
+        parts = [self.sentence(by_kind[kind], kind) for kind in kinds[:_RANKS_TOLD]]
+        return self.verdict(
+            culprits, kinds[0], "; ".join(parts) + self.others(culprits), confidence
+        )
+
+    def kind(self, rank: int) -> str:
+        """How it hangs."""
+        digest = self.digests.get(rank)
+        return MISSING if digest is None else kind_of(digest)
+
+    def sentence(self, ranks: list[int], kind: str) -> str:
+        """Of ranks that hang alike."""
+        digest = self.digests.get(ranks[0])
+        do = _does if len(ranks) == 1 else _do
+        if digest is None:
+            why = self.missing[self.silent[ranks[0]]].why
+            does = "does" if len(ranks) == 1 or self.whole_nodes(ranks) else "do"
+            return f"{self.name(ranks)} {does} not answer: {why}"
+        return f"{self.name(ranks)} {_HOW[kind](digest, do)}"
+
+
+def _does(verb: str) -> str:
+    return verb
+
+
+def _do(verb: str) -> str:
+    return {"does": "do", "is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
+
+
+def shown(place: str) -> str:
+    """``load_batch data.py:88`` with the function as code."""
+    function, _, line = place.partition(" ")
+    return f"`{function}` {line}".rstrip()
+
+
+def _in(digest: RankDigest) -> str:
+    call = f", in its call of `{digest.call}`" if digest.call else ""
+    return f" in {shown(digest.place)}{call}" if digest.place else ""
+
+
+def _kernel(digest: RankDigest, do: Callable[[str], str]) -> str:
+    where = f" in {digest.wchan}" if digest.wchan else ""
+    return f"{do('is')} stuck in the kernel (state D{where}){_in(digest)}"
+
+
+def _loader(digest: RankDigest, do: Callable[[str], str]) -> str:
+    worker = f": worker {digest.worker}" if digest.worker else ""
+    return f"{do('waits')} for a data loader{_in(digest)}{worker}"
+
+
+def _computing(digest: RankDigest, do: Callable[[str], str]) -> str:
+    used = f"{digest.cpu:.0%} of a CPU" if digest.cpu >= BUSY_SHARE else "in small steps"
+    return f"{do('runs')}{_in(digest)} ({used})"
+
+
+def _waiting(digest: RankDigest, do: Callable[[str], str]) -> str:
+    what = f" for {digest.waits_for}" if digest.waits_for else ""
+    return f"{do('waits')}{what}{_in(digest)}"
+
+
+_HOW: dict[str, Callable[[RankDigest, Callable[[str], str]], str]] = {
+    DEAD: lambda digest, do: f"{do('has')} ended ({digest.lacks})",
+    STOPPED: lambda _, do: f"{do('is')} stopped (by SIGSTOP or a debugger)",
+    KERNEL: _kernel,
+    LOADER: _loader,
+    INTERPRETER: lambda digest, do: f"{do('holds')} the interpreter's lock{_in(digest)}",
+    COMPUTING: _computing,
+    NATIVE: lambda digest, do: f"{do('is')} in native code{_in(digest)}",
+    WAITING: _waiting,
+    UNKNOWN: lambda digest, do: f"{do('shows')} nothing of itself: {digest.lacks}",
+}
+
+
+def kind_of(digest: RankDigest) -> str:
+    """How a rank hangs that waits for no other."""
+    if digest.lacks.startswith(ENDED) or digest.state in ("Z", "X"):
+        return DEAD
+    if digest.state in ("T", "t"):
+        return STOPPED
+    if digest.state == "D":
+        return KERNEL
+    if digest.is_in_loader:
+        return LOADER
+    if digest.helper == SILENT:
+        return INTERPRETER
+    if digest.cpu >= BUSY_SHARE or digest.switches >= BUSY_SWITCHES:
+        return COMPUTING
+    if digest.is_in_collective:
+        return NATIVE
+    return WAITING if digest.state else UNKNOWN
+
+
+# ---------------------------------------------------------------- rules
+def _ended(job: _Job) -> Verdict | None:
+    ended = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
+    return job.named(ended, HIGH) if ended and len(ended) < len(job.digests) else None
+
+
+def _stopped(job: _Job) -> Verdict | None:
+    by_kind = defaultdict(list)
+    for rank, digest in job.digests.items():
+        by_kind[kind_of(digest)].append(rank)
+    stopped, stuck = by_kind[STOPPED], by_kind[KERNEL]
+    if stopped and (job.is_few(stopped) or not stuck):
+        return job.named(stopped, HIGH)
+    if stuck and job.is_few(stuck):
+        return job.named(stuck, HIGH)
+    if stuck:
+        places = Counter(job.digests[rank].wchan for rank in stuck)
+        reason = (
+            f"{count(len(stuck), 'rank')} of {job.size} are stuck in the kernel (state D in "
+            f"{places.most_common(1)[0][0] or '?'}): they wait for the same disk, file system or "
+            "device"
+        )
+        return job.verdict((), KERNEL, reason, NONE)
+    return None
+
+
+def _awaited(job: _Job) -> Verdict | None:
+    found = job.awaited - job.waiting
+    blamed = {rank for rank in found if rank in job.digests or _can_blame(job, rank)}
+    if not blamed:
+        return None
+    # A receive that no recorder has: it waits, for a rank that is not known.
+    free = {rank for rank in blamed if not _is_point_to_point(job.digests.get(rank))}
+    if not free:
+        return None
+    shows = {rank for rank in free if rank in job.digests and job.digests[rank].state}
+    free = shows or free  # one that shows nothing may have begun
+    answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
+    few = 2 * len(free) <= job.size
+    return job.named(free, HIGH if answered and few else MEDIUM if few else LOW)
+
+
+def _can_blame(job: _Job, rank: int) -> bool:
+    name = job.silent.get(rank)
+    return name is not None and not job.missing[name].why.startswith(NOT_ASKED)
+
+
+def _is_point_to_point(digest: RankDigest | None) -> bool:
+    return digest is not None and digest.call in _POINT_TO_POINT
+
+
+def _mismatch(job: _Job) -> Verdict | None:
+    differs: set[int] = set()
+    for of_group in job.groups.values():
+        waits = {rank: it for rank, it in of_group.items() if it.pending and not it.peers}
+        if len({(group.seq, group.pending) for group in waits.values()}) > 1:
+            differs.update(waits)
+    is_cycle = bool(job.awaited) and job.awaited <= job.waiting
+    if is_cycle:
+        differs.update(job.waiting)
+    if not differs:
+        return None
+    calls = {rank: _call_of(job.digests[rank]) for rank in differs}
+    unusual = {rank for rank in differs if any(it.is_unusual for it in job.digests[rank].groups)}
+    if unusual and len(unusual) < len(differs):
+        return _mismatched(job, unusual, calls, HIGH)
+    counted = Counter(calls.values()).most_common()
+    fewest = [call for call, times in counted if times == counted[-1][1]]
+    minority = {rank for rank, call in calls.items() if call == fewest[0]}
+    if len(fewest) == 1 and len(counted) > 1:
+        return _mismatched(job, minority, calls, MEDIUM)
+    told = "; ".join(
+        f"{_ranks([rank for rank in calls if calls[rank] == call])} called {call}"
+        for call, _ in counted[:_RANKS_TOLD]
+    )
+    reason = f"the ranks wait in collectives that do not match: {told}; the evidence does not tell which is wrong"
+    return job.verdict((), MISMATCH, reason, NONE)
+
+
+def _call_of(digest: RankDigest) -> str:
+    group = next(group for group in digest.groups if group.pending)
+    return f"`{group.pending}` of group {group.name} (collective {group.seq})"
+
+
+def _ranks(ranks: Collection[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
+
+
+def _mismatched(
+    job: _Job, culprits: set[int], calls: Mapping[int, str], confidence: str
+) -> Verdict:
+    own = calls[min(culprits)]
+    others = [rank for rank in calls if rank not in culprits]
+    usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
+    place = job.digests[min(culprits)].place
+    where = f" in {shown(place)}" if place else ""
+    reason = (
+        f"{job.name(culprits)} called {own}{where}, where "
+        f"{count(len(others), 'other rank')} called {usual}"
+    )
+    return job.verdict(culprits, MISMATCH, reason, confidence)
+
+
+def _outside(job: _Job) -> Verdict | None:
+    """By stacks alone; with a recorder for ranks that it says nothing of."""
+    inside = {rank for rank, digest in job.digests.items() if digest.is_in_collective}
+    idle = {rank for rank in inside if kind_of(job.digests[rank]) in (NATIVE, COMPUTING)}
+    known = {rank for rank, digest in job.digests.items() if digest.state}
+    outside = known - inside - job.waiting
+    if idle and outside and len(outside) < len(known):
+        few = job.is_few(outside) or 2 * len(outside) == len(known)
+        return job.named(outside, MEDIUM if few else LOW)
+    unlike = {
+        rank
+        for rank in known - job.waiting
+        if kind_of(job.digests[rank]) in (INTERPRETER, LOADER) and job.is_few([rank])
+    }
+    if unlike and job.is_few(unlike):
+        return job.named(unlike, LOW)
+    return None
+
+
+def _same_collective(job: _Job) -> Verdict | None:
+    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    inside = [rank for rank in known if rank in job.waiting or known[rank].is_in_collective]
+    if not inside or len(inside) < len(known) or len(known) < 2:
+        return None
+    unread = {rank for rank in inside if known[rank].unread_bytes}
+    if unread and job.is_few(unread):
+        held = sum(known[rank].unread_bytes for rank in unread)
+        reason = (
+            f"{job.name(unread)} {'does' if len(unread) == 1 else 'do'} not read from the network: "
+            f"{held} B wait in the receive queues, and all ranks are in the same collective"
+        )
+        return job.verdict(unread, COMMUNICATION, reason, MEDIUM)
+    calls = Counter(job.doing(rank) for rank in inside)
+    reason = (
+        f"all {count(len(inside), 'rank')} are {calls.most_common(1)[0][0]} and wait for each "
+        "other: the network or the communication library does not go on, not the script"
+    )
+    return job.verdict((), COMMUNICATION, reason, NONE)
+
+
+def _slow(job: _Job) -> Verdict | None:
+    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    if not known or job.waiting:
+        return None
+    moving = [rank for rank, digest in known.items() if kind_of(digest) == COMPUTING]
+    if len(moving) == len(known) and len(known) > 1:
+        reason = (
+            f"no rank waits for another, and all {count(len(known), 'rank')} run: the timeout is "
+            "shorter than the work takes"
+        )
+        return job.verdict((), SLOW, reason, NONE)
+    overdue = [rank for rank, digest in known.items() if digest.overdue]
+    if overdue and (len(overdue) < len(known) or len(known) == 1):
+        return job.named(overdue, MEDIUM)
+    places = {digest.place for digest in known.values()}
+    if len(places) == 1 and len(known) > 1 and all(places):
+        reason = (
+            f"all {count(len(known), 'rank')} wait at the same place, and for no rank of the job: "
+            f"{_waiting(next(iter(known.values())), _do)}"
+        )
+        return job.verdict((), WAITING, reason, NONE)
+    return None
+
+
+_RULES: Iterable[Callable[[_Job], Verdict | None]] = (
+    _ended,
+    _stopped,
+    _awaited,
+    _mismatch,
+    _outside,
+    _same_collective,
+    _slow,
+)

@@ -1,0 +1,331 @@
+"""Which ranks hold up a job, by what all of them show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core import evidence as e
+from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, Missing, RankDigest, Verdict
+from holdfast.core.rank_sets import text_of
+from holdfast.core.verdict import judge
+
+IDLE = {"state": "S", "helper": ANSWERED}
+
+
+def group(
+    seq: int, op: str = "all_reduce Float[8]", name: str = "0 gloo", n: int = 4, **more: Any
+) -> GroupDigest:
+    """A collective that has begun and not ended."""
+    members = more.pop("members", text_of(range(n)))
+    return GroupDigest(name, members, seq, seq - 1, pending=op, seq=seq, **more)
+
+
+def done(seq: int, name: str = "0 gloo", n: int = 4, members: str = "") -> GroupDigest:
+    """The last one has ended."""
+    return GroupDigest(name, members or text_of(range(n)), seq, seq)
+
+
+def rank(number: int, *groups: GroupDigest, **shows: Any) -> RankDigest:
+    """Two ranks on each node."""
+    shown = {**IDLE, "place": "train train.py:9", "stack": "aa", **shows}
+    return RankDigest(number, f"n{number // 2}", number % 2, 100 + number, groups=groups, **shown)
+
+
+def waiter(number: int, seq: int = 21, **shows: Any) -> RankDigest:
+    """In an all_reduce, as its stacks say, too."""
+    return rank(number, group(seq), is_in_collective=True, call="all_reduce", **shows)
+
+
+def on(*ranks: RankDigest, **missing: Missing) -> Verdict:
+    return judge({digest.rank: digest for digest in ranks}, missing)
+
+
+def others(but: int, **shows: Any) -> list[RankDigest]:
+    return [waiter(number, **shows) for number in range(4) if number != but]
+
+
+WAITS = "; 3 other ranks wait for it in `all_reduce`"
+
+
+@pytest.mark.parametrize(
+    ("shows", "kind", "how"),
+    [
+        (
+            {"waits_for": "a lock", "place": "load_batch data.py:88"},
+            e.WAITING,
+            "waits for a lock in `load_batch` data.py:88",
+        ),
+        ({"waits_for": "/data/x.fifo"}, e.WAITING, "waits for /data/x.fifo in `train` train.py:9"),
+        (
+            {"waits_for": "the terminal", "place": "ask train.py:3"},
+            e.WAITING,
+            "waits for the terminal in `ask` train.py:3",
+        ),
+        (
+            {"state": "T", "helper": SILENT, "place": ""},
+            e.STOPPED,
+            "is stopped (by SIGSTOP or a debugger)",
+        ),
+        (
+            {"state": "D", "wchan": "nfs_wait", "helper": SILENT},
+            e.KERNEL,
+            "is stuck in the kernel (state D in nfs_wait) in `train` train.py:9",
+        ),
+        (
+            {
+                "helper": SILENT,
+                "state": "R",
+                "cpu": 1.0,
+                "place": "parse text.py:5",
+                "call": "match",
+            },
+            e.INTERPRETER,
+            "holds the interpreter's lock in `parse` text.py:5, in its call of `match`",
+        ),
+        (
+            {"state": "R", "cpu": 0.98, "place": "spin train.py:7"},
+            e.COMPUTING,
+            "runs in `spin` train.py:7 (98% of a CPU)",
+        ),
+        ({"switches": 9}, e.COMPUTING, "runs in `train` train.py:9 (in small steps)"),
+        (
+            {"is_in_loader": True, "place": "load d.py:4", "worker": "pid 9, state S, read d.py:4"},
+            e.LOADER,
+            "waits for a data loader in `load` d.py:4: worker pid 9, state S, read d.py:4",
+        ),
+        (
+            {"is_in_collective": True, "call": "backward"},
+            e.NATIVE,
+            "is in native code in `train` train.py:9, in its call of `backward`",
+        ),
+    ],
+)
+def test_the_rank_that_others_wait_for_is_named_with_how_it_hangs(
+    shows: dict[str, Any], kind: str, how: str
+) -> None:
+    """Whichever of them was overdue first."""
+    culprit = rank(2, done(20), **shows)
+    verdict = on(culprit, *others(2, overdue="section 'step'"))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), kind, e.HIGH)
+    assert verdict.reason == f"rank 2 (pid 102, node n1) {how}{WAITS}"
+    assert verdict.groups[0].ranks == "2"
+    assert [(it.ranks, it.count, it.doing) for it in verdict.groups[1:]] == [
+        ("0,1,3", 3, "in `all_reduce`")
+    ]
+
+
+def test_a_rank_that_has_ended_is_the_reason() -> None:
+    """Whatever the others show."""
+    gone = RankDigest(1, "n0", 1, lacks="its process has ended: exit code 0")
+    verdict = on(gone, *others(1))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.DEAD, e.HIGH)
+    assert verdict.reason == (
+        f"rank 1 (node n0) has ended (its process has ended: exit code 0){WAITS}"
+    )
+
+
+def test_a_node_without_an_answer_has_not_begun_what_the_others_wait_in() -> None:
+    here = [waiter(0), waiter(1)]
+    verdict = on(*here, n1=Missing("2,3", "did not answer within 0.8 s"))
+
+    assert (verdict.culprits, verdict.kind, verdict.nodes) == ((2, 3), e.MISSING, ("n1",))
+    assert verdict.reason == (
+        "node n1 (ranks 2,3) does not answer: did not answer within 0.8 s; "
+        "2 other ranks wait for them in `all_reduce`"
+    )
+
+
+def test_a_node_that_was_not_asked_is_not_blamed() -> None:
+    verdict = on(waiter(0), waiter(1), n1=Missing("2,3", "not asked, as the ranks are stopped"))
+
+    assert verdict.culprits == ()
+
+
+def test_a_rank_that_shows_nothing_is_not_named_beside_one_that_shows_its_hang() -> None:
+    """One waiter's monitor was late."""
+    late = RankDigest(3, "n1", 1, lacks="its monitor did not answer within 0.6 s")
+    verdict = on(waiter(0), waiter(1), rank(2, done(20)), late)
+
+    assert (verdict.culprits, verdict.confidence) == ((2,), e.MEDIUM)
+
+
+def test_ranks_that_wait_for_one_that_waits_itself_are_not_named() -> None:
+    """0 and 1 wait in their own group for 1, which waits for 2 in another one."""
+    verdict = on(
+        rank(0, group(5, name="1 gloo", members="0,1")),
+        rank(1, done(4, "1 gloo", members="0,1"), group(9, name="2 gloo", members="1-3")),
+        rank(2, done(8, "2 gloo", members="1-3"), waits_for="a lock"),
+        rank(3, group(9, name="2 gloo", members="1-3")),
+    )
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.WAITING, e.HIGH)
+
+
+def test_a_send_that_is_awaited_names_its_sender() -> None:
+    """NCCL's recorder has sends and receives."""
+    waits = GroupDigest("0 nccl", "0-3", 20, 20, pending="recv Float[4]", seq=20, peers="1")
+    verdict = on(rank(0, waits), *(rank(number, done(20, "0 nccl")) for number in (1, 2, 3)))
+
+    assert verdict.culprits == (1,)
+
+
+def test_a_receive_that_no_recorder_has_is_not_taken_for_a_culprit() -> None:
+    """Gloo's does not have them: rank 2 waits for a rank that is not known."""
+    verdict = on(*others(2), rank(2, done(20), call="recv", is_in_collective=True))
+
+    assert verdict.culprits == ()
+
+
+def test_two_culprits_are_both_named() -> None:
+    verdict = on(
+        waiter(0),
+        waiter(3),
+        rank(1, done(20), waits_for="a lock"),
+        rank(2, done(20), state="R", cpu=1.0),
+    )
+
+    assert (verdict.culprits, verdict.confidence) == ((1, 2), e.HIGH)
+    assert verdict.reason == (
+        "rank 1 (pid 101, node n0) waits for a lock in `train` train.py:9; rank 2 (pid 102, node "
+        "n1) runs in `train` train.py:9 (100% of a CPU); 2 other ranks wait for them in "
+        "`all_reduce`"
+    )
+
+
+@pytest.mark.parametrize("by_order", [True, False])
+def test_a_rank_that_left_out_a_collective_is_named(*, by_order: bool) -> None:
+    """By its own order, else as the only one; all have begun the 21st."""
+    skips = rank(2, group(21, "barrier", is_unusual=by_order), is_in_collective=True)
+    verdict = on(*others(2), skips)
+
+    assert (verdict.culprits, verdict.kind) == ((2,), e.MISMATCH)
+    assert verdict.confidence == (e.HIGH if by_order else e.MEDIUM)
+    assert verdict.reason == (
+        "rank 2 (pid 102, node n1) called `barrier` of group 0 gloo (collective 21) in `train` "
+        "train.py:9, where 3 other ranks called `all_reduce Float[8]` of group 0 gloo "
+        "(collective 21)"
+    )
+
+
+def test_a_rank_that_left_out_what_a_subgroup_does_is_named() -> None:
+    """All wait, in a ring: the others of the subgroup for it, and it for them."""
+    sub = "1 gloo"
+    verdict = on(
+        rank(0, done(20), group(7, name=sub, members="0,1")),
+        rank(1, group(21, is_unusual=True), done(6, sub, members="0,1")),
+        waiter(2),
+        waiter(3),
+    )
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.MISMATCH, e.HIGH)
+
+
+def test_two_halves_that_do_not_match_are_told_and_none_is_named() -> None:
+    barrier = [rank(number, group(21, "barrier")) for number in (2, 3)]
+    verdict = on(waiter(0), waiter(1), *barrier)
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((), e.MISMATCH, e.NONE)
+    assert "ranks 0,1 called `all_reduce Float[8]`" in verdict.reason
+    assert "ranks 2,3 called `barrier`" in verdict.reason
+
+
+def test_ranks_that_look_alike_are_not_guessed_at() -> None:
+    """All are in the same collective, and have begun it."""
+    verdict = on(*map(waiter, range(4)))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((), e.COMMUNICATION, e.NONE)
+    assert verdict.reason.startswith("all 4 ranks are in `all_reduce` and wait for each other")
+    assert [it.ranks for it in verdict.groups] == ["0-3"]
+
+
+def test_a_rank_whose_threads_do_not_read_from_the_network_is_named() -> None:
+    verdict = on(*others(1), waiter(1, unread_bytes=70000))
+
+    assert (verdict.culprits, verdict.kind) == ((1,), e.COMMUNICATION)
+    assert "70000 B" in verdict.reason
+
+
+def test_without_a_recorder_stacks_decide_and_say_that_they_may_be_wrong() -> None:
+    inside = [rank(number, is_in_collective=True, call="barrier") for number in (0, 1, 3)]
+    verdict = on(*inside, rank(2, waits_for="a lock"))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.WAITING, e.MEDIUM)
+    assert verdict.reason.endswith("; 3 other ranks wait for it in `barrier`")
+
+
+def test_waiters_that_spin_as_on_a_gpu_name_no_rank_without_a_recorder() -> None:
+    """Each in its own frame: nothing tells a waiter from a culprit."""
+    spin = [rank(number, state="R", cpu=1.0, place=f"f t.py:{number}") for number in range(4)]
+
+    assert on(*spin).culprits == ()
+
+
+def test_all_ranks_in_the_kernel_wait_for_something_outside() -> None:
+    verdict = on(*(rank(number, state="D", wchan="nfs_wait") for number in range(4)))
+
+    assert (verdict.culprits, verdict.kind) == ((), e.KERNEL)
+    assert "4 ranks of 4 are stuck in the kernel (state D in nfs_wait)" in verdict.reason
+
+
+def test_all_ranks_at_the_same_place_wait_for_something_outside() -> None:
+    verdict = on(*(rank(number, done(20), waits_for="a socket") for number in range(4)))
+
+    assert (verdict.culprits, verdict.kind) == ((), e.WAITING)
+
+
+def test_ranks_that_all_run_are_slow_together() -> None:
+    """The timeout is to be longer; no rank is named."""
+    verdict = on(*(rank(number, done(20), state="R", cpu=0.9) for number in range(4)))
+
+    assert (verdict.culprits, verdict.kind) == ((), e.SLOW)
+
+
+@pytest.mark.parametrize("overdue", [["a"], ["", "a"]])
+def test_a_rank_that_waits_for_no_other_is_overdue_by_itself(overdue: list[str]) -> None:
+    """The only one of its job, or one of several that do nothing together."""
+    ranks = [rank(number, overdue=text) for number, text in enumerate(overdue)]
+    verdict = on(*ranks)
+
+    assert verdict.culprits == (len(overdue) - 1,)
+
+
+def test_nothing_shown_is_nothing_told() -> None:
+    """No evidence is no reason to fail."""
+    assert on() == Verdict(reason=on().reason)
+    assert on(RankDigest(0, lacks="its monitor died")).culprits == ()
+
+
+@pytest.mark.parametrize("but", range(4))
+def test_whose_clock_ran_out_first_says_nothing(but: int) -> None:
+    """The verdict is the same whichever rank was overdue."""
+    ranks = [*others(2), rank(2, done(20))]
+    marked = [
+        RankDigest(**{**vars(it), "overdue": "heartbeat" if it.rank == but else ""}) for it in ranks
+    ]
+
+    assert on(*marked) == on(*ranks)
+
+
+def test_one_of_thousands_is_named_and_the_others_are_a_line() -> None:
+    """Groups of tensors and of data, as on a real machine; the time is in the benchmark."""
+    n = 2048
+    ranks = {}
+    for number in range(n):
+        data = {"members": text_of(range(number % 8, n, 8)), "name": f"d{number % 8} nccl"}
+        if number == 77:
+            its_own = GroupDigest(data["name"], data["members"], 20, 20)
+            ranks[number] = rank(number, done(9, n=n), its_own, waits_for="a lock")
+        elif number % 8 == 77 % 8:
+            ranks[number] = rank(number, done(9, n=n), group(21, **data))
+        else:
+            data_done = GroupDigest(data["name"], data["members"], 21, 21)
+            ranks[number] = rank(number, group(10, n=n), data_done)
+    verdict = judge(ranks, {})
+
+    assert (verdict.culprits, verdict.confidence) == ((77,), e.HIGH)
+    assert len(verdict.groups) == 2
+    assert verdict.groups[1].count == n - 1
