@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -17,8 +17,11 @@ $(VENV)/.ready: FORCE
 	@$(PREPARE) $(VENV)
 FORCE:
 
-demo: $(VENV)/.ready  ## train a small GPT, kill one rank, hang another, finish with the same weights
+demo: $(VENV)/.ready  ## train a small GPT: a rank raises, one is killed, one hangs; finish with the same weights
 	@$(PY) examples/demo.py
+
+recording: $(VENV)/.ready  ## run the demo, and draw docs/_static/demo.svg from what it prints
+	@$(PY) -m docs.recording docs/_static/demo.svg $(PY) examples/demo.py
 
 demo-inprocess: $(VENV)/.ready  ## the same training restarted in place: an exception, a kill, two hangs
 	@$(PY) examples/demo_inprocess.py

@@ -1,9 +1,10 @@
-"""`make demo`: a training is killed, then freezes, and ends with the weights of a quiet run.
+"""`make demo`: a rank raises, one is killed, one freezes, and the weights are those of a quiet run.
 
-Trains the small GPT of ``train_gpt.py`` twice under ``ft_launcher``, on two CPU ranks: once
-undisturbed, once with a rank killed and another frozen on the way. Then it shows, from the event
-files of the second run, when each fault was found and where the training went on, and compares
-the final weights of both runs.
+Trains the small GPT of ``train_gpt_inprocess.py`` twice under ``ft_launcher``, on two CPU ranks:
+once undisturbed, once with three faults. After the exception both ranks go on in place. After the
+kill and the freeze the launcher starts them again, from parked interpreters where these are ready.
+Then it shows, from the event files of the second run, when each fault was found, which rank was at
+fault and where the training went on, and compares the final weights of both runs.
 """
 
 import os
@@ -17,16 +18,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.observe.event_log import read_events, read_run
-from holdfast.observe.timeline import Event, lines, recoveries
+from holdfast.observe.timeline import Event, Recovery, lines, recoveries
 from show import coloured, differences, failed, run_in_folder, say
 
-RANKS, STEPS, EVERY = 2, 250, 25
-FAULTS = ("kill@90:1", "freeze@165:0")  # what@step:rank, see faults.py
-LIMITS = "setup:60,step:4,checkpointing:30"  # seconds; a step takes some 0.02
-OUTSIDE = "10"  # seconds that may pass between two sections
+RANKS, STEPS, EVERY = 2, 320, 25
+FAULTS = IN_PLACE, *_ = ("raise@40:1", "kill@190:1", "freeze@265:0")  # what@step:rank
+LIMITS = "step:4,checkpointing:30"  # seconds; a step takes some 0.02
+OUTSIDE = "30"  # seconds that may pass between two sections, as in a restart
 WIDTH = 78  # columns of what the launcher says
-LAUNCHER_SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[\w+\] \[[^]]*\] holdfast: ")
+SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[\w+\] \[[^]]*\](?: \[(rank \d+)\])? holdfast: ")
+NOT_SHOWN = ("[NestedRestarter]", "Traceback", "  ", "RuntimeError:")
 LONGEST_S = 300.0  # a run that takes longer than this is broken
+HERE = Path(__file__).parent
 
 
 class Run:
@@ -34,13 +37,14 @@ class Run:
 
     def __init__(self, folder: Path, faults: Sequence[str] = ()) -> None:
         self.folder = folder
+        self._said: set[str] = set()
         self.command = [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher"),
             *("--nproc-per-node", str(RANKS), "--max-restarts", "3"),
             *("--term-timeout", "10"),  # when the demo itself is interrupted
             *("--ft-rank-section-timeouts", LIMITS, "--ft-rank-out-of-section-timeout", OUTSIDE),
             *("--rdzv-id", "demo", "--log-dir", str(folder / "logs")),
-            *(str(Path(__file__).with_name("train_gpt.py")), "--run-dir", str(folder)),
+            *(str(HERE / "train_gpt_inprocess.py"), "--run-dir", str(folder)),
             *("--steps", str(STEPS), "--checkpoint-every", str(EVERY)),
         ]
         self.environment = {
@@ -75,9 +79,15 @@ class Run:
         return launcher.returncode
 
     def _show(self, line: str, since_s: float) -> None:
-        """A line of the training as it is; of the launcher without its date, wrapped, coloured."""
-        text = LAUNCHER_SAYS.sub("launcher: ", line).replace(f"{self.folder}/", "")
+        """A line of the training as it is; of holdfast without its date, wrapped, coloured."""
+        if line.startswith(NOT_SHOWN):
+            return
+        text = SAYS.sub(lambda found: f"{found[1] or 'launcher'}: ", line)
         if text != line:
+            if (said := text.partition(": ")[2]) in self._said:
+                return  # what all ranks say alike is shown once
+            self._said.add(said)
+            text = text.replace(f"{self.folder}/", "").replace(f"{HERE.parent}/", "")
             wrapped = textwrap.wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)
             text = coloured(33, f"\n{'':11}| ".join(wrapped))
         print(f"{since_s:8.1f} s | {text}", flush=True)
@@ -101,9 +111,41 @@ class Run:
 def innermost(stacks: Path) -> str:
     """The last calls of the main thread in our own code, from a file that faulthandler wrote."""
     main_thread = stacks.read_text(encoding="utf-8").rpartition("Current thread")[2]
-    ours = rf'File "{Path(__file__).parent}/(.+)", line (\d+) in (\S+)'
-    frames = re.findall(ours, main_thread)
+    frames = re.findall(rf'File "{HERE}/(.+)", line (\d+) in (\S+)', main_thread)
     return " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:2])
+
+
+def in_place(events: Sequence[Event], start: float) -> list[str]:
+    """The restart that no launcher sees: both ranks have left the function and called it again."""
+    fault = next(event for event in events if event.get("fault") == IN_PLACE)
+    again = [event for event in events if event.get("iteration") == 1]
+    if {event["rank"] for event in again} != set(range(RANKS)):
+        return []
+    entered, resumed = (
+        max(float(event["t"]) for event in again if event["kind"] == kind) - float(fault["t"])
+        for kind in ("entered", "resumed")
+    )
+    step = max(int(event["step"]) for event in again if event["kind"] == "resumed")
+    at, what = float(fault["t"]) - start, f"exception in rank {fault['rank']}"
+    return [
+        f"  at {at:7.2f} s   fault      {what} at step {fault['step']}",
+        f"  + {entered:8.3f} s   in place   all ranks are in the function again, same processes",
+        f"  + {resumed:8.3f} s   resumed    at step {step}, {fault['step'] - step} steps lost",
+    ]
+
+
+def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator[str]:
+    """A restart of all ranks: its times, the launcher's report, and where hung ranks were."""
+    yield from lines([recovery], start)
+    ended = [event for event in events if event["kind"] == "cycle_stopping"]
+    causes = [event["cause"] for event in ended if event["cycle"] == recovery.cycle]
+    started = [event for event in events if event["kind"] == "worker_started"]
+    warm = sum(event["is_warm"] for event in started if event["cycle"] == recovery.cycle + 1)
+    yield f"  {warm} of {RANKS} ranks were started warm, without importing torch"
+    for text in causes:
+        yield textwrap.fill(f"  cause: {text}", WIDTH + 10, subsequent_indent="         ")
+    for rank, stacks in sorted(recovery.stacks.items()):
+        yield f"  rank {rank} was in {innermost(Path(stacks))}"
 
 
 def demonstrate(folder: Path) -> int:
@@ -114,19 +156,20 @@ def demonstrate(folder: Path) -> int:
     say("1 of 2: undisturbed")
     if code := quiet.go():
         return failed(f"the undisturbed run ended with exit code {code}")
-    say("2 of 2: rank 1 is killed at step 90, rank 0 freezes at step 165; limit of a step: 4 s")
+    say("2 of 2: rank 1 raises at step 40 and is killed at step 190, rank 0 freezes at step 265")
     if code := stormy.go():
         return failed(f"the run with faults ended with exit code {code}")
 
     say("What happened in the second run")
     events = stormy.events()
-    found = recoveries(events)
-    print("\n".join(lines(found, start=float(events[0]["t"]))))
+    start = float(events[0]["t"])
+    first = in_place(events, start)
+    found = recoveries(event for event in events if event.get("fault") != IN_PLACE)
+    print("\n".join(first))
     for recovery in found:
-        for rank, stacks in sorted(recovery.stacks.items()):
-            print(f"  In cycle {recovery.cycle}, rank {rank} was in {innermost(Path(stacks))}")
-    if len(found) != len(FAULTS) or any(recovery.resumed_at is None for recovery in found):
-        return failed(f"{len(FAULTS)} faults and recoveries were due, {len(found)} were seen")
+        print("", *shown(recovery, events, start), sep="\n")
+    if not first or len(found) != 2 or any(recovery.resumed_at is None for recovery in found):
+        return failed(f"{len(FAULTS)} recoveries were due, {len(first[:1]) + len(found)} were seen")
 
     say("The final weights")
     print(f"  undisturbed   {quiet.fingerprint()}")

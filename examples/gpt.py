@@ -107,16 +107,22 @@ class Training:
         self.join()
 
     def join(self) -> None:
-        """Meet the other ranks: numbers and addresses come from the environment."""
+        """Meet the other ranks: numbers and addresses come from the environment.
+
+        The next step makes the DDP, which gives all ranks the weights of rank 0: not earlier, so
+        that they can first agree on the ones to go on from.
+        """
         dist.init_process_group("gloo")
         self.rank = dist.get_rank()
-        self.ddp = DistributedDataParallel(self.model)
+        self.ddp: DistributedDataParallel | None = None
 
     def train_step(self, whole: AbstractContextManager[object] = ANYWHERE) -> None:
         """One step of the optimizer; the batch depends on nothing but (seed, step, rank).
 
         Whoever is interrupted inside of ``whole`` has done all of it, or nothing.
         """
+        if self.ddp is None:
+            self.ddp = DistributedDataParallel(self.model)
         draw = torch.Generator()
         draw.manual_seed((self.args.seed << 40) + (self.step << 16) + self.rank)
         start = torch.randint(len(self.text) - CONTEXT, (BATCH, 1), generator=draw)

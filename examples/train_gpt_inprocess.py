@@ -10,12 +10,17 @@ again: same process, same imports, same memory. The model and the optimizer stay
 nothing is read from disk. Ranks beyond ``--active`` stand by, and take the place of a lost one;
 what they need to know, another rank tells them. Lines marked (*) are all that this adds.
 
+Under ft_launcher, monitors watch the sections as well, and whatever cannot be restarted in place
+starts all ranks again. (With spare ranks, add --ft-initial-rank-heartbeat-timeout null there: a
+spare opens no section.)
+
 What makes ``train`` restartable:
 
 - it makes its process groups itself, each time;
 - what must survive (``kept``) is outside of it, and is whole at any instant: the optimizer's step
   and the count of steps are one atomic section;
-- at its beginning all ranks agree on the state they go on from.
+- at its beginning all ranks agree on the state they go on from, before DDP gives all of them the
+  weights of rank 0: some may have been interrupted one step later than others.
 """
 
 import argparse
@@ -25,6 +30,7 @@ import os
 import torch.distributed as dist
 
 import gpt
+import holdfast.fault_tolerance as ft
 from faults import FaultPlan
 from holdfast.inprocess import CallWrapper, Compose, Wrapper
 from holdfast.inprocess.rank_assignment import ActivateAllRanks, MaxActiveWorldSize, ShiftRanks
@@ -55,15 +61,19 @@ def train(args: argparse.Namespace, call: CallWrapper) -> int:
     else:
         training = kept["training"] = gpt.Training(args)
     agree(training)  # (*)
+    client = ft.client()  # (*) its calls do nothing where no ft_launcher is
     faults = FaultPlan(args.run_dir)  # for the demo; leave it out
     gpt.record(args.run_dir, "resumed", iteration=call.iteration, step=training.step)
     while training.step < args.steps:
         call.ping()  # (*) a step that takes longer than the soft timeout is hung
-        faults.maybe(training.step, training.rank)
-        training.train_step(whole=call.atomic())  # (*)
+        with client.section("step"):  # (*)
+            faults.maybe(training.step, training.rank)
+            training.train_step(whole=call.atomic())  # (*)
         if training.step % args.checkpoint_every == 0:
-            training.save({})
+            with client.section("checkpointing"):  # (*)
+                training.save({})
     training.finish()
+    client.shutdown_workload_monitoring()  # (*)
     return training.step
 
 

@@ -1,6 +1,7 @@
 """The examples that users copy, run as they would run them, on a model for ants."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,53 @@ def _train(folder, script, *limits, faults=""):
     if (notes := folder / "progress.jsonl").exists():
         events += read_events(notes.read_text().splitlines())
     return done.stdout, recoveries(events)
+
+
+ONE_STEP_APART = """\
+import os, sys
+import torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+import gpt, train_gpt_inprocess as example
+child = os.fork()
+os.environ["RANK"] = "0" if child else "1"
+training = gpt.Training(gpt.arguments("", ["--run-dir", sys.argv[2], "--width", "16"]))
+training.train_step()
+if not child:
+    training.model.embed.weight.data.fill_(0.5)
+    training.step += 1
+dist.destroy_process_group()
+os.environ["MASTER_PORT"] = sys.argv[3]
+training.join()
+example.agree(training)
+say = lambda *words: os.write(1, f"{words}\\n".encode())  # in one piece
+say(training.step, training.model.embed.weight.unique().tolist())
+training.train_step()
+say(training.step, training.model.embed.weight.sum().item())
+dist.destroy_process_group()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+"""Rank 1 was in the function again after its optimizer's step, rank 0 before it."""
+
+
+def test_ranks_that_were_interrupted_one_step_apart_go_on_with_the_weights_of_the_later(tmp_path):
+    """DDP begins with the weights of rank 0: made before ranks agree, it undid a step of rank 1."""
+    first, second = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+    with first, second:
+        ports = [str(free.getsockname()[1]) for free in (first, second)]
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0], "WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_STEP_APART, EXAMPLES, tmp_path, ports[1]],
+        env={**os.environ, **rendezvous, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    agreed, went_on = sorted(done.stdout.splitlines())[:2], sorted(done.stdout.splitlines())[2:]
+    assert agreed == ["(2, [0.5])"] * 2
+    assert went_on[0] == went_on[1]
 
 
 def _weights(folder):

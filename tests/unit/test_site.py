@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import itertools
 import re
 import shlex
 import subprocess
@@ -79,13 +80,14 @@ def commands() -> Iterator[tuple[str, str]]:
         for line in text.replace("\\\n", " ").splitlines():
             found = re.search(r"\bft_launcher( .*)", line)
             if found is not None:
-                yield page, found[1].partition(" #")[0].partition("|")[0]
+                yield page, found[1]
 
 
 @pytest.mark.parametrize(("page", "words"), list(commands()))
 def test_a_command_of_a_page_is_one_that_the_launcher_takes(page: str, words: str) -> None:
     """Its options are there and take their values; ``...`` stands for more of them."""
-    given = [word for word in shlex.split(words) if word != "..."]
+    command = itertools.takewhile(lambda word: word != "|", shlex.split(words, comments=True))
+    given = [word for word in command if word != "..."]
     if not given or given[-1].startswith("-"):
         given.append("train.py")
     assert parse_args(given, {}).warnings == []
