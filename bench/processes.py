@@ -173,7 +173,7 @@ class Launch:
 
     def count_warm_starts(self) -> tuple[int, int]:
         """Ranks that were started from a parked process, and all ranks, after the first cycle."""
-        run_dir = next((self._stamps.parent / "logs").iterdir())
+        run_dir = next((self._stamps.parent / "logs").glob("*_*"))
         started = [event for event in read_run(run_dir) if event["kind"] == "worker_started"]
         restarted = [event for event in started if event["cycle"] > 0]
         return sum(event["is_warm"] for event in restarted), len(restarted)

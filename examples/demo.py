@@ -96,7 +96,7 @@ class Run:
         """Of the launcher, of the monitors, and of the training itself."""
 
         def of_all_files() -> Iterator[Event]:
-            for logs in (self.folder / "logs").iterdir():
+            for logs in (self.folder / "logs").glob("*_*"):
                 yield from read_run(logs)
             with (self.folder / "progress.jsonl").open(encoding="utf-8") as file:
                 yield from read_events(file)

@@ -12,10 +12,13 @@ usage: holdfast COMMAND ...
 
   doctor   check this host and a command line of ft_launcher, and tell what will
            happen on each kind of fault, with times; starts nothing
+  report   tell the story of a run: where its time went, what failed, incidents
+  runs     list runs and their folders
+  trace    write the timeline of a run for Perfetto
 
 holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
-_COMMANDS = ("doctor",)
+_COMMANDS = ("doctor", "report", "runs", "trace")
 _WRONG = 2
 
 
@@ -36,6 +39,10 @@ def main(args: Sequence[str] | None = None) -> int:
         known = ", ".join(_COMMANDS)
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
         return _WRONG
+    if words[0] != "doctor":
+        from holdfast.observe.commands import main as observe  # noqa: PLC0415 - that is used
+
+        return observe(words[0], words[1:])
     from holdfast.doctor.command import main as doctor  # noqa: PLC0415 - the command that is used
 
     return doctor(words[1:])

@@ -80,7 +80,7 @@ class Job:
     def run_dir(self) -> Path:
         """The run directory under ``--log-dir logs``."""
         return until(
-            lambda: next(iter(sorted((self.folder / "logs").glob("*"))), None), "a run directory"
+            lambda: next(iter(sorted((self.folder / "logs").glob("*_*"))), None), "a run directory"
         )
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def _train(folder, script, *limits, faults=""):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (logs,) = (folder / "logs").iterdir()
+    (logs,) = (folder / "logs").glob("*_*")
     events = read_run(logs)
     if (notes := folder / "progress.jsonl").exists():
         events += read_events(notes.read_text().splitlines())

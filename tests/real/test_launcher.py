@@ -60,7 +60,9 @@ def test_a_job_with_incidents_keeps_one_folder_and_names_it_at_the_end(
     job = ft.start("--max-restarts=1", "-r=0:1", script, env={"TMPDIR": str(folder)})
 
     assert job.wait() == 0
-    [kept] = folder.iterdir()
+    [latest] = folder.glob("holdfast_run_latest_*")
+    [kept] = set(folder.iterdir()) - {latest}
+    assert latest.resolve() == kept
     assert kept.name.startswith("holdfast_run_2")
     assert str(kept) in "".join(job.stderr.splitlines(keepends=True)[-3:])
     assert sorted(str(path.relative_to(kept)) for path in kept.rglob("*")) == [
@@ -72,7 +74,7 @@ def test_a_job_with_incidents_keeps_one_folder_and_names_it_at_the_end(
     job = ft.start("--max-restarts=1", script, env={"TMPDIR": str(folder)})
 
     assert job.wait() == 0
-    [kept] = set(folder.iterdir()) - {kept}
+    [kept] = set(folder.iterdir()) - {kept, latest}
     assert [path.name for path in kept.iterdir()] == ["events-launcher.jsonl"]
 
 
@@ -792,7 +794,7 @@ client.shutdown_workload_monitoring()
         assert "runs unwatched" in done.stderr
     else:
         assert "hung (section 'step'" in done.stderr
-        assert list(tmp_path.glob("logs/*/incidents/*.json"))
+        assert list(tmp_path.glob("logs/*_*/incidents/*.json"))
         assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -861,9 +863,9 @@ client.shutdown_workload_monitoring()
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "full").read_text().split() == [str(errno.ENOSPC)]
-    [incident] = tmp_path.glob("logs/*/incidents/*.json")
+    [incident] = tmp_path.glob("logs/*_*/incidents/*.json")
     assert "script.py" in json.loads(incident.read_text())["stacks_text"]
-    assert list(tmp_path.glob("logs/*/attempt_0/0/stacks.txt"))
+    assert list(tmp_path.glob("logs/*_*/attempt_0/0/stacks.txt"))
 
 
 def test_the_rank_that_exits_is_named_and_not_those_that_lose_it(ft: Launcher) -> None:

@@ -53,7 +53,7 @@ class FakeMonitor:
         page = self.page()
         try:
             first = layout.slot(page.names().index(name))
-            return list(page.words[first : first + layout.SLOT_WORDS])
+            return list(page.words[first : first + layout.TOTAL_S])
         finally:
             page.close()
 

@@ -24,10 +24,12 @@ from holdfast.fault_tolerance import (
 )
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.rank import monitor_link as link_module
+from holdfast.fault_tolerance.rank import rank_progress as progress_module
 from holdfast.host.proc import process_state, start_ticks
 from holdfast.wire import page as layout
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 
+TOTALS = layout.TOTAL_S, layout.TIMES, layout.FIRST_AT, layout.CLOSED_AT
 SECTIONS = {"setup": 600.0, "step": 60.0, "save": None}
 
 
@@ -69,6 +71,31 @@ def one_rank(monkeypatch):
 
 
 # ---------------------------------------------------------------------- life
+
+
+def test_the_page_adds_up_what_has_ended(monitor, client, monkeypatch) -> None:
+    """Times, seconds and two instants; of short ones once in a millisecond, of long ones always."""
+    now = [1000.0]
+    monkeypatch.setattr(progress_module, "monotonic", lambda: now[0])
+
+    def step(seconds: float) -> None:
+        with client.section("step"):
+            now[0] += seconds
+
+    def shown() -> list[float]:
+        first = layout.slot(monitor.page().names().index("step"))
+        return [monitor.word(first + fact) for fact in (*TOTALS, layout.LONGEST)]
+
+    step(2.0)
+    assert shown() == [2.0, 1.0, 1000.0, 1002.0, 2.0]
+    for _ in range(5):
+        step(2.0**-12)  # a quarter of a millisecond
+    assert shown() == [2.0 + 5 * 2.0**-12, 6.0, 1000.0, 1002.0 + 5 * 2.0**-12, 2.0]
+    step(2.0**-12)
+    assert shown()[1] == 6.0
+    step(3.0)
+    assert shown()[1] == 8.0
+    assert shown()[4] == 3.0
 
 
 def test_init_arms_the_page_and_tells_the_monitor(monitor, client) -> None:

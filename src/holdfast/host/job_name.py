@@ -48,6 +48,12 @@ def is_orphaned(job: str) -> bool:
     return launcher is not None and not _is_alive(launcher)
 
 
+def is_living(job: str) -> bool | None:
+    """Whether its launcher is alive; None: it ran elsewhere, or that can't be known."""
+    launcher = launcher_of(job)
+    return None if launcher is None else _is_alive(launcher)
+
+
 def living_launchers(folder: str) -> list[Identity]:
     """Launchers whose runtime folders lie in ``folder``, and that are alive."""
     try:

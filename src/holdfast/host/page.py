@@ -45,6 +45,11 @@ class Page:
                 f"{len(names)} section names of {len(table)} bytes are too many: a rank can have "
                 f"{layout.MAX_SECTIONS} of together {space} bytes"
             )
+        if self.names() != list(names):  # totals are of other sections
+            for index in range(len(names)):
+                slot = layout.slot(index)
+                for fact in (layout.TOTAL_S, layout.TIMES, layout.FIRST_AT, layout.CLOSED_AT):
+                    self.words[slot + fact] = 0.0
         self.words[layout.N_SECTIONS] = 0.0
         self._map[layout.NAMES_OFFSET : layout.NAMES_OFFSET + len(table)] = table
         self.words[layout.NAMES_BYTES] = float(len(table))

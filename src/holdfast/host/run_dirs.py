@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from holdfast.host import clock, orphans
+from holdfast.host import clock, orphans, run_links
 from holdfast.host.bounded import call_within
 from holdfast.host.job_name import PREFIX, is_orphaned, living_launchers
 from holdfast.host.job_record import read_claim
@@ -127,6 +127,12 @@ def keep(folder: str, job: str) -> str:
     return kept
 
 
+def remove_run_dir(log_dir: str | None, run_dir: str) -> None:
+    """Remove the folder of a run in which nothing happened, and ``latest`` if that names it."""
+    run_links.drop_latest(log_dir, run_dir)
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
 def make_run_dir(log_dir: str | None, run_id: str) -> str:
     """Create and return ``<log_dir>/<run_id>_<time>_<random>``.
 
@@ -148,9 +154,13 @@ def _make_run_dir(log_dir: str | None, run_id: str) -> str:
     began = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run_id)
     if log_dir is None:
-        return tempfile.mkdtemp(prefix=f"holdfast_run_{began}_{name}_")
+        made = tempfile.mkdtemp(prefix=f"holdfast_run_{began}_{name}_")
+        run_links.point_latest(None, made)
+        return made
     is_random = len(name) == _RANDOM_ID_CHARS and all(c in "0123456789abcdef" for c in name)
     prefix = f"{began}_{name}_" if is_random else f"{name}_{began}_"
     base = os.path.abspath(log_dir)
     os.makedirs(base, exist_ok=True)
-    return tempfile.mkdtemp(prefix=prefix, dir=base)
+    made = tempfile.mkdtemp(prefix=prefix, dir=base)
+    run_links.point_latest(base, made)
+    return made

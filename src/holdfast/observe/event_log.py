@@ -15,7 +15,7 @@ be cut.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,13 @@ PATTERN = "events-*.jsonl"
 
 
 class EventLog:
-    """Where one process writes its events. Never blocks, never raises after construction."""
+    """Where one process writes its events. Never blocks, never raises after construction.
+
+    Attributes:
+        on_event: Given each event, too; None: nobody else wants them.
+    """
+
+    on_event: Callable[[Mapping[str, Any]], None] | None = None
 
     def __init__(self, path: Path, node: str) -> None:
         """Append to ``path``.
@@ -52,6 +58,8 @@ class EventLog:
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write an event that another process has stamped."""
+        if self.on_event is not None:
+            self.on_event(event)
         self._file.append(json.dumps(event, separators=(",", ":")).encode())
 
     def close(self, timeout_s: float = 2.0) -> None:

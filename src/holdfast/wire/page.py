@@ -16,7 +16,8 @@ is harmless, and a reader acts only when a second read agrees:
     limits            make LIMITS_VERSION odd, store the limits, make it even (cold path)
 
     word  0 .. 31              one fact each, names below
-    word 32 + 4*i .. 35 + 4*i  section slot i: opened at, longest seen, limit, learned (0/1)
+    word 32 + 8*i .. 39 + 8*i  section slot i: opened at, longest seen, limit, learned (0/1), and,
+                               of what has ended: seconds, times, first opening, last closing
     byte NAMES_OFFSET ..       JSON list of the section names, slot order, NAMES_BYTES long
 
 Pure.
@@ -24,12 +25,12 @@ Pure.
 
 from __future__ import annotations
 
-PAGE_BYTES = 32768
+PAGE_BYTES = 40960
 """Size of the file."""
-NAMES_OFFSET = 8192
+NAMES_OFFSET = 16384
 """Byte offset of the table of section names."""
 N_WORDS = NAMES_OFFSET // 8
-LAYOUT_VERSION = 1.0
+LAYOUT_VERSION = 2.0
 
 VERSION = 0  # LAYOUT_VERSION, stored by the creator
 CYCLE = 1  # the creator's cycle number
@@ -59,10 +60,12 @@ USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with 
 LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
 
 SLOTS = 32  # first word of the section slots
-SLOT_WORDS = 4
-OPENED_AT, LONGEST, LIMIT, LEARNED = range(SLOT_WORDS)  # offsets within a slot
+SLOT_WORDS = 8
+OPENED_AT, LONGEST, LIMIT, LEARNED, TOTAL_S, TIMES, FIRST_AT, CLOSED_AT = range(SLOT_WORDS)
+"""Offsets within a slot. The last four are up to ``PUBLISH_S`` of section time behind."""
+PUBLISH_S = 0.001
 MAX_SECTIONS = (N_WORDS - SLOTS) // SLOT_WORDS
-"""How many sections one rank can have (248)."""
+"""How many sections one rank can have (252)."""
 
 
 def slot(index: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from holdfast.core.monitor import hang
 from holdfast.core.monitor.hang import Limits, Snapshot
+from holdfast.core.value import Value
 from holdfast.wire import page
 
 TYPE_CHECKING = False
@@ -32,6 +33,19 @@ def _limit(word: float) -> float | None:
 
 def _whole(word: float, unknown: int = 0) -> int:
     return int(word) if -_FOREVER < word < _FOREVER else unknown
+
+
+class Ended(Value):
+    """The occurrences of a section that have ended: how many, seconds, and two instants.
+
+    ``first_at``: when the first was opened. ``closed_at``: when the last was closed.
+    """
+
+    times: int
+    total_s: float
+    longest_s: float
+    first_at: float
+    closed_at: float
 
 
 class PageView:
@@ -72,6 +86,11 @@ class PageView:
         return _whole(self._words[page.DUMP_SIGNAL])
 
     @property
+    def armed_at(self) -> float | None:
+        """When the rank asked to be watched; None: it has not, or has left."""
+        return _instant(self._words[page.ARMED_AT])
+
+    @property
     def iteration(self) -> int | None:
         """Training iteration, where the rank reports it."""
         iteration = _whole(self._words[page.ITERATION], -1)
@@ -106,6 +125,47 @@ class PageView:
             if opened_at is not None:
                 sections[name] = opened_at
         return sections
+
+    def ended_sections(self) -> dict[str, Ended]:
+        """What is known of sections that have ended at least once; see ``wire/page.py``."""
+        self.limits()
+        words = self._words
+        sections = {}
+        for index, name in enumerate(self._names):
+            slot = page.slot(index)
+            times, total_s = _whole(words[slot + page.TIMES]), words[slot + page.TOTAL_S]
+            first_at = _instant(words[slot + page.FIRST_AT])
+            closed_at = _instant(words[slot + page.CLOSED_AT])
+            if times > 0 and first_at and closed_at and 0.0 <= total_s < _FOREVER:
+                longest_s = _limit(words[slot + page.LONGEST]) or 0.0
+                sections[name] = Ended(times, total_s, longest_s, first_at, closed_at)
+        return sections
+
+    def section_names(self) -> list[str]:
+        """All that have a slot."""
+        self.limits()
+        return list(self._names)
+
+    def summary(self, armed_at: float | None) -> dict[str, object]:
+        """What is written down of a rank's progress (docs/report.md); also of one that is gone.
+
+        Args:
+            armed_at: When it was armed: a page says so only until the rank leaves.
+        """
+        words = self._words
+        initial_s = _limit(words[page.LONGEST_INITIAL])
+        first = None if armed_at is None or initial_s is None else armed_at + initial_s
+        return {
+            "heartbeat_at": _instant(words[page.HEARTBEAT_AT]),
+            "first_heartbeat_at": first,
+            "left_at": _instant(words[page.LEFT_AT]),
+            "outside_since": _instant(words[page.OUTSIDE_SINCE]),
+            "iteration": self.iteration,
+            "open": self.open_sections(),
+            "sections": {
+                name: list(vars(ended).values()) for name, ended in self.ended_sections().items()
+            },
+        }
 
     def limits(self) -> Limits:
         """The newest complete limits."""

@@ -28,6 +28,7 @@ from holdfast.core.common_events import (
 )
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
+from holdfast.core.job.membership import Join
 from holdfast.core.launch import launcher as machine
 from holdfast.core.launch import node, node_evidence, rank_life
 from holdfast.core.launch.exit_codes import Ending
@@ -48,10 +49,11 @@ from holdfast.fault_tolerance.launch.job_part import (
 from holdfast.fault_tolerance.launch.monitors import Monitors, socket_path, watch_of
 from holdfast.fault_tolerance.launch.pages import Pages
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
+from holdfast.fault_tolerance.launch.progress_log import ProgressLog
 from holdfast.fault_tolerance.launch.ranks import NodePlace, Rank, Ranks, rank_env
 from holdfast.fault_tolerance.launch.sweeper import Sweeper, end_orphans
 from holdfast.fault_tolerance.launch.worker_env import unplaced
-from holdfast.host import child, clock, memory_read, run_dirs
+from holdfast.host import child, clock, memory_read, run_dirs, run_links
 from holdfast.host.bounded import call_within
 from holdfast.host.family import Family
 from holdfast.host.job_name import new_job
@@ -117,6 +119,7 @@ class NodeAgent:
         self._health = health
         self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
         self._runtime_dir = run_dirs.make_runtime_dir(self._job)
+        run_links.note_run_dir(self._runtime_dir, str(self.run_dir))
         self._staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
         self._staging = Staging(
             self._staged, str(self.run_dir), lambda text: LOGGER.error("%s", text)
@@ -127,6 +130,7 @@ class NodeAgent:
             lambda text: LOGGER.error("%s", text),
         )
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
+        self._progress = ProgressLog(self._events)
         self._port = ReservedPort() if self._fixed_port is None else None
         self._launcher = make_launcher(
             plan,
@@ -247,7 +251,14 @@ class NodeAgent:
                 self._runtime_dir,
                 self._what_a_rank_is,
             )
-        self._event("launcher_started", pid=os.getpid(), run_id=plan.run_id, name=plan.name)
+        self._event(
+            "launcher_started",
+            pid=os.getpid(),
+            job=self._job,
+            run_id=plan.run_id,
+            name=plan.name,
+            nproc=plan.nproc_per_node,
+        )
 
     def _serve(self, loop: Loop) -> None:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
@@ -299,13 +310,16 @@ class NodeAgent:
         own = self._launcher.next_deadline()
         again = self._sweeper.next_deadline()
         told = self._says.restart_lines.next_deadline()
-        return min((at for at in (own, again, parked, care, told) if at is not None), default=None)
+        look = self._progress.next_deadline()
+        every = (own, again, parked, care, told, look)
+        return min((at for at in every if at is not None), default=None)
 
     def _on_time(self) -> None:
         self._work()  # who spoke meanwhile is not silent
         self._feed(TimePassed())
         self._sweeper.on_time()
         self._says.restart_lines.on_time()
+        self._progress.on_time()
         if self._standbys:
             self._standbys.on_time()
         if self._care:
@@ -402,6 +416,8 @@ class NodeAgent:
             case said.Armed(cycle):
                 if local_rank == 0 and cycle == self._cycle:
                     self._says.restart_lines.rank_works()
+                if cycle == self._cycle:
+                    self._progress.armed(self._rank(local_rank).place, self._pages)
         self._incidents.note(message)
         self._feed(rank_life.MonitorSaid(local_rank, message))
 
@@ -413,6 +429,8 @@ class NodeAgent:
         match effect:
             case Send(message):
                 self._log.send(message)
+                if isinstance(message, Join) and self._plan.meeting is not None:
+                    self._event("joining")
             case Publish(decision):
                 self._log.publish(decision)
             case node.StartCycle(cycle):
@@ -458,7 +476,8 @@ class NodeAgent:
             case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.Finish():
-                self._says.finish(effect, self._ranks)
+                self._progress.last_look()
+                self._says.finish(effect, self._ranks, self._progress.two_lines)
             case machine.Quit(exit_code):
                 self._exit = exit_code
                 self._loop.stop()
@@ -566,6 +585,7 @@ class NodeAgent:
         if self._standbys:
             self._standbys.cycle_started()
         self._says.cycle_started(ranks)
+        self._progress.cycle_started(cycle)
 
     def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
         """Command, environment and pid of a rank, as far as no cycle has a part in them."""
@@ -675,4 +695,5 @@ class NodeAgent:
             self._observing.close()
         if self._says.is_uneventful():
             with suppress(TimeoutError):
-                call_within(_REMOVAL_S, lambda: shutil.rmtree(self.run_dir, ignore_errors=True))
+                log_dir, run_dir = self._plan.log_dir, str(self.run_dir)
+                call_within(_REMOVAL_S, lambda: run_dirs.remove_run_dir(log_dir, run_dir))

@@ -69,6 +69,7 @@ class Announcer:
         self._over_since: float | None = None
         """When that failure began, or this launcher heard that the cycle is over."""
         self._restarts_used = 0
+        self._has_started = False
         self.restart_lines = RestartLines(
             lambda line: pump.write(_STDOUT, line.encode(errors="replace")),
             plan.ft.restart_check_interval,
@@ -100,6 +101,9 @@ class Announcer:
             stands.group_rank,
             stands.group_world_size,
         )
+        if not self._has_started:
+            self._has_started = True
+            LOGGER.info("run folder: %s (holdfast report reads it, now or later)", self._run_dir)
         formed = self._launcher.formed
         cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
         if cause and cause not in self._said:
@@ -206,8 +210,10 @@ class Announcer:
             text = report.cause_line(ends, hang) if hang is not None else ""
             write_error_file(Path(self._error_file), cause, text)
 
-    def finish(self, finish: machine.Finish, ranks: Ranks | None) -> None:
-        """Say how the job ended for this launcher."""
+    def finish(
+        self, finish: machine.Finish, ranks: Ranks | None, ledger: Callable[[], list[str]] = list
+    ) -> None:
+        """Say how the job ended for this launcher, and where its time went (``ledger``)."""
         succeeded = finish.ended is machine.Ended.SUCCEEDED
         level = logging.INFO if finish.exit_code == 0 else logging.ERROR
         self._event(
@@ -220,6 +226,8 @@ class Announcer:
         ends = [rank.end() for rank in ranks.ranks.values()] if succeeded and ranks else []
         if failed := [f"rank {end.rank}" for end in ends if end.failed]:
             LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
+        for line in ledger():
+            LOGGER.info("%s", line)
         LOGGER.log(
             level,
             "%s %s after %s; exit code %d%s",

@@ -40,6 +40,12 @@ class Pages:
             return self._make_elsewhere(cycle, local_rank, error)
         return path
 
+    def path(self, cycle: Cycle, local_rank: LocalRank) -> str:
+        """Where the page of a rank is, if it has one."""
+        first = _path(self._folder, cycle, local_rank)
+        in_spare = self.spare is not None and not Path(first).exists()
+        return _path(self.spare, cycle, local_rank) if self.spare and in_spare else first
+
     def is_spare(self, path: str | None) -> bool:
         """There was no space for this page in the first folder."""
         return path is None or not path.startswith(f"{self._folder}/")

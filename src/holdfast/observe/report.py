@@ -1,0 +1,192 @@
+"""The story of a run as data: what ``holdfast report --json`` prints and the other forms show.
+
+Instants are seconds since the run began, on the clock of its first launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.observe.incident_files import Incident, top_frame
+from holdfast.observe.ledger import Ledger
+from holdfast.observe.rank_spans import RankSpans, Span, spans_of
+from holdfast.observe.run_files import NodeRun, Run
+from holdfast.observe.timeline import Recovery, recoveries
+
+SCHEMA_VERSION = 1
+_DIGITS = 6
+
+
+@dataclass
+class NodeSpans:
+    """The spans of one launcher, with what it takes to put them on the axis of the run."""
+
+    node: NodeRun
+    made: RankSpans
+    spans: list[Span]
+    shift_s: float
+    """Add it to an instant of this launcher: seconds since the run began."""
+
+
+@dataclass
+class Story:
+    """All that is known of a run."""
+
+    run: Run
+    nodes: list[NodeSpans]
+    ledger: Ledger
+    recoveries: list[Recovery]
+
+    @property
+    def length_s(self) -> float:
+        """From the first event to the last, or to now."""
+        return max(0.0, self.run.ended - self.run.began)
+
+    @property
+    def is_watched(self) -> bool:
+        """A rank has reported progress."""
+        return any(each.made.is_watched for each in self.nodes)
+
+    @property
+    def saves(self) -> bool:
+        """Steps that were done again are known."""
+        return any(each.made.saves for each in self.nodes)
+
+
+def tell(run: Run) -> Story:
+    """Derive the story of a run from its files."""
+    nodes, ledger = [], Ledger()
+    for index, node in enumerate(run.nodes):
+        made, spans = spans_of(node.events, node.now)
+        shift_s = node.offset_s - run.offset_s - run.began
+        nodes.append(NodeSpans(node, made, spans, shift_s))
+        ledger.add(place(run, index), spans)
+    return Story(run, nodes, ledger, recoveries(run.events))
+
+
+def place(run: Run, index: int) -> str:
+    """Name of a node, unique in its run: several launchers may run on one host."""
+    name = run.nodes[index].node
+    alike = [i for i, node in enumerate(run.nodes) if node.node == name]
+    return name if len(alike) == 1 else f"{name}#{alike.index(index)}"
+
+
+def as_json(story: Story) -> dict[str, Any]:
+    """The story as plain values (docs/report.md has the fields)."""
+    run = story.run
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": run.name,
+        "run_id": run.run_id,
+        "state": run.state,
+        "began": run.began + run.offset_s,
+        "length_s": _round(story.length_s),
+        "goodput": _round(story.ledger.goodput) if story.is_watched else None,
+        "steps_again_are_known": story.saves,
+        "rank_seconds": _seconds(story.ledger.seconds),
+        "nodes": [
+            {
+                "node": place(run, index),
+                "folder": str(node.folder),
+                "state": node.state,
+                "end": node.end,
+                "exit_code": node.exit_code,
+                "events": len(node.events),
+                "lines_passed_over": node.passed_over,
+            }
+            for index, node in enumerate(run.nodes)
+        ],
+        "cycles": cycles(story),
+        "ranks": [
+            {"node": node, "local_rank": local_rank, "rank_seconds": _seconds(seconds)}
+            for (node, local_rank), seconds in story.ledger.by_rank.items()
+        ],
+        "incidents": [_incident(story, one) for one in run.incidents],
+    }
+
+
+def cycles(story: Story) -> list[dict[str, Any]]:
+    """A row for each cycle: when, how it ended, how long each part of the recovery took."""
+    failed = {recovery.cycle: recovery for recovery in story.recoveries}
+    rows = []
+    for cycle, seconds in sorted(story.ledger.by_cycle.items()):
+        spans = [
+            (span.start + each.shift_s, span.end + each.shift_s, span)
+            for each in story.nodes
+            for span in each.spans
+            if span.cycle == cycle
+        ]
+        recovery = failed.get(cycle)
+        row: dict[str, Any] = {
+            "cycle": cycle,
+            "at_s": _round(min(start for start, _, _ in spans)),
+            "until_s": _round(max(end for _, end, _ in spans)),
+            "ranks": len({span.rank for _, _, span in spans if span.rank is not None}),
+            "steps": _steps(story, cycle),
+            "rank_seconds": _seconds(seconds),
+            "failure": None,
+        }
+        if recovery is not None:
+            row["failure"] = _failure(story, recovery)
+        rows.append(row)
+    return rows
+
+
+def _failure(story: Story, recovery: Recovery) -> dict[str, Any]:
+    steps = [
+        span.start + each.shift_s
+        for each in story.nodes
+        for span in each.spans
+        if span.cycle == recovery.cycle + 1 and span.account == "steps"
+    ]
+    began = story.run.began
+    again = None if recovery.restarted_at is None else recovery.restarted_at - recovery.detected_at
+    resumed = max(steps) - (recovery.detected_at - began) if steps and story.is_watched else None
+    return {
+        "symptom": recovery.symptom,
+        "fault": recovery.fault,
+        "detected_s": _round(recovery.detected_at - began),
+        "stacks": {str(rank): path for rank, path in recovery.stacks.items()},
+        "ranks_started_after_s": _round(again),
+        "steps_after_s": _round(resumed),
+    }
+
+
+def _steps(story: Story, cycle: int) -> int | None:
+    """Steps of the rank that has done most of them in this cycle; None: not known."""
+    counts = [
+        progress.n_steps
+        for each in story.nodes
+        for (of_cycle, _), progress in each.made.last_progress.items()
+        if of_cycle == cycle
+    ]
+    return max(counts, default=0) or None
+
+
+def _incident(story: Story, one: Incident) -> dict[str, Any]:
+    wall = one.wall
+    return {
+        "path": str(one.path),
+        "node": one.node,
+        "cycle": one.cycle,
+        "at_s": None if wall is None else _round(wall - story.run.offset_s - story.run.began),
+        "culprits": one.culprits,
+        "kind": one.kind,
+        "confidence": one.confidence,
+        "reason": one.reason,
+        "actions": one.actions,
+        "groups": [
+            {"ranks": group.ranks, "at": top_frame(group.text), "stack": group.text}
+            for group in one.groups
+        ],
+    }
+
+
+def _seconds(sums: Mapping[Any, float]) -> dict[str, float]:
+    return {str(account): round(s, _DIGITS) for account, s in sums.items() if s > 0.0}
+
+
+def _round(s: float | None) -> float | None:
+    return None if s is None else round(s, _DIGITS)

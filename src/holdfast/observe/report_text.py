@@ -1,0 +1,162 @@
+"""The story of a run for a terminal: at most 100 columns, most important first. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.core.wording import count
+from holdfast.observe.accounts import LABELS
+from holdfast.observe.incident_files import Incident, top_frame
+from holdfast.observe.ledger import as_shares, duration
+from holdfast.observe.report import Story, cycles
+from holdfast.observe.run_files import Run
+from holdfast.observe.timeline import lines
+
+_BAR = 30
+_ROWS_SHOWN = 40
+_RANKS_SHOWN = 8
+
+
+def as_text(story: Story) -> str:
+    """The report."""
+    parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story), _incidents(story)]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _title(story: Story) -> list[str]:
+    run = story.run
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
+    restarts = max((row["cycle"] for row in cycles(story)), default=0)
+    ends = {node.end for node in run.nodes if node.end}
+    state = next(iter(ends)) if len(ends) == 1 and run.state in ends | {"failed"} else run.state
+    text = [
+        f"{run.name}: {state} after {count(restarts, 'restart')} and {duration(story.length_s)}",
+        (
+            f"run {run.run_id}, began {began}, {count(len(run.nodes), 'node')}, "
+            f"{count(story.ledger.n_ranks, 'rank')}"
+        ),
+    ]
+    for node in run.nodes:
+        passed = (
+            f"; {count(node.passed_over, 'line')} could not be read" if node.passed_over else ""
+        )
+        text.append(f"  {node.node}: {node.end or node.state}, {node.folder}{passed}")
+    if run.state == "cut off":
+        text.append("A launcher was killed, or its folder is a copy: its last words are missing.")
+    return text
+
+
+def _goodput(story: Story) -> list[str]:
+    ledger = story.ledger
+    if not ledger.seconds:
+        return []
+    ranks = max(1, ledger.n_ranks)
+    title = f"Goodput {100 * ledger.goodput:.1f} %"
+    if not story.is_watched:
+        title = "Goodput: not known, no rank reports progress; the time of ranks counts as steps"
+    text = [f"{title} (per rank, on average)"]
+    for account, s, share in as_shares(ledger.seconds):
+        bar = "█" * round(_BAR * share) or "▏"
+        text.append(
+            f"  {LABELS[account]:<32} {duration(s / ranks):>12} {100 * share:6.2f} %  {bar}"
+        )
+    if story.is_watched and not story.saves:
+        text.append(
+            "  Steps done again are not known: no section saves checkpoints (docs/report.md)"
+        )
+    return text
+
+
+def _cycles(story: Story) -> list[str]:
+    rows = cycles(story)
+    table = [("cycle", "at", "length", "steps", "ended by", "ranks again", "steps again")]
+    for row in rows[-_ROWS_SHOWN:]:
+        failure = row["failure"]
+        table.append(
+            (
+                str(row["cycle"]),
+                duration(row["at_s"]),
+                duration(row["until_s"] - row["at_s"]),
+                "" if row["steps"] is None else str(row["steps"]),
+                "" if failure is None else _cut(failure["symptom"], 42),
+                _after(failure, "ranks_started_after_s"),
+                _after(failure, "steps_after_s"),
+            )
+        )
+    text = _table(table, left=(4,))
+    hidden = len(rows) - _ROWS_SHOWN
+    if hidden > 0:
+        text.insert(1, f"  ({hidden} earlier: holdfast report --json has all)")
+    return text
+
+
+def _after(failure: dict[str, Any] | None, key: str) -> str:
+    return "" if failure is None or failure[key] is None else f"+{duration(failure[key])}"
+
+
+def _recoveries(story: Story) -> list[str]:
+    found = story.recoveries[-_ROWS_SHOWN:]
+    return ["What happened", *lines(found, story.run.began)] if found else []
+
+
+def _incidents(story: Story) -> list[str]:
+    text = []
+    for one in story.run.incidents[-_ROWS_SHOWN:]:
+        text += ["", *_incident(one)]
+    return ["Incidents", *text[1:]] if text else []
+
+
+def _incident(one: Incident) -> list[str]:
+    who = f"{_ranks(one.culprits)}: {one.kind}" if one.culprits else one.kind
+    sure = f" ({one.confidence} confidence)" if one.confidence else ""
+    text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
+    for group in one.groups:
+        where = top_frame(group.text)
+        text.append(f"    {_ranks(group.ranks)}: {where or 'no stack'}")
+    return [*text, f"    {one.path}"]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(map(str, sorted(ranks)[:_RANKS_SHOWN]))
+    more = len(ranks) - _RANKS_SHOWN
+    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _wrap(text: str, indent: str) -> list[str]:
+    from textwrap import wrap  # noqa: PLC0415 - where it is used
+
+    return wrap(text, 98, initial_indent=indent, subsequent_indent=indent)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def runs_table(runs: Iterable[Run]) -> str:
+    """One line for each run, its folder last."""
+    table = [("began", "length", "state", "restarts", "run id", "script", "folder")]
+    for run in runs:
+        restarts = max((int(event["cycle"]) for event in run.events), default=0)
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
+        length = duration(run.ended - run.began)
+        folder = str(run.nodes[0].folder)
+        shown = (_cut(run.run_id, 16), _cut(run.name.rsplit("/", 1)[-1], 20), folder)
+        table.append((began, length, run.state, str(restarts), *shown))
+    return "\n".join(_table(table, left=(0, 2, 4, 5, 6))) + "\n"
+
+
+def _table(rows: Iterable[Sequence[str]], left: Sequence[int]) -> list[str]:
+    listed = list(rows)
+    widths = [max(len(row[i]) for row in listed) for i in range(len(listed[0]))]
+    text = []
+    for row in listed:
+        cells = [
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        text.append("  " + "  ".join(cells).rstrip())
+    return text

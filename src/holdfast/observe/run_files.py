@@ -1,0 +1,234 @@
+"""Read the folders of a run: events, incidents, how it stands. Whatever the files hold.
+
+A run may go on, its launcher may have been killed in the middle of a line, its disk may have been
+full, its folder copied from another host. What cannot be read is passed over and counted. Folders
+of several launchers are put on one axis of time by their wall clocks, as exactly as these agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.host import clock
+from holdfast.host.job_name import is_living
+from holdfast.observe.event_log import LAUNCHER_FILE, PATTERN
+from holdfast.observe.incident_files import Incident, read_incidents
+from holdfast.observe.rank_spans import number
+
+Event = dict[str, Any]
+
+RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
+"""How a launcher stands. Cut off: it was killed, or is on another host and silent."""
+_SILENT_S = 60.0
+_SILENT_SHARE = 0.05
+"""A launcher writes every 10 s, or when it has become 1 % older; only of another host we ask."""
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "worker_started": ("local_rank", "rank"),
+    "worker_exited": ("local_rank", "rank", "exit_code"),
+    "rank_armed": ("local_rank", "rank"),
+    "rank_overdue": ("rank", "age_s", "limit_s"),
+    "evidence": ("rank",),
+    "kill_sent": ("rank", "signal"),
+    "fault": ("rank", "step"),
+    "resumed": ("step",),
+}
+"""Numbers without which an event of a kind says nothing."""
+_INSTANTS = ("t", "detected_at", "at", "armed_at")
+
+
+@dataclass
+class NodeRun:
+    """What one launcher has left.
+
+    Attributes:
+        folder: Its run folder.
+        node: Name of its host.
+        events: In order of time, on the host's own monotonic clock.
+        offset_s: Wall time minus monotonic time there.
+        state: One of the words above.
+        end: How it ended, in words; empty while it has not.
+        exit_code: None while it has not.
+        passed_over: Lines that are no events.
+    """
+
+    folder: Path
+    node: str
+    events: list[Event]
+    offset_s: float
+    state: str
+    end: str = ""
+    exit_code: int | None = None
+    passed_over: int = 0
+
+    @property
+    def start(self) -> Event:
+        """The event of its start, or what there is of it."""
+        return self.events[0] if self.events else {}
+
+    @property
+    def now(self) -> float | None:
+        """The present on its clock, where it still runs."""
+        return clock.wall() - self.offset_s if self.state == RUNNING else None
+
+
+@dataclass
+class Run:
+    """What all launchers of a job have left, as far as their folders were given.
+
+    Attributes:
+        nodes: In order of their start.
+        events: Of all, in order of time, on the clock of the first.
+        incidents: Of all, each once.
+    """
+
+    nodes: list[NodeRun]
+    events: list[Event] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """Of the job: running if a launcher is; else the worst that became of one."""
+        states = {node.state for node in self.nodes}
+        return next(s for s in (RUNNING, FAILED, CUT_OFF, SUCCEEDED) if s in states)
+
+    @property
+    def name(self) -> str:
+        """Of the script."""
+        return str(self.nodes[0].start.get("name", "?"))
+
+    @property
+    def run_id(self) -> str:
+        """As the user gave it, or a random one."""
+        return str(self.nodes[0].start.get("run_id", "?"))
+
+    @property
+    def began(self) -> float:
+        """Instant of the first event."""
+        return float(self.events[0]["t"]) if self.events else 0.0
+
+    @property
+    def ended(self) -> float:
+        """Instant of the last event, or the present."""
+        last = float(self.events[-1]["t"]) if self.events else 0.0
+        return clock.wall() - self.offset_s if self.state == RUNNING else last
+
+    @property
+    def offset_s(self) -> float:
+        """Wall time minus the time of :attr:`events`."""
+        return self.nodes[0].offset_s
+
+
+def read_run(folders: Iterable[Path]) -> Run:
+    """Read the folders of one job.
+
+    Raises:
+        FileNotFoundError: One of them has no events of a launcher.
+    """
+    nodes = sorted(
+        (_read_node(folder) for folder in folders), key=lambda node: node.offset_s + _t(node)
+    )
+    run = Run(nodes)
+    first = nodes[0].offset_s
+    for node in nodes:
+        run.events += [_shifted(event, node.offset_s - first) for event in node.events]
+    run.events.sort(key=lambda event: float(event["t"]))
+    run.incidents = read_incidents([(node.node, node.folder) for node in nodes])
+    return run
+
+
+def _t(node: NodeRun) -> float:
+    return float(node.start.get("t", 0.0))
+
+
+def _shifted(event: Event, by_s: float) -> Event:
+    if not by_s:
+        return event
+    moved = {key: at + by_s for key in _INSTANTS if (at := number(event.get(key))) is not None}
+    return {**event, **moved}
+
+
+def _read_node(folder: Path) -> NodeRun:
+    if not (folder / LAUNCHER_FILE).is_file():
+        raise FileNotFoundError(f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run")
+    events: list[Event] = []
+    passed_over = 0
+    for path in sorted(folder.glob(PATTERN)):
+        found, bad = read_lines(path)
+        events += found
+        passed_over += bad
+    events.sort(key=lambda event: float(event["t"]))
+    own = [event for event in events if event["kind"] == "launcher_started"] or events
+    first = own[0] if own else {}
+    offset_s = (number(first.get("wall")) or 0.0) - (number(first.get("t")) or 0.0)
+    node = NodeRun(
+        folder, str(first.get("node", "?")), events, offset_s, CUT_OFF, passed_over=passed_over
+    )
+    over = [event for event in events if event["kind"] in ("job_succeeded", "job_failed")]
+    if over:
+        node.state = SUCCEEDED if over[-1]["kind"] == "job_succeeded" else FAILED
+        node.end = str(over[-1].get("end", node.state))
+        code = over[-1].get("exit_code")
+        node.exit_code = code if isinstance(code, int) else None
+    elif _is_alive(first, events):
+        node.state = RUNNING
+    return node
+
+
+def read_lines(path: Path) -> tuple[list[Event], int]:
+    """Events of one file, and how many lines are none; the last may still be being written."""
+    events: list[Event] = []
+    bad = 0
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    event = json.loads(line)
+                except (ValueError, RecursionError):
+                    bad += line.endswith(b"\n")
+                    continue
+                if _is_event(event):
+                    events.append(_without_senseless(event))
+                else:
+                    bad += 1
+    except OSError:
+        bad += 1
+    return events, bad
+
+
+def _is_event(event: Any) -> bool:
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        return False
+    needed = ("t", "cycle", *_NEEDED.get(event["kind"], ()))
+    return all(number(event.get(name)) is not None for name in needed)
+
+
+def _without_senseless(event: Event) -> Event:
+    """Without instants that are none; whoever needs them does without."""
+    senseless = [key for key in _INSTANTS if key in event and number(event[key]) is None]
+    return {key: event[key] for key in event if key not in senseless} if senseless else event
+
+
+def _is_alive(first: Mapping[str, Any], events: list[Event]) -> bool:
+    """Whether the launcher still runs, as far as can be told from here."""
+    if not events:
+        return False
+    is_living_here = is_living(str(first.get("job", "")))
+    if is_living_here is not None:
+        return is_living_here
+    age_s = clock.wall() - (number(first.get("wall")) or 0.0)
+    silent_s = clock.wall() - (number(events[-1].get("wall")) or 0.0)
+    return silent_s < max(_SILENT_S, _SILENT_SHARE * age_s)
+
+
+def run_id_of(folder: Path) -> str | None:
+    """The run id of the launcher that has written there."""
+    try:
+        with (folder / LAUNCHER_FILE).open("rb") as file:
+            run_id = json.loads(file.readline()).get("run_id")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return run_id if isinstance(run_id, str) else None

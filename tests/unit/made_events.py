@@ -1,0 +1,126 @@
+"""Events of made-up jobs, as launchers write them."""
+
+import math
+import random
+
+
+def event(t, kind, cycle=0, **fields):
+    return {"t": t, "wall": t, "kind": kind, "node": "n0", "cycle": cycle, **fields}
+
+
+def of_rank(t, kind, cycle, local_rank, **fields):
+    return event(t, kind, cycle, local_rank=local_rank, rank=local_rank, **fields)
+
+
+def shown(cycle, t, ranks, *, final=True):
+    return event(t, "progress", cycle, ranks=ranks, final=final)
+
+
+def progress(opened=None, ended=None, **fields):
+    empty = dict.fromkeys(("heartbeat_at", "first_heartbeat_at", "left_at", "outside_since"))
+    return {**empty, "iteration": None, "open": opened or {}, "sections": ended or {}, **fields}
+
+
+NAMES = ["setup", "step", "checkpoint", "eval"]
+OVERDUE = {"clock": "section", "name": "step", "age_s": 30.0, "limit_s": 30.0}
+# Two ranks. Cycle 0: steps from 10, a checkpoint until 40, a hang at 50 that is found at 80.
+HANG = [
+    event(0.0, "launcher_started"),
+    event(1.0, "cycle_started"),
+    of_rank(2.0, "worker_started", 0, 0),
+    of_rank(2.0, "worker_started", 0, 1),
+    of_rank(6.0, "rank_armed", 0, 0, armed_at=6.0, sections=NAMES),
+    of_rank(6.0, "rank_armed", 0, 1, armed_at=6.0, sections=NAMES),
+    of_rank(80.5, "rank_overdue", 0, 1, detected_at=80.0, **OVERDUE),
+    event(80.6, "cycle_stopping", 0),
+    of_rank(81.0, "worker_exited", 0, 0, exit_code=-15),
+    of_rank(81.0, "worker_exited", 0, 1, exit_code=-9),
+    event(82.0, "cycle_stopped"),
+    event(83.0, "cycle_started", 1),
+    of_rank(84.0, "worker_started", 1, 0),
+    of_rank(84.0, "worker_started", 1, 1),
+    shown(
+        0,
+        85.0,
+        {
+            str(k): progress(
+                {"step": 50.0},
+                {"step": [30, 30.0, 1.5, 10.0, 50.0], "checkpoint": [1, 5.0, 5.0, 35.0, 40.0]},
+            )
+            for k in (0, 1)
+        },
+    ),
+    of_rank(88.0, "rank_armed", 1, 0, armed_at=88.0, sections=NAMES),
+    of_rank(88.0, "rank_armed", 1, 1, armed_at=88.0, sections=NAMES),
+]
+THEN_WELL = [
+    *(of_rank(131.0, "worker_exited", 1, k, exit_code=0) for k in (0, 1)),
+    event(132.0, "cycle_stopped", 1),
+    shown(
+        1,
+        132.0,
+        {
+            str(k): progress(None, {"step": [30, 30.0, 1.0, 90.0, 130.0]}, left_at=130.0)
+            for k in (0, 1)
+        },
+    ),
+    event(132.0, "job_succeeded", 1),
+]
+
+
+def made_up(seed: int) -> list[dict[str, object]]:
+    """Events of a job that may be cut, torn, out of order in its marks, and senseless."""
+    rng = random.Random(seed)
+    t, events = 1000.0, [event(1000.0, "launcher_started")]
+
+    def wait(most=30.0):
+        nonlocal t
+        t += rng.choice((0.0, rng.uniform(0, most)))
+        return t
+
+    def instant():
+        return rng.choice((None, math.nan, -1.0, "x", rng.uniform(900, t + 50), rng.uniform(0, t)))
+
+    def ended():
+        return [rng.randint(0, 9), rng.choice((rng.uniform(0, 99), 1e9)), 1.0, instant(), instant()]
+
+    ranks = range(rng.randint(1, 3))
+    for cycle in range(rng.randint(0, 5)):
+        if rng.random() < 0.5:
+            events.append(event(wait(), "joining", cycle))
+        events.append(event(wait(), "cycle_started", cycle))
+        kinds = ["worker_started", "rank_armed", "rank_overdue", "worker_exited"]
+        events += [
+            of_rank(
+                wait(),
+                kind,
+                cycle,
+                k,
+                exit_code=rng.choice((0, 1, -9)),
+                armed_at=instant(),
+                detected_at=instant(),
+                sections=rng.choice((NAMES, [])),
+            )
+            for kind in kinds
+            for k in ranks
+            if rng.random() < 0.7
+        ]
+        told = {
+            str(k): progress(
+                {"step": instant()} if rng.random() < 0.5 else {},
+                {name: ended() for name in NAMES if rng.random() < 0.5},
+                left_at=instant(),
+                heartbeat_at=instant(),
+                first_heartbeat_at=instant(),
+            )
+            for k in ranks
+        }
+        events.append(shown(cycle, wait(), told, final=rng.random() < 0.7))
+        if rng.random() < 0.8:
+            events.append(event(wait(), "cycle_stopped", cycle))
+    if rng.random() < 0.5:
+        events.append(event(wait(), "job_failed"))
+    kept = [one for one in events if rng.random() < 0.95]
+    for one in rng.sample(kept, len(kept) // 20):
+        one.pop(rng.choice(list(one)))
+    return kept

@@ -1,0 +1,136 @@
+"""What the launcher writes down of its ranks' progress, and when it looks."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.numbering import Cycle, LocalRank
+from holdfast.fault_tolerance.launch import progress_log
+from holdfast.fault_tolerance.launch.pages import Pages
+from holdfast.fault_tolerance.launch.progress_log import ProgressLog
+from holdfast.fault_tolerance.launch.worker_env import unplaced
+from holdfast.host.page import map_page
+from holdfast.testing import VirtualClock
+from holdfast.wire import page as layout
+
+
+class Log:
+    """An events file in memory, on a virtual clock."""
+
+    def __init__(self, folder: Path, clock: VirtualClock) -> None:
+        self.events = []
+        self.on_event = None
+        self._clock = clock
+        self.pages = Pages(str(folder), lambda: "", lambda _: None)
+        self.progress = ProgressLog(self)
+
+    def write(self, kind: str, cycle: int, **fields: object) -> None:
+        event = {"t": self._clock.now, "wall": 0.0, "kind": kind, "cycle": cycle, **fields}
+        self.events.append(event)
+        self.on_event(event)
+
+    def start(self, cycle: int) -> None:
+        """A cycle of one rank, up to its report."""
+        self.write("cycle_started", cycle)
+        self.write("worker_started", cycle, local_rank=0, rank=0)
+        self.progress.cycle_started(cycle)
+        path = self.pages.make(Cycle(cycle), LocalRank(0))
+        page = map_page(path, writable=True)
+        page.store_names(["step", "checkpoint"])
+        page.words[layout.LIMITS_VERSION] = 2.0
+        page.words[layout.LONGEST_INITIAL] = -1.0
+        page.words[layout.ARMED_AT] = self._clock.now
+        self.page = page
+        place = unplaced(0, 1)
+        self.progress.armed(type(place)(**{**vars(place), "cycle": Cycle(cycle)}), self.pages)
+
+    def step(self, seconds: float) -> None:
+        """The rank has closed the section."""
+        slot = layout.slot(0)
+        self.page.words[slot + layout.FIRST_AT] = self._clock.now - seconds
+        self.page.words[slot + layout.TOTAL_S] = seconds
+        self.page.words[slot + layout.TIMES] = 3.0
+        self.page.words[slot + layout.LONGEST] = seconds
+        self.page.words[slot + layout.CLOSED_AT] = self._clock.now
+
+    def of(self, kind: str) -> list[dict]:
+        return [event for event in self.events if event["kind"] == kind]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    clock = VirtualClock()
+    monkeypatch.setattr(progress_log.clock, "monotonic", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: VirtualClock) -> Log:
+    log = Log(tmp_path, clock)
+    log.write("launcher_started", 0, nproc=1)
+    return log
+
+
+def test_a_rank_that_reports_in_is_written_down(log: Log, clock: VirtualClock) -> None:
+    """With the sections that it may open."""
+    clock.now = 5.0
+    log.start(0)
+    (armed,) = log.of("rank_armed")
+    assert (armed["local_rank"], armed["armed_at"]) == (0, 5.0)
+    assert armed["sections"] == ["step", "checkpoint"]
+
+
+def test_looks_become_rarer_with_the_age_of_the_cycle(log: Log, clock: VirtualClock) -> None:
+    """A month of training makes less than a thousand lines."""
+    clock.now = 1.0
+    log.start(0)
+    looks = 0
+    while (at := log.progress.next_deadline()) < 30 * 86400.0:
+        clock.now = at
+        log.progress.on_time()
+        looks += 1
+    assert log.of("progress")[1]["t"] == 21.0
+    assert 500 < looks == len(log.of("progress")) < 1000
+
+
+def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: VirtualClock) -> None:
+    """Not while the next one starts; its page's file is gone by then."""
+    log.start(0)
+    clock.now = 4.0
+    log.step(3.0)
+    log.pages.remove(Cycle(0), LocalRank(0))
+    clock.now = 5.0
+    log.write("cycle_stopped", 0)
+    log.start(1)
+    assert log.of("progress") == []
+    clock.now = log.progress.next_deadline()
+    assert clock.now == 6.0
+    log.progress.on_time()
+    last, now = log.of("progress")
+    assert (last["cycle"], last["final"], now["cycle"], now["final"]) == (0, True, 1, False)
+    assert last["ranks"]["0"]["sections"] == {"step": [3, 3.0, 3.0, 1.0, 4.0]}
+    log.progress.last_look()
+    assert [event["cycle"] for event in log.of("progress") if event["final"]] == [0, 1]
+
+
+def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> None:
+    """The last look is part of them."""
+    clock.now = 2.0
+    log.start(0)
+    clock.now = 10.0
+    log.step(8.0)
+    log.write("worker_exited", 0, local_rank=0, rank=0, exit_code=0)
+    log.write("cycle_stopped", 0)
+    log.progress.last_look()
+    log.write("job_succeeded", 0)
+    assert log.progress.two_lines()[0].startswith("goodput 80.0 %: 8 s of 10 s were productive")
+
+
+def test_a_job_of_which_nothing_is_known_has_no_lines(log: Log, clock: VirtualClock) -> None:
+    """It ran once, and no rank has reported progress."""
+    log.write("cycle_started", 0)
+    log.progress.cycle_started(0)
+    clock.now = 9.0
+    log.write("job_succeeded", 0)
+    assert log.progress.next_deadline() is None
+    assert log.progress.two_lines() == []

@@ -1,0 +1,312 @@
+"""A run is read from whatever its folders hold."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import clock, run_dirs, run_links
+from holdfast.host.job_name import new_job
+from holdfast.observe import run_list
+from holdfast.observe.commands import main
+from holdfast.observe.incident_files import read_incidents, top_frame
+from holdfast.observe.report import as_json, tell
+from holdfast.observe.report_html import as_html
+from holdfast.observe.report_text import as_text
+from holdfast.observe.run_files import read_run
+from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
+from holdfast.observe.trace import trace_of
+from tests.unit.made_events import HANG, THEN_WELL, event, made_up
+from tests.unit.trace_format import violations
+
+_LIFE = {"run_id": "r1", "name": "train.py", "nproc": 2}
+
+
+def _write(folder: Path, events: list[dict], tail: bytes = b"", **life) -> Path:
+    """A run folder with these events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first, *rest = events
+    lines = [json.dumps(each).encode() for each in ({**first, **_LIFE, **life}, *rest)]
+    (folder / "events-launcher.jsonl").write_bytes(b"\n".join(lines) + b"\n" + tail)
+    return folder
+
+
+def _all_forms(folders: list[Path]) -> str:
+    """Every form of the report, made."""
+    story = tell(read_run(folders))
+    assert violations(trace_of(story)) == []
+    json.dumps(as_json(story), allow_nan=False)
+    return as_text(story) + as_html(story)
+
+
+# ---------------------------------------------------------------------- state
+
+
+def test_a_run_that_has_ended_is_told(tmp_path: Path) -> None:
+    """Title, accounts, cycles, what happened."""
+    run = read_run([_write(tmp_path / "a", HANG + THEN_WELL)])
+    assert (run.state, run.run_id, run.name) == ("succeeded", "r1", "train.py")
+    text = as_text(tell(run))
+    assert "train.py: succeeded after 1 restart and 2 min 12 s" in text
+    assert "Goodput 49.2 %" in text
+    assert ["stalled,", "until", "detected", "30", "s", "22.73", "%"] in [
+        line.split()[:7] for line in text.splitlines()
+    ]
+
+
+def test_a_run_that_goes_on_is_counted_to_now(tmp_path: Path) -> None:
+    """Its launcher lives: its name says so."""
+    shift = clock.monotonic() - 100.0
+    events = [{**each, "t": each["t"] + shift, "wall": clock.wall() - 100.0} for each in HANG]
+    run = read_run([_write(tmp_path / "a", events, job=new_job())])
+    assert run.state == "running"
+    assert tell(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
+
+
+def test_a_run_whose_launcher_was_killed_is_cut_off(tmp_path: Path) -> None:
+    """The half of a line that it left is no event, and no error either."""
+    job = "-".join(["4194303", "1", *new_job().split("-")[2:]])
+    run = read_run([_write(tmp_path / "a", HANG, b'{"t": 99.0, "kind": "wor', job=job)])
+    assert run.state == "cut off"
+    assert run.nodes[0].passed_over == 0
+    assert "A launcher was killed" in as_text(tell(run))
+
+
+def test_a_silent_launcher_of_another_host_is_cut_off(tmp_path: Path) -> None:
+    """Nobody here can ask whether it lives."""
+    elsewhere = {"job": "1-1-0-0-0-abc"}
+    fresh = [{**each, "wall": clock.wall()} for each in HANG]
+    assert read_run([_write(tmp_path / "a", HANG, **elsewhere)]).state == "cut off"
+    assert read_run([_write(tmp_path / "b", fresh, **elsewhere)]).state == "running"
+
+
+# ---------------------------------------------------------------------- several nodes
+
+
+def test_nodes_are_put_on_one_axis_by_their_wall_clocks(tmp_path: Path) -> None:
+    """Their monotonic clocks have nothing in common."""
+    other = [{**each, "t": each["t"] + 5000.0, "node": "n1"} for each in HANG + THEN_WELL]
+    for each in other:
+        for key in ("armed_at", "detected_at"):
+            each.update({key: each[key] + 5000.0} if key in each else {})
+    _write(tmp_path / "a", HANG + THEN_WELL)
+    _write(tmp_path / "b", other)
+    story = tell(read_run([tmp_path / "a", tmp_path / "b"]))
+    assert story.length_s == pytest.approx(132.0)
+    assert [node["node"] for node in as_json(story)["nodes"]] == ["n0", "n1"]
+    assert story.ledger.n_ranks == 4
+    (recovery,) = story.recoveries
+    assert recovery.detected_at == pytest.approx(80.0)
+
+
+def test_a_log_folder_names_its_newest_run_with_all_its_nodes(tmp_path: Path) -> None:
+    """Nodes that share a log folder have a run id in common, and folders of their own."""
+    old = _write(tmp_path / "old", HANG, run_id="r0")
+    _write(tmp_path / "n0", [{**HANG[0], "wall": 9.0}])
+    n1 = _write(tmp_path / "n1", [{**HANG[0], "wall": 10.0}])
+    assert [each.name for each in resolve([str(tmp_path)])] == ["n1", "n0"]
+    run_links.point_latest(str(tmp_path), str(old))
+    assert [each.name for each in resolve([str(tmp_path)])] == ["old"]
+    assert resolve([str(n1)]) == [n1]
+
+
+# ---------------------------------------------------------------------- garbage
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_file_is_read(tmp_path: Path, seed: int) -> None:
+    """Torn lines, other types, huge numbers: passed over, and every form made."""
+    rng = random.Random(seed)
+    text = [json.dumps(each) for each in made_up(seed)]
+    junk = ["", "null", "[]", '{"t":1e999,"kind":3}', '{"t":"x","kind":"worker_exited","cycle":0}']
+    junk += ['{"t":1,"kind":"progress","cycle":0,"ranks":[]}', "[" * 9000, "\x00\xff"]
+    junk += ['{"t":5,"kind":"worker_started","cycle":0,"local_rank":0,"rank":"</script>"}']
+    for each in junk:
+        text.insert(rng.randrange(len(text) + 1), each)
+    if text:
+        place = rng.randrange(len(text))
+        text[place] = text[place][: len(text[place]) // 2]
+    folder = tmp_path / "a"
+    (folder / "incidents" / "0001").mkdir(parents=True)
+    (folder / "incidents" / "0001" / "incident.json").write_text(rng.choice(junk))
+    (folder / "incidents" / "cycle0_rank1.json").write_text(rng.choice(junk))
+    (folder / "events-launcher.jsonl").write_text("\n".join(text), errors="surrogateescape")
+    assert _all_forms([folder])
+
+
+def test_an_empty_events_file_is_a_run(tmp_path: Path) -> None:
+    """Its launcher was killed at once."""
+    (tmp_path / "events-launcher.jsonl").touch()
+    assert "cut off" in _all_forms([tmp_path])
+
+
+def test_what_users_have_named_is_no_markup(tmp_path: Path) -> None:
+    """The page shows it as it is."""
+    name = "<script>alert(1)</script>"
+    page = as_html(tell(read_run([_write(tmp_path, HANG + THEN_WELL, name=name)])))
+    assert name not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_the_page_needs_no_network(tmp_path: Path) -> None:
+    """Nothing in it is loaded from elsewhere."""
+    page = as_html(tell(read_run([_write(tmp_path, HANG + THEN_WELL)])))
+    assert not any(mark in page for mark in ("http://", "https://", "src=", "@import", "url("))
+
+
+# ---------------------------------------------------------------------- incidents
+
+
+_STACK = (
+    'Current thread 0x1 (most recent call first):\n  File "/x/data.py", line 88 in load_batch\n'
+)
+
+
+def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
+    """Every node writes it; the one that knows more ranks is shown, with the texts beside it."""
+    verdict = {
+        "schema_version": 1,
+        "cycle": 2,
+        "wall": 5.0,
+        "culprits": [5],
+        "kind": "loader",
+        "confidence": "high",
+        "reason": "rank 5 waits for its loader",
+        "groups": [{"ranks": [5]}, {"ranks": [0, 1], "line": "all_reduce"}],
+    }
+    for node, ranks in (("a", {"5": {}}), ("b", {"0": {}, "1": {}, "5": {}})):
+        folder = tmp_path / node / "incidents" / "0001"
+        folder.mkdir(parents=True)
+        (folder / "incident.json").write_text(json.dumps({**verdict, "ranks": ranks, "node": node}))
+        (folder / "rank5.txt").write_text(_STACK)
+    (one,) = read_incidents([("a", tmp_path / "a"), ("b", tmp_path / "b")])
+    assert (one.node, one.culprits, one.kind, one.confidence) == ("b", [5], "loader", "high")
+    assert [top_frame(group.text) for group in one.groups] == [
+        "load_batch data.py:88",
+        "all_reduce",
+    ]
+
+
+def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
+    """As earlier versions wrote them: equal stacks are one group, and nobody is named."""
+    (tmp_path / "incidents").mkdir()
+    hang = {"cycle": 0, "clock": "section", "name": "step", "age_s": 4.0, "limit_s": 4.0}
+    stacks = {0: _STACK, 1: _STACK.replace("0x1", "0x2"), 2: _STACK.replace("88", "7")}
+    for rank, stack in stacks.items():
+        path = tmp_path / "incidents" / f"cycle0_rank{rank}.json"
+        path.write_text(json.dumps({**hang, "rank": rank, "stacks_text": stack}))
+    (one,) = read_incidents([("a", tmp_path)])
+    assert one.culprits == []
+    assert [group.ranks for group in one.groups] == [[2], [0, 1]]
+
+
+# ---------------------------------------------------------------------- finding runs
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temp folder and the tmpfs of this test."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    for module in (run_dirs, run_links):
+        monkeypatch.setattr(module, "_TMPFS", str(folder))
+    return folder
+
+
+def test_latest_is_the_last_that_was_made_and_goes_with_it(temp: Path) -> None:
+    """In the temp folder its name has the user's number: the folder is everybody's."""
+    first = run_dirs.make_run_dir(None, "one")
+    second = run_dirs.make_run_dir(None, "two")
+    link = temp / f"holdfast_run_latest_{os.getuid()}"
+    assert str(link.resolve()) == str(Path(second).resolve())
+    run_dirs.remove_run_dir(None, first)  # not ours any more
+    assert link.is_symlink()
+    run_dirs.remove_run_dir(None, second)
+    assert list(temp.iterdir()) == []
+
+
+def test_latest_is_not_taken_from_a_launcher_that_was_faster(
+    temp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made its link between our look and our removal."""
+    ours = run_dirs.make_run_dir(None, "ours")
+    rename = os.rename
+
+    def rename_late(source: str, target: str) -> None:
+        run_dirs.make_run_dir(None, "faster")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    run_dirs.remove_run_dir(None, ours)
+    (link,) = [each for each in temp.iterdir() if each.is_symlink()]
+    assert "faster" in str(link.readlink())
+
+
+def test_a_folder_that_is_called_latest_stays(tmp_path: Path) -> None:
+    """The run goes on without the link."""
+    (tmp_path / "latest").mkdir()
+    run_dirs.make_run_dir(str(tmp_path), "one")
+    assert (tmp_path / "latest").is_dir()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_runs_are_found_in_the_temp_folder_in_log_folders_and_where_launchers_live(
+    temp: Path, tmp_path: Path
+) -> None:
+    """The oldest first; nothing else is taken for one."""
+    for at, folder in ((3.0, temp / "holdfast_run_x"), (1.0, tmp_path / "logs" / "a")):
+        _write(folder, [{**HANG[0], "wall": at}])
+    live = _write(tmp_path / "elsewhere", [{**HANG[0], "wall": 2.0}])
+    runtime = run_dirs.make_runtime_dir(new_job())
+    run_links.note_run_dir(runtime, str(live))
+    (tmp_path / "logs" / "notes").mkdir()
+    names = [folder.name for folder in find_runs([tmp_path / "logs"])]
+    assert names == ["a", "elsewhere", "holdfast_run_x"]
+    assert [folder.name for folder in resolve(["run_x"])] == ["holdfast_run_x"]
+    assert [folder.name for folder in resolve([])] == ["holdfast_run_x"]
+
+
+def test_a_link_that_another_user_has_made_is_not_followed(
+    temp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temp folder is everybody's."""
+    evil = _write(tmp_path / "evil", HANG)
+    (temp / f"holdfast_run_latest_{os.getuid()}").symlink_to(evil)
+    monkeypatch.setattr(run_list, "is_own_link", lambda _: False)
+    with pytest.raises(NoSuchRunError, match="no run is known here: a job that ended well"):
+        resolve([])
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def test_the_commands(tmp_path: Path, temp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What they print, and their exit codes."""
+    folder = str(_write(tmp_path / "a", HANG + THEN_WELL))
+    assert main("report", [folder]) == 0
+    assert capsys.readouterr().out.startswith("train.py: succeeded")
+    assert main("report", [folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+    page, trace = str(tmp_path / "r.html"), str(tmp_path / "t.json")
+    assert main("report", [folder, "--html", page]) == 0
+    assert main("trace", [folder, f"-o={trace}"]) == 0
+    assert capsys.readouterr().out == f"{page}\n{trace}\n"
+    assert violations(json.loads(Path(trace).read_text())) == []
+    assert main("runs", [str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(folder)
+    for wrong in (["--jsn"], [folder, "--html"], [str(temp)], ["nowhere"], ["--json", "--html=x"]):
+        assert main("report", wrong) == 2
+        assert capsys.readouterr().err.startswith("holdfast report: error: ")
+
+
+def test_a_page_of_a_large_job_stays_small(tmp_path: Path) -> None:
+    """Of each node the worst rank, and no more rectangles than can be seen."""
+    many = [event(0.0, "launcher_started"), event(1.0, "cycle_started")]
+    many += [event(2.0 + 0.001 * k, "worker_started", local_rank=k, rank=k) for k in range(1000)]
+    many.append(event(90.0, "job_failed"))
+    page = as_html(tell(read_run([_write(tmp_path, many, nproc=1000)])))
+    assert page.count("<rect") < 10
+    assert len(page) < 50_000

@@ -1,0 +1,60 @@
+"""What a Chrome trace must be, so that Perfetto opens it and shows all of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_NEEDED = {
+    "X": ("name", "cat", "ts", "dur", "pid", "tid"),
+    "i": ("name", "cat", "ts", "pid", "tid", "s"),
+    "C": ("name", "ts", "pid", "args"),
+    "M": ("name", "pid", "tid", "args"),
+}
+_METADATA = ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
+
+
+def violations(trace: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with it."""
+    if not isinstance(trace.get("traceEvents"), list) or trace.get("displayTimeUnit") != "ms":
+        return ["it is no trace of the JSON object format"]
+    return [*_of_events(trace["traceEvents"]), *_of_slices(trace["traceEvents"])]
+
+
+def _of_events(events: list[dict[str, Any]]) -> Iterator[str]:
+    named = {(e["pid"], e["tid"]) for e in events if e.get("name") == "thread_name"}
+    for event in events:
+        phase = event.get("ph")
+        missing = [key for key in _NEEDED.get(phase, ("known phase",)) if key not in event]
+        if missing:
+            yield f"{event} lacks {missing}"
+            continue
+        times = [event[key] for key in ("ts", "dur") if key in event]
+        if any(isinstance(t, bool) or not math.isfinite(t) or t < 0 for t in times):
+            yield f"{event} has a time that is none"
+        if not all(isinstance(event[key], int) for key in ("pid", "tid") if key in event):
+            yield f"{event} has a track that is no number"
+        if phase != "M" and (event["pid"], event["tid"]) not in named:
+            yield f"{event} is on a track without a name"
+        if phase == "i" and event["s"] not in ("g", "p", "t"):
+            yield f"{event} has no scope"
+        if phase == "M" and event["name"] not in _METADATA:
+            yield f"{event} is of an unknown kind"
+        if phase == "C" and not all(isinstance(v, (int, float)) for v in event["args"].values()):
+            yield f"{event} counts what is no number"
+
+
+def _of_slices(events: list[dict[str, Any]]) -> Iterator[str]:
+    """Slices of a track lie within each other or apart: Perfetto drops those that overlap."""
+    tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event.get("ph") == "X":
+            ends = event["ts"], event["ts"] + event["dur"]
+            tracks.setdefault((event["pid"], event["tid"]), []).append(ends)
+    for track, slices in tracks.items():
+        open_until: list[float] = []
+        for start, end in sorted(slices, key=lambda ends: (ends[0], -ends[1])):
+            while open_until and open_until[-1] <= start + 0.002:  # rounded to nanoseconds
+                open_until.pop()
+            if open_until and end > open_until[-1] + 0.002:
+                yield f"slices overlap on track {track} at {start}"
+            open_until.append(end)
