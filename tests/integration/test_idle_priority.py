@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host import idle_priority
+from tests.real.harness import until
 
 THREADS = """
 import sys, threading
@@ -71,3 +72,24 @@ def test_whether_a_priority_can_be_raised_is_known_before(user: int) -> None:
     promised, came_back = tried.stdout.split()
     assert promised == came_back, tried.stderr
     assert user == 0 or came_back == "False"
+
+
+def test_the_time_that_a_process_waits_for_a_processor_is_counted() -> None:
+    """Two that compute on one processor: each waits while the other one runs."""
+    if idle_priority.share(os.getpid()) is None:
+        pytest.skip("this kernel does not count it")
+    program = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    first, second = (subprocess.Popen([sys.executable, "-c", program]) for _ in range(2))
+    try:
+
+        def both_have_waited() -> bool:
+            shares = [idle_priority.share(each.pid) for each in (first, second)]
+            return all(share and min(share[:2]) > 0.02 and share[2] for share in shares)
+
+        until(both_have_waited, "both waited for the processor")
+    finally:
+        for each in (first, second):
+            each.kill()
+            each.wait()
+    assert idle_priority.share(first.pid) is None
+    assert idle_priority.does_return(first.pid), "what has ended says nothing about this system"

@@ -96,6 +96,23 @@ client.shutdown_workload_monitoring()
 )
 """Rank 1 hangs in its first life, the interpreter's lock held; the others work on."""
 
+HANGS_FIRST = (
+    TELLS_ITS_PLACE
+    + """
+from holdfast.fault_tolerance import RankMonitorClient
+tell()
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(1000)
+client = RankMonitorClient()
+client.init_workload_monitoring()
+while not (everybody / "end").exists():
+    client.send_heartbeat()
+    time.sleep(0.01)
+client.shutdown_workload_monitoring()
+"""
+)
+"""Rank 1 hangs in its first life before its first call; the others have called, and work."""
+
 
 class Nodes:
     """Launchers that meet at one address; the first hosts the store.

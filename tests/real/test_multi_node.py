@@ -14,6 +14,7 @@ from tests.real.harness import Job, kill, until
 from tests.real.nodes import (
     ASKS,
     HANGS,
+    HANGS_FIRST,
     LOSES_A_PEER,
     REDUCES,
     WORKS,
@@ -27,6 +28,16 @@ from tests.real.nodes import (
 def end_well(nodes: Nodes, *jobs: Job) -> None:
     nodes.end()
     assert [job.wait() for job in jobs] == [0] * len(jobs)
+
+
+def test_a_node_whose_ranks_all_hang_before_their_first_call_is_found(nodes: Nodes) -> None:
+    """A rank of the other node has called, so this one is expected to."""
+    limit = "--ft-initial-rank-heartbeat-timeout=0.5"
+    a, b = (nodes.add(HANGS_FIRST, "2", limit, monitors=True) for _ in range(2))
+
+    in_cycle(1, a, b)
+    assert b.said(r"rank 1 .* is hung: Has not called init_workload_monitoring\(\) for 0.5")
+    end_well(nodes, a, b)
 
 
 def lose(job: Job) -> None:

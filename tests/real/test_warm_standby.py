@@ -105,7 +105,10 @@ def test_a_parked_process_that_died_costs_a_plain_start(ft: Launcher, env: dict[
 def test_preparing_takes_no_time_from_the_ranks(
     ft: Launcher, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """One first, at the lowest priority, then all others together; ready, they are as ranks are."""
+    """All have the lowest priority, also while they wait for a disk; ready, they are as ranks are.
+
+    Where ranks use all processors, see ``tests/unit/test_standby.py``.
+    """
     if not idle_priority.can_return():
         pytest.skip("this user may not raise a priority")
     gate = tmp_path / "gate"
@@ -118,9 +121,7 @@ def test_preparing_takes_no_time_from_the_ranks(
     def policies() -> list[int]:
         return [os.sched_getscheduler(pid) for pid in parked(job)]
 
-    until(lambda: policies() == [os.SCHED_IDLE], "the first one")
-    gate.write_text("")  # which waits for a reader
-    until(lambda: sorted(policies()) == [os.SCHED_OTHER] + [os.SCHED_IDLE] * 2, "the others")
+    until(lambda: os.SCHED_IDLE in policies(), "one is prepared")  # a moment where CPUs are busy
     while not is_ready(job):
         with contextlib.suppress(OSError):  # nobody reads any more
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))

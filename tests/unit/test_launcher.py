@@ -25,7 +25,7 @@ from holdfast.core.job.leader import (
     ReadIteration,
 )
 from holdfast.core.job.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
-from holdfast.core.job.membership import Descriptor, Pace
+from holdfast.core.job.membership import Beat, Descriptor, LeaderBeat, Pace, Place, Round
 from holdfast.core.job.restarts import READ_LIMIT_S
 from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.exit_codes import NO_RESTART
@@ -52,6 +52,7 @@ from holdfast.core.launch.node import (
 )
 from holdfast.core.launch.rank_life import (
     MONITOR_DEATHS,
+    AwaitReport,
     Deliver,
     Exited,
     MonitorGone,
@@ -961,3 +962,21 @@ def test_a_launcher_that_never_met_the_others_says_so(was_there: bool, said: str
     assert (finish.ended, finish.exit_code, finish.text) == (Ended.FAILED, 1, said)
     errors = [each.text for each in effects if isinstance(each, Note) and each.level == "error"]
     assert len(errors) == was_there
+
+
+def test_a_node_learns_that_ranks_of_another_have_reported_to_their_monitors() -> None:
+    """From beats alone: its own ranks may all hang before their first call."""
+    desc = Descriptor("10.0.0.1", "here", 2, 1)
+    rules = Rules(nodes=Policy(2, 2, use_infra_group_rank=False), launchers=2)
+    launcher = Launcher(Node(2), Member("here", desc), rules)
+    place = Place("here", 0, 2, 0, "10.0.0.1")
+    for event in (Met(leads=False), Begin(), HostChecked(None)):
+        launcher.handle(event, 0.0)
+    launcher.handle(Heard(Round(0, (place,), world_size=2)), 0.0)
+    launcher.handle(HostChecked(None), 0.0)
+
+    effects = launcher.handle(Heard(LeaderBeat(reported=0)), 2.0)
+    assert effects == [AwaitReport(0, 2.0), AwaitReport(1, 2.0)]
+    launcher.handle(MonitorSaid(1, said.Armed(0)), 2.5)
+    beat = Send(Beat("here", reported=0))
+    assert beat in launcher.handle(TimePassed(), launcher.next_deadline() or 0.0)

@@ -961,6 +961,16 @@ def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
     assert leader.handle(TimePassed(), 3.5) == [Publish(LeaderBeat())]
 
 
+def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -> None:
+    """The last cycle counts, whichever node's beat comes last."""
+    job = running("n0", "n1")
+    for reported in (0, 3, -1):
+        job.hear(Beat("n0", reported=reported))
+    beats = job.leader.handle(TimePassed(), job.leader.next_deadline() or 0.0)
+
+    assert beats == [Publish(LeaderBeat(reported=3))]
+
+
 # ---------------------------------------------------------------- what those who wait are told
 @dataclass
 class Listener:

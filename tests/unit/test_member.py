@@ -17,8 +17,10 @@ from holdfast.core.job.member import (
     Finish,
     Heard,
     How,
+    JobReported,
     LeaderLost,
     Member,
+    NodeReported,
     Phase,
     RanksFailed,
     Send,
@@ -278,6 +280,22 @@ def test_whatever_the_leader_says_is_a_sign_of_life() -> None:
     heard(one, Refused("n9", "x"), 8.0)
     assert tell(one, TimePassed(), 17.9) == [Send(Beat("n1"))]
     assert tell(one, TimePassed(), 18.0) != []
+
+
+def test_beats_carry_that_a_rank_of_the_cycle_has_reported_to_its_monitor() -> None:
+    """No message of its own: a node whose ranks all hang is to know of it, in some seconds."""
+    one = active(cycle=4)
+    assert tell(one, NodeReported(4)) == []
+    assert tell(one, TimePassed(), 3.0) == [Send(Beat("n1", reported=4))]
+
+    assert heard(one, LeaderBeat(reported=3), 4.0) == []
+    assert heard(one, LeaderBeat(reported=4), 5.0) == [JobReported(4)]
+    assert heard(one, LeaderBeat(reported=4), 5.5) == [], "once"
+    heard(one, Stop(4, "rank 0 died", "n0", 1), 7.0)
+    tell(one, RanksStopped(4), 7.0)
+    heard(one, formed(5), 7.0)
+    assert heard(one, LeaderBeat(reported=4), 8.0) == [], "it was the cycle before"
+    assert heard(one, LeaderBeat(reported=5), 9.0) == [JobReported(5)]
 
 
 def test_a_leader_that_was_never_heard_of_is_not_waited_for() -> None:

@@ -34,8 +34,10 @@ from holdfast.core.launch.rank_life import (
     Event,
     Exited,
     HostFailed,
+    JobReported,
     MonitorGone,
     MonitorSaid,
+    NodeReported,
     RankLife,
     RankLives,
     Sent,
@@ -108,12 +110,23 @@ def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launch
     first, late = (MonitorSaid(rank, said.Armed(0)) for rank in (1, 2))
 
     assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
-    assert launcher.hears(first, late, first) == [AwaitReport(2, launcher.now)]
+    found = launcher.hears(first, late, first)
+    assert found == [NodeReported(0), AwaitReport(2, launcher.now)]
 
     lives.start_cycle(1, 3, launcher.now)
     assert launcher.hears(late) == [], "it is of the cycle before"
     found = launcher.hears(MonitorSaid(2, said.Armed(1)))
-    assert found == [AwaitReport(0, launcher.now), AwaitReport(1, launcher.now)]
+    awaited = [AwaitReport(0, launcher.now), AwaitReport(1, launcher.now)]
+    assert found == [NodeReported(1), *awaited]
+
+
+def test_a_report_on_another_node_is_enough(launcher: Launcher) -> None:
+    """All ranks of this one may hang before their first call. Their node's first is still news."""
+    found = launcher.hears(JobReported(3), Exited(0, 0), JobReported(0), JobReported(0))
+
+    awaited = [AwaitReport(1, launcher.now), AwaitReport(2, launcher.now)]
+    assert found == [WorkerExited(0, 0), *awaited]
+    assert launcher.hears(MonitorSaid(2, said.Armed(0))) == [NodeReported(0)]
 
 
 def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> None:

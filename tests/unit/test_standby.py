@@ -16,6 +16,7 @@ from holdfast.core.launch.standby import (
     FAILURES_MAX,
     IDLE_LIMIT_S,
     LEFT_OUT_MAX,
+    LOOK_S,
     PATIENCE_S,
     PREPARE_LIMIT_S,
     REPORTED_IN_S,
@@ -27,12 +28,14 @@ from holdfast.core.launch.standby import (
     GoOn,
     Hurry,
     JobEnding,
+    MeasureShare,
     NoRoom,
     Nothing,
     Prepare,
     RankReportedIn,
     Ready,
     Shape,
+    Share,
     Standby,
     Started,
     StartedOver,
@@ -80,21 +83,31 @@ def test_nothing_is_prepared_before_training_is_steady() -> None:
 
     assert machine.handle(TimePassed(), 109.9) == []
     assert machine.next_deadline() == 110.0
-    assert machine.handle(TimePassed(), 110.0) == [Prepare(0)]
+    assert machine.handle(TimePassed(), 110.0) == [Prepare(0), Prepare(1)]
 
 
 def test_ranks_that_have_reported_in_have_done_their_imports() -> None:
-    """The last of them counts: a second later nobody's start is disturbed any more."""
-    machine = standby()
+    """A second after the latest, nobody's start is disturbed any more."""
+    machine = standby(3)
     machine.handle(CycleStarted(), 0.0)
     machine.handle(RankReportedIn(), 2.0)
     machine.handle(RankReportedIn(), 2.5)
 
     assert machine.handle(TimePassed(), 3.4) == []
     assert machine.next_deadline() == 2.5 + REPORTED_IN_S
-    assert machine.handle(TimePassed(), 2.5 + REPORTED_IN_S) == [Prepare(0)]
-    machine.handle(RankReportedIn(), 4.0)
-    assert made_ready(machine, 0, 4.0) == [Prepare(1)], "once begun, it is not put off"
+    due = machine.handle(TimePassed(), 2.5 + REPORTED_IN_S)
+    assert due == [Prepare(0), Prepare(1), Prepare(2)]
+    assert machine.handle(RankReportedIn(), 4.0) == []
+    machine.handle(Died(0), 4.0)
+    assert machine.handle(TimePassed(), 4.0) == [Prepare(0)], "once begun, it is not put off"
+
+
+def test_nothing_is_waited_for_once_all_ranks_have_reported_in() -> None:
+    machine = standby(2)
+    machine.handle(CycleStarted(), 0.0)
+
+    assert machine.handle(RankReportedIn(), 2.0) == []
+    assert machine.handle(RankReportedIn(), 2.5) == [Prepare(0), Prepare(1)]
 
 
 def test_a_rank_that_reports_in_late_puts_it_off() -> None:
@@ -114,12 +127,13 @@ def test_a_shorter_delay_counts_for_ranks_that_report_in_as_well() -> None:
     assert machine.next_deadline() == 0.75
 
 
-def test_they_are_prepared_one_at_a_time() -> None:
+def test_they_are_prepared_together() -> None:
+    """Ranks wait for each other: one after the other, each would slow all of them."""
     machine = standby()
-    assert steady(machine) == [Prepare(0)]
+    assert steady(machine) == [Prepare(0), Prepare(1)]
     assert machine.handle(TimePassed(), 11.0) == []
 
-    assert made_ready(machine, 0, 12.0) == [Prepare(1)]
+    assert made_ready(machine, 0, 12.0) == []
     said = made_ready(machine, 1, 13.0)
 
     assert "2 of 2 ranks can restart without importing" in notes(said)[0]
@@ -132,10 +146,10 @@ def test_at_the_lowest_priority_one_report_is_enough() -> None:
     machine = standby(3, is_idle=True)
     machine.handle(CycleStarted(), 0.0)
 
-    assert machine.handle(RankReportedIn(), 2.0) == [Prepare(0)]
-    assert machine.handle(RankReportedIn(), 2.5) == [], "the first shows which libraries are fit"
-    assert made_ready(machine, 0, 4.0) == [Prepare(1), Prepare(2)], "then all others together"
+    assert machine.handle(RankReportedIn(), 2.0) == [Prepare(0), Prepare(1), Prepare(2)]
+    assert machine.handle(RankReportedIn(), 2.5) == []
     assert notes(made_ready(machine, 2, 6.0)) == []
+    made_ready(machine, 0, 6.0)
     assert "3 of 3 ranks can restart" in notes(made_ready(machine, 1, 6.0))[0]
     assert machine.next_deadline() is None
 
@@ -149,19 +163,58 @@ def test_a_start_that_crashes_again_and_again_stays_plain() -> None:
         assert machine.handle(CycleEnding(), 9.0 * crash + 8.0) == []
 
 
-def test_busy_processors_do_not_keep_ranks_from_their_parked_processes() -> None:
-    """One after the other gets a rank's priority; its limit counts from then on."""
+def test_on_busy_processors_all_get_the_priority_of_ranks() -> None:
+    """One of them waits more than it runs: no processor is idle, and later none would be either."""
     machine = standby(3, is_idle=True)
     steady(machine)
-    made_ready(machine, 0, 11.0)
-    assert machine.next_deadline() == 11.0 + IDLE_LIMIT_S
+    assert machine.next_deadline() == 10.0 + LOOK_S
+    looks = [MeasureShare(rank) for rank in range(3)]
+    assert machine.handle(TimePassed(), 10.0 + LOOK_S) == looks
+    assert machine.next_deadline() == 10.0 + 2 * LOOK_S
+
+    assert machine.handle(Share(0, ran_s=0.12, waited_s=0.12, is_runnable=True), 10.25) == []
+    assert machine.handle(Share(1, ran_s=0.10, waited_s=0.12, is_runnable=True), 10.25) == [
+        *(Hurry(0), Hurry(1), Hurry(2))
+    ]
+    assert machine.is_hurried(2)
+    assert machine.handle(Share(2, ran_s=0.0, waited_s=0.2, is_runnable=True), 10.25) == []
+    assert machine.next_deadline() == 10.25 + PREPARE_LIMIT_S, "their limit counts from now on"
+
+    machine.handle(Died(1), 11.0)
+    assert machine.handle(TimePassed(), 11.0) == [Prepare(1)]
+    assert machine.is_hurried(1), "as long as this cycle lasts"
+    machine.handle(CycleEnding(), 12.0)
+    steady(machine, 20.0)
     assert not machine.is_hurried(1)
 
-    assert machine.handle(TimePassed(), 11.0 + IDLE_LIMIT_S) == [Hurry(1)]
-    assert machine.is_hurried(1)
-    assert machine.handle(TimePassed(), 100.0) == [], "one at a time"
-    assert made_ready(machine, 1, 101.0) == [Hurry(2)]
-    assert machine.next_deadline() == 101.0 + PREPARE_LIMIT_S
+
+def test_what_counts_is_the_share_since_the_last_look() -> None:
+    """Ranks that begin to train while an interpreter is prepared leave it nothing."""
+    machine = standby(1, is_idle=True)
+    steady(machine)
+
+    assert machine.handle(Share(0, ran_s=0.25, waited_s=0.0, is_runnable=True), 10.25) == []
+    assert machine.handle(Share(0, ran_s=0.25, waited_s=0.2, is_runnable=False), 10.5) == [Hurry(0)]
+
+
+def test_a_process_that_could_run_and_never_did_has_waited() -> None:
+    """The kernel counts a wait when it is over. One that waits for a disk may go on to do so."""
+    machine = standby(1, is_idle=True)
+    steady(machine)
+
+    assert machine.handle(Share(0, 0.0, 0.0, is_runnable=False), 10.25) == []
+    assert machine.handle(Share(0, 0.0, 0.0, is_runnable=True), 10.5) == [Hurry(0)]
+
+
+def test_where_the_kernel_tells_nothing_the_lowest_priority_has_an_end() -> None:
+    machine = standby(2, is_idle=True)
+    steady(machine)
+    for look in range(1, round(IDLE_LIMIT_S / LOOK_S)):
+        machine.handle(TimePassed(), 10.0 + look * LOOK_S)
+        assert not machine.is_hurried(0)
+
+    assert machine.handle(TimePassed(), 10.0 + IDLE_LIMIT_S) == [Hurry(0), Hurry(1)]
+    assert machine.next_deadline() == 10.0 + IDLE_LIMIT_S + PREPARE_LIMIT_S
 
 
 def test_where_no_priority_may_be_raised_processes_have_that_of_ranks() -> None:
@@ -170,9 +223,25 @@ def test_where_no_priority_may_be_raised_processes_have_that_of_ranks() -> None:
     steady(machine)
 
     assert machine.handle(StaysIdle(0), 11.0) == [Discard(0)]
-    assert machine.handle(TimePassed(), 11.0) == [Prepare(0)]
+    assert machine.handle(StaysIdle(1), 11.0) == [Discard(1)]
+    assert machine.handle(TimePassed(), 11.0) == [Prepare(0), Prepare(1)]
     assert machine.is_hurried(0)
-    assert made_ready(machine, 0, 12.0) == [Prepare(1)], "one at a time again"
+    assert machine.is_hurried(1)
+
+
+def test_after_one_was_unfit_the_next_is_tried_alone() -> None:
+    """Else every rank would import for each library that is to be left out."""
+    machine = standby(3)
+    steady(machine)
+    for rank in range(3):
+        machine.handle(Unfit(rank, "it prints", "lib"), 11.0)
+
+    without = ("lib",)
+    assert machine.handle(TimePassed(), 11.0) == [Prepare(0, without=without)]
+    assert made_ready(machine, 0, 12.0) == [
+        Prepare(1, without=without),
+        Prepare(2, without=without),
+    ]
 
 
 def test_a_library_that_is_unfit_in_several_is_left_out_once() -> None:
@@ -182,21 +251,19 @@ def test_a_library_that_is_unfit_in_several_is_left_out_once() -> None:
 
     assert len(notes(machine.handle(Unfit(1, "it prints", "lib"), 12.0))) == 1
     assert machine.handle(Unfit(2, "it prints", "lib"), 12.0) == []
-    left_out = ("lib",)
-    assert machine.handle(TimePassed(), 12.0) == [
-        Prepare(1, without=left_out),
-        Prepare(2, without=left_out),
-    ]
-    machine.handle(Unfit(1, "a reason"), 13.0)
+    assert machine.handle(TimePassed(), 12.0) == [Prepare(1, without=("lib",))]
+    made_ready(machine, 1, 12.5)
     machine.handle(Unfit(2, "a reason"), 13.0)
-    assert not machine.given_up, "neither was of torch alone"
+    assert not machine.given_up, "it was not of torch alone"
 
 
 def test_those_that_are_prepared_together_need_room_for_all() -> None:
-    machine = standby(3, is_idle=True)
+    machine = standby(3)
     steady(machine)
     made_ready(machine, 0, 11.0, 100 * MIB)
+    assert machine.has_room(400 * MIB)
 
+    machine.handle(Started(1, SHAPE), 11.0)
     assert not machine.has_room(450 * MIB)
     assert machine.has_room(500 * MIB)
 
@@ -215,7 +282,7 @@ def test_a_restart_while_one_is_prepared_does_not_wait_for_it() -> None:
     machine = standby()
     steady(machine)
 
-    assert machine.handle(CycleEnding(), 11.0) == [Discard(0)]
+    assert machine.handle(CycleEnding(), 11.0) == [Discard(0), Discard(1)]
     assert machine.handle(Wanted(0, SHAPE), 11.1) == []
     assert machine.handle(Ready(0, MIB), 11.2) == [], "a word on the way means nothing any more"
     assert machine.next_deadline() is None
@@ -276,12 +343,12 @@ def test_a_process_that_a_scheduler_told_to_end_has_no_fault(signum: int) -> Non
     """Slurm signals every process of a job; the launcher's own signal may be a moment later."""
     machine = standby(2)
     steady(machine)
-    assert made_ready(machine, 0, 11.0) == [Prepare(1)]
+    made_ready(machine, 0, 11.0)
 
     assert machine.handle(Died(0, signum), 12.0) == []
     assert machine.handle(Died(1, signum), 12.0) == []
     assert machine.handle(TimePassed(), 20.0) == []
-    assert steady(machine, 50.0) == [Prepare(0)], "in the next cycle, if there is one"
+    assert steady(machine, 50.0) == [Prepare(0), Prepare(1)], "in the next cycle, if there is one"
 
 
 def test_nothing_is_parked_once_a_signal_was_passed_on() -> None:
@@ -333,10 +400,10 @@ def test_a_node_with_little_memory_left_parks_nothing() -> None:
     first = machine.handle(NoRoom(0, 3 << 20), 11.0)
     second = machine.handle(NoRoom(1, 3 << 20), 11.0)
 
-    assert [Prepare(1)] == [effect for effect in first if isinstance(effect, Prepare)]
-    assert "3072 MiB of memory are free" in notes(first)[0]
-    assert second == []
-    assert steady(machine, 50.0) == [Prepare(0)]
+    assert first == [], "the other one may find room"
+    assert "3072 MiB of memory are free" in notes(second)[0]
+    assert machine.handle(NoRoom(0, 3 << 20), 12.0) == []
+    assert steady(machine, 50.0) == [Prepare(0), Prepare(1)]
 
 
 def test_a_node_that_waits_prepares_at_once() -> None:
@@ -421,14 +488,14 @@ def test_a_rank_that_has_imported_nothing_yet_is_looked_at_again() -> None:
     machine = standby(2)
     steady(machine)
 
-    assert machine.handle(Nothing(0), 10.0) == [Prepare(1)]
+    assert machine.handle(Nothing(0), 10.0) == []
     assert machine.handle(Nothing(1), 10.0) == []
     assert machine.next_deadline() == 10.0 + PATIENCE_S
-    assert machine.handle(TimePassed(), 10.0 + PATIENCE_S) == [Prepare(0)]
+    assert machine.handle(TimePassed(), 10.0 + PATIENCE_S) == [Prepare(0), Prepare(1)]
     machine.handle(Nothing(0), 12.0)
     machine.handle(Nothing(1), 12.0)
     assert machine.next_deadline() == 12.0 + 2 * PATIENCE_S
-    assert steady(machine, 50.0) == [Prepare(0)], "and in the next cycle"
+    assert steady(machine, 50.0) == [Prepare(0), Prepare(1)], "and in the next cycle"
     machine.handle(Nothing(0), 61.0)
     machine.handle(Nothing(1), 61.0)
     assert machine.next_deadline() == 61.0 + PATIENCE_S, "which begins anew"
@@ -443,6 +510,7 @@ _EVENTS = st.one_of(
     st.builds(Unfit, st.integers(0, 1), st.just("a reason")),
     st.builds(Died, st.integers(0, 1), st.sampled_from([None, 9, 15])),
     st.builds(StaysIdle, st.integers(0, 1)),
+    st.builds(Share, st.integers(0, 1), st.floats(0, 9), st.floats(0, 9), st.booleans()),
     st.just(JobEnding()),
     st.builds(Wanted, st.integers(0, 1), st.just(SHAPE)),
     st.builds(StartedOver, st.integers(0, 1), st.just("a reason")),

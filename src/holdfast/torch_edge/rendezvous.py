@@ -363,6 +363,8 @@ class HoldfastRendezvous(RendezvousHandler):
                     LOGGER.info("cycle %d is over for this node: %s", cycle, cause)
                 case belonging.StopRanks() | Look() | Judged():
                     pass  # torch's agent stops them, once it is asked for the next round
+                case belonging.JobReported():
+                    pass  # its ranks have no monitors of ours
                 case belonging.Standby(cycle):
                     LOGGER.info(
                         "cycle %d has started without this node, which waits as a spare", cycle

@@ -135,6 +135,7 @@ class Leader:
     # the job
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
+    _reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -235,8 +236,8 @@ class Leader:
                 self._on_suspect(message, now)
             case msg.Digests():
                 self.incidents.answered(message)
-            case msg.Beat():
-                pass
+            case msg.Beat(reported=reported):
+                self._reported = max(self._reported, reported)
             case _:
                 assert_never(message)
 
@@ -432,7 +433,7 @@ class Leader:
             self._news.text = self._forming.what_is_waited_for(now, is_decided=is_decided)
         else:
             self._news.text = self._what_spares_wait_for(now)
-        self._publish(msg.LeaderBeat(self._news.text, self.term))
+        self._publish_beat()
 
     def _what_spares_wait_for(self, now: float) -> str:
         on = count(len(self._states), "node")
@@ -575,8 +576,11 @@ class Leader:
         if any(isinstance(effect, Publish) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif self.phase is not Phase.NEW and now >= self._beat_at:
-            self._publish(msg.LeaderBeat(self._news.text, self.term))
+            self._publish_beat()
             self._beat_at = now + self.pace.beat_s
+
+    def _publish_beat(self) -> None:
+        self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported))
 
     def _publish(self, decision: msg.Decision) -> None:
         self._effects.append(Publish(decision))

@@ -103,6 +103,12 @@ class ToldToEnd(Value):
     how: str
 
 
+class NodeReported(Value):
+    """A rank of this node has reported to its monitor in this cycle; the first one counts."""
+
+    cycle: int
+
+
 class LeaderLost(Value):
     """The way to the leader is gone for good: nothing more can be heard or sent."""
 
@@ -120,6 +126,7 @@ Event = (
     | ControlRequested
     | ToldToEnd
     | Unhealthy
+    | NodeReported
     | LeaderLost
     | RankOverdue
     | RanksLooked
@@ -192,8 +199,23 @@ class Finish(Value):
     outcome: Outcome | None = None
 
 
+class JobReported(Value):
+    """A rank of this cycle has reported to its monitor, here or on another node. Told once."""
+
+    cycle: int
+
+
 Effect = (
-    Send | StartRanks | CycleStopping | StopRanks | Standby | Note | Finish | msg.Look | msg.Judged
+    Send
+    | StartRanks
+    | CycleStopping
+    | StopRanks
+    | Standby
+    | JobReported
+    | Note
+    | Finish
+    | msg.Look
+    | msg.Judged
 )
 """``Look``, ``Judged``: of the cycle that this node has, or had, ranks in."""
 
@@ -244,6 +266,8 @@ class Member:
     _told: str = field(default="", init=False)
     _fence_at: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
+    _reported: int = field(default=-1, init=False)
+    _heard_reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     @property
@@ -301,6 +325,8 @@ class Member:
                 self._on_told_to_end(how)
             case Unhealthy(text):
                 self._leave(Finish(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
+            case NodeReported(cycle):
+                self._reported = max(self._reported, cycle)
             case LeaderLost(text):
                 if self.phase is Phase.NEW:
                     # there never was a way
@@ -332,7 +358,10 @@ class Member:
             case msg.Refused(node=node, why=why):
                 if node == self.node:
                     self._fence(f"refused by the leader: {why}")
-            case msg.LeaderBeat(waits=waits):
+            case msg.LeaderBeat(waits=waits, reported=reported):
+                if self.phase is Phase.ACTIVE and self._heard_reported < reported == self.cycle:
+                    self._heard_reported = reported
+                    self._effects.append(JobReported(reported))
                 if self.phase is Phase.WAITING and waits not in ("", self._told):
                     self._told = waits
                     self._note("info", waits)
@@ -526,7 +555,7 @@ class Member:
         if any(isinstance(effect, Send) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:
-            self._send(msg.Beat(self.node))
+            self._send(msg.Beat(self.node, self._reported))
             self._beat_at = now + self.pace.beat_s
 
     def _send(self, message: msg.Message) -> None:

@@ -152,9 +152,13 @@ class Leave(Value):
 
 
 class Beat(Value):
-    """I am alive. Sent only when nothing else was for a while."""
+    """I am alive. Sent only when nothing else was for a while.
+
+    ``reported``: the last cycle in which a rank of mine has reported to its monitor; -1: none.
+    """
 
     node: Name
+    reported: OrMinusOne = -1
 
 
 class Suspect(Value):
@@ -297,10 +301,12 @@ class LeaderBeat(Value):
     """The leader is alive. Published only when nothing else was for a while.
 
     ``waits``: who is here, and for what they wait, for people who have to; empty: nothing to say.
+    ``reported``: the last cycle in which a rank of any node has reported to its monitor.
     """
 
     waits: Text = ""
     term: Count = 0
+    reported: OrMinusOne = -1
 
 
 Decision = Round | Stop | End | Refused | LeaderBeat | Look | Judged

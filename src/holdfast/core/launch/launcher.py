@@ -310,6 +310,10 @@ class Launcher:
                 return [(self.member, effect)]
             case node_evidence.IncidentOver():
                 effect = self._of_all_nodes(effect)
+            case rank_life.NodeReported(cycle):
+                return [(self.member, belonging.NodeReported(cycle))]
+            case belonging.JobReported(cycle):
+                return [(self.lives, rank_life.JobReported(cycle))]
             case belonging.Finish():
                 return self._on_last_words(effect)
             case leading.Close(missing):

@@ -32,6 +32,7 @@ from holdfast.core.launch import rank_life
 from holdfast.core.launch.rank_life import (
     Exited,
     HostFailed,
+    JobReported,
     MonitorGone,
     MonitorSaid,
     Sent,
@@ -218,7 +219,7 @@ class NodeEvidence:
                 it = self._survey
                 if cycle == self.cycle and it is not None and it.incident == incident:
                     self._conclude(it, event.verdict, event.without, now)
-            case HostFailed() | Swept() | TimePassed():
+            case HostFailed() | Swept() | JobReported() | TimePassed():
                 pass
             case _:
                 assert_never(event)

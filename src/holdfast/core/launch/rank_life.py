@@ -25,8 +25,8 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
   and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
   and may be about to note it in the incident.
 
-- Once a rank has reported to its monitor, all ranks of the node are expected to, within the timeout
-  of the initial heartbeat: one may hang before its first call (decision 29).
+- Once a rank of the job has reported to its monitor, all ranks of the node are expected to, within
+  the timeout of the initial heartbeat: one may hang before its first call (decision 29).
 
 A monitor may be late: what it says is held against the cycle that it speaks of.
 
@@ -94,7 +94,13 @@ class Swept(Value):
     """Nothing that the ranks of this cycle started is alive."""
 
 
-Event = MonitorSaid | MonitorGone | HostFailed | Sent | Exited | Swept | TimePassed
+class JobReported(Value):
+    """A rank of another node has reported to its monitor in this cycle."""
+
+    cycle: int
+
+
+Event = MonitorSaid | MonitorGone | HostFailed | Sent | Exited | Swept | JobReported | TimePassed
 
 
 # ---------------------------------------------------------------- effects
@@ -105,10 +111,16 @@ class StartMonitor(Value):
 
 
 class AwaitReport(Value):
-    """Have a rank watched that has not reported: another one did, at ``since``."""
+    """Have a rank watched that has not reported: another one did, known since ``since``."""
 
     local_rank: int
     since: float
+
+
+class NodeReported(Value):
+    """The first rank of this node has reported in this cycle; ranks of other nodes may not have."""
+
+    cycle: int
 
 
 class Deliver(Value):
@@ -125,6 +137,7 @@ Effect = (
     | WorkerExited
     | StartMonitor
     | AwaitReport
+    | NodeReported
     | Deliver
     | Note
 )
@@ -200,6 +213,8 @@ class _Cycle:
     """Only ranks that have outlived SIGKILL are left, and the node knows."""
     is_undelivered: bool = False
     """It is over, and its folder of evidence is still there."""
+    are_awaited: bool = False
+    """All of its ranks are expected to report."""
 
 
 class RankLives:
@@ -269,6 +284,9 @@ class RankLives:
             case MonitorSaid(local_rank, said.Armed(cycle)):
                 if cycle == self.cycle:
                     self._reported(local_rank, now, effects)
+            case JobReported(cycle):
+                if cycle == self.cycle:
+                    self._await_reports(now, effects)
             case MonitorSaid(local_rank, message):
                 if isinstance(message, said.Verdict) and message.cycle in self._cycles:
                     self._hear(local_rank, message, now, effects)
@@ -304,8 +322,16 @@ class RankLives:
         is_first = not any(life.has_reported for life in ranks.values())
         ranks[local_rank].has_reported = True
         if is_first:
-            others = (n for n, life in ranks.items() if n != local_rank and not life.is_gone)
-            effects += [AwaitReport(other, now) for other in others]
+            effects.append(NodeReported(self.cycle))
+        self._await_reports(now, effects)
+
+    def _await_reports(self, now: float, effects: list[Effect]) -> None:
+        if self._here.are_awaited:
+            return
+        self._here.are_awaited = True
+        for local_rank, life in self._here.ranks.items():
+            if not (life.has_reported or life.is_gone):
+                effects.append(AwaitReport(local_rank, now))
 
     def _hear(
         self, local_rank: int, message: said.Verdict, now: float, effects: list[Effect]

@@ -8,10 +8,14 @@ Pure. Times are seconds on the caller's monotonic clock.
      +----------------------------+----------------+  died, hung, unfit, too large, or a cycle ended
 
 A cycle is *steady* when a rank has come through its start: it reported to its monitor, which it
-does when its imports are done; or ``delay_s`` after the cycle began, where none reports. Processes
-are prepared with the lowest priority, which takes no time from the ranks: one first, then all
-others together. Where a process could not get a rank's priority back (that needs a privilege), they
-have it from their start on: one at a time, ``REPORTED_IN_S`` after the last rank that reported.
+does when its imports are done; or ``delay_s`` after the cycle began, where none reports. Then the
+processes of all ranks are prepared together, with the lowest priority, which takes no time from
+the ranks. Where one of them waits for a processor more than it runs, the ranks leave no processor
+idle, and waiting would only put the work off: all get the priority of a rank. Together, because
+ranks wait for each other: one that is slowed slows all (decision 35). Where a process could not get
+that priority back (it needs a privilege), all have it from their start on, and are started when all
+ranks have reported, or ``REPORTED_IN_S`` after the last that did. A process that turned out unfit
+is tried again alone, before the others.
 
 Before that, and while ranks are being stopped, nothing is prepared. Nor is anything once the
 launcher was signalled, which ends those that are parked, too. A rank is started plainly whenever
@@ -35,7 +39,9 @@ PREPARE_LIMIT_S = 300.0
 MEMORY_GUESS_KIB = 1 << 20
 """Taken for the memory of a parked process until one has been measured."""
 IDLE_LIMIT_S = 30.0
-"""A process with the lowest priority that is not ready by then gets a rank's: the CPUs are busy."""
+"""A process with the lowest priority that is not ready by then gets a rank's in any case."""
+LOOK_S = 0.25
+"""Between looks at how much processor time a process with the lowest priority gets."""
 REPORTED_IN_S = 1.0
 """Others may report in so much later."""
 ROOM = 4
@@ -147,6 +153,23 @@ class Unfit(Value):
     """The installed package that makes the difference, where it is one."""
 
 
+class Share(Value):
+    """What a process has got of the processors since its start; answers :class:`MeasureShare`.
+
+    Attributes:
+        local_rank: Whose it is.
+        ran_s: Time on a processor.
+        waited_s: Time in which it could have run, and others did; the kernel adds a wait when it
+            is over.
+        is_runnable: It runs, or waits for a processor, now.
+    """
+
+    local_rank: int
+    ran_s: float
+    waited_s: float
+    is_runnable: bool
+
+
 class StaysIdle(Value):
     """A process that should get a rank's priority cannot: this system does not allow it."""
 
@@ -193,6 +216,7 @@ Event = (
     | NoRoom
     | Ready
     | Unfit
+    | Share
     | StaysIdle
     | Died
     | JobEnding
@@ -234,7 +258,13 @@ class Hurry(Value):
     local_rank: int
 
 
-Effect = Prepare | GoOn | Discard | Hurry | Note
+class MeasureShare(Value):
+    """Report :class:`Share`, where the kernel tells."""
+
+    local_rank: int
+
+
+Effect = Prepare | GoOn | Discard | Hurry | MeasureShare | Note
 
 
 class State(enum.Enum):
@@ -259,6 +289,8 @@ class _Parked:
         least: It imports no more than torch.
         began_at: When it was to be prepared.
         normal_since: When it got the priority of a rank; None: it has the lowest.
+        look_at: When its share of the processors is measured next.
+        share: The last that was measured.
     """
 
     state: State = State.NONE
@@ -268,6 +300,8 @@ class _Parked:
     least: bool = False
     began_at: float = 0.0
     normal_since: float | None = None
+    look_at: float = 0.0
+    share: Share = field(default_factory=lambda: Share(0, 0.0, 0.0, is_runnable=True))
 
 
 @dataclass
@@ -291,7 +325,9 @@ class Standby:
     _steady_at: float | None = None
     _has_ranks: bool = False
     _has_begun: bool = False
-    _has_proof: bool = False
+    _n_reported: int = 0
+    _is_busy: bool = False
+    _is_doubtful: bool = False
     _expected_kib: int = MEMORY_GUESS_KIB
     _has_told_of_room: bool = False
     _again_at: float | None = None
@@ -310,8 +346,8 @@ class Standby:
             for each in self._of(State.PREPARING)
             if each.normal_since is not None
         ]
-        if (slow := self._slowest()) is not None:
-            due.append(self._parked[slow].began_at + IDLE_LIMIT_S)
+        for _, each in self._idle():
+            due += [each.look_at, each.began_at + IDLE_LIMIT_S]
         if self._steady_at is not None:
             if self._next() is not None:
                 due.append(self._steady_at)
@@ -321,8 +357,9 @@ class Standby:
 
     def has_room(self, available_kib: int) -> bool:
         """Whether one more may be parked where this much memory is free."""
-        others = max(0, len(self._of(State.PREPARING)) - 1)  # which have not taken theirs yet
-        return available_kib >= (ROOM + others) * self._expected_kib
+        # Those that were started before it have not taken theirs yet.
+        others = [each for each in self._of(State.PREPARING) if each.shape.command]
+        return available_kib >= (ROOM + len(others)) * self._expected_kib
 
     @property
     def memory_kib(self) -> int:
@@ -351,12 +388,15 @@ class Standby:
                 self._on_time(now, effects)
             case CycleStarted():
                 self._steady_at, self._has_ranks = now + self.delay_s, True
-                self._has_begun = False
+                self._has_begun = self._is_busy = False
+                self._n_reported = 0
                 self._patience_s = PATIENCE_S
                 self._look_again()
             case RankReportedIn():
                 if self._steady_at is not None and not self._has_begun:
-                    pause_s = 0.0 if self.is_idle else REPORTED_IN_S
+                    self._n_reported += 1
+                    is_last = self._n_reported >= self.nproc
+                    pause_s = 0.0 if self.is_idle or is_last else REPORTED_IN_S
                     self._steady_at = now + min(self.delay_s, pause_s)
                     self._on_time(now, effects)
             case CycleEnding():
@@ -375,6 +415,8 @@ class Standby:
                 self._on_time(now, effects)
             case Unfit(local_rank, reason, library):
                 self._on_unfit(local_rank, reason, library, effects)
+            case Share():
+                self._on_share(event, now, effects)
             case StaysIdle(local_rank):
                 self.is_idle = False
                 if self._parked[local_rank].state is State.PREPARING:
@@ -407,22 +449,29 @@ class Standby:
         return [each for each in self._parked if each.state in states]
 
     def _next(self) -> int | None:
-        """Whose turn it is, once the cycle is steady.
-
-        The first one shows which libraries are fit. The others are prepared together where that
-        takes no time from the ranks.
-        """
-        at_once = self.nproc if self.is_idle and self._has_ranks and self._has_proof else 1
+        """Whose turn it is, once the cycle is steady."""
+        at_once = 1 if self._is_doubtful else self.nproc
         if self.given_up is not None or len(self._of(State.PREPARING)) >= at_once:
             return None
         return next(iter(self._in(State.NONE)), None)
 
-    def _slowest(self) -> int | None:
-        """Who is to get a rank's priority next: one at a time has it while it is prepared."""
-        preparing = self._in(State.PREPARING)
-        if any(self._parked[rank].normal_since is not None for rank in preparing):
-            return None
-        return min(preparing, key=lambda rank: self._parked[rank].began_at, default=None)
+    def _idle(self) -> list[tuple[int, _Parked]]:
+        """Those that are prepared with the lowest priority."""
+        parked = [(rank, self._parked[rank]) for rank in self._in(State.PREPARING)]
+        return [(rank, each) for rank, each in parked if each.normal_since is None]
+
+    def _hurry(self, now: float, effects: list[Effect]) -> None:
+        for local_rank, parked in self._idle():
+            parked.normal_since = now
+            effects.append(Hurry(local_rank))
+
+    def _on_share(self, share: Share, now: float, effects: list[Effect]) -> None:
+        parked = self._parked[share.local_rank]
+        before, parked.share = parked.share, share
+        ran_s = share.ran_s - before.ran_s
+        if share.waited_s - before.waited_s > ran_s or (ran_s <= 0 and share.is_runnable):
+            self._is_busy = True
+            self._hurry(now, effects)
 
     def _drop(self, local_rank: int, effects: list[Effect]) -> None:
         self._parked[local_rank].state = State.NONE
@@ -445,7 +494,7 @@ class Standby:
             return
         parked.state = State.READY
         parked.memory_kib = self._expected_kib = memory_kib
-        self._has_proof = True
+        self._is_doubtful = False
         ready = self._of(State.READY)
         total = self.memory_kib
         if total > self.memory_kib_max:
@@ -485,7 +534,8 @@ class Standby:
             each.state = State.NONE
 
     def _tell_of_room(self, available_kib: int, effects: list[Effect]) -> None:
-        if not self._has_told_of_room:
+        are_others_coming = len(self._of(State.PREPARING)) > 1  # it is tried again after them
+        if not self._has_told_of_room and not are_others_coming:
             self._has_told_of_room = True
             text = (
                 f"no warm standby for now: {available_kib >> 10} MiB of memory are free, a "
@@ -501,6 +551,7 @@ class Standby:
         if parked.state is not State.PREPARING:
             return
         parked.state = State.NONE
+        self._is_doubtful = True
         if parked.least:
             self._give_up(reason, effects)
         elif self._least or library in self._left_out:
@@ -544,20 +595,25 @@ class Standby:
                 how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
                 self._on_failure(local_rank, how, effects)
                 effects.append(Discard(local_rank))
-        slow = self._slowest()
-        if slow is not None and now >= self._parked[slow].began_at + IDLE_LIMIT_S:
-            self._parked[slow].normal_since = now
-            effects.append(Hurry(slow))
+        for local_rank, parked in self._idle():
+            if now >= parked.began_at + IDLE_LIMIT_S:
+                self._hurry(now, effects)
+                break
+            if now >= parked.look_at:
+                parked.look_at = now + LOOK_S
+                effects.append(MeasureShare(local_rank))
         if self._steady_at is None or now < self._steady_at:
             return
         if self._again_at is not None and now >= self._again_at:
             self._look_again()
         while (following := self._next()) is not None:
             self._has_begun = True
+            is_idle = self.is_idle and self._has_ranks and not self._is_busy
             self._parked[following] = _Parked(
                 State.PREPARING,
                 least=self._least,
                 began_at=now,
-                normal_since=None if self.is_idle and self._has_ranks else now,
+                normal_since=None if is_idle else now,
+                look_at=now + LOOK_S,
             )
             effects.append(Prepare(following, self._least, self._left_out))

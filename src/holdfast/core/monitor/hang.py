@@ -11,7 +11,7 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     section             since it was opened; one clock per open section that has a limit
     outside sections    since the last section was closed (or armed); only while none is open
     process exit        since the rank left its monitor, until its process ends; none of the others
-    first report        of a rank that never was armed: since another rank of its node was, with the
+    first report        of a rank that never was armed: since another rank was, with the
                         timeout of the initial heartbeat; none of the others
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its

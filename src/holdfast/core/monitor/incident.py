@@ -41,7 +41,7 @@ def what(overdue: Overdue, now: float) -> str:
         hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
         hang.EXIT: f"Its process has run on for {age} since it left its monitor",
         hang.FIRST_REPORT: "Has not called init_workload_monitoring() for "
-        f"{age} since another rank of its node did",
+        f"{age} since another rank did",
     }[overdue.clock]
     return f"{text}, timeout {seconds(overdue.limit_s)}"
 

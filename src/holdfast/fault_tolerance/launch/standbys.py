@@ -203,6 +203,9 @@ class Standbys:
             case machine.Hurry(local_rank):
                 if local_rank in self._parked:
                     self._restore(local_rank)
+            case machine.MeasureShare(local_rank):
+                if local_rank in self._parked:
+                    self._measure_share(local_rank)
             case machine.GoOn():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
@@ -272,6 +275,8 @@ class Standbys:
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
         self._parked[local_rank] = _Parked(process, peer, is_idle)
         self._feed(machine.Started(local_rank, shape))
+        if is_idle and not idle_priority.does_return(process.pid):
+            self._feed(machine.StaysIdle(local_rank))
 
     def _receive(self, local_rank: int, peer: Channel) -> None:
         try:
@@ -297,6 +302,11 @@ class Standbys:
                 if module is not None and module not in LATE:
                     module = module.partition(".")[0]
                 self._feed(machine.Unfit(local_rank, reason, module))
+
+    def _measure_share(self, local_rank: int) -> None:
+        share = idle_priority.share(self._parked[local_rank].process.pid)
+        if share is not None:
+            self._feed(machine.Share(local_rank, *share))
 
     def _restore(self, local_rank: int) -> bool:
         """Give it the priority of a rank; False: it has not got it."""
