@@ -14,11 +14,13 @@ usage: holdfast COMMAND ...
            happen on each kind of fault, with times; starts nothing
   report   tell the story of a run: where its time went, what failed, incidents
   runs     list runs and their folders
+  top      show the ranks of a running job in a terminal, live
+  view     the same on a page in a browser
   trace    write the timeline of a run for Perfetto
 
 holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
-_COMMANDS = ("doctor", "report", "runs", "trace")
+_COMMANDS = ("doctor", "report", "runs", "top", "trace", "view")
 _WRONG = 2
 
 
@@ -39,6 +41,10 @@ def main(args: Sequence[str] | None = None) -> int:
         known = ", ".join(_COMMANDS)
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
         return _WRONG
+    if words[0] in ("top", "view"):
+        from holdfast.view.commands import main as view  # noqa: PLC0415 - that is used
+
+        return view(words[0], words[1:])
     if words[0] != "doctor":
         from holdfast.observe.commands import main as observe  # noqa: PLC0415 - that is used
 

@@ -107,6 +107,10 @@ def test_a_scrape_shows_how_old_sections_and_heartbeats_are(served, tmp_path: Pa
         layout.LIMITS_VERSION: 2.0,
         layout.HEARTBEAT_AT: now - 5,
         layout.slot(0) + layout.OPENED_AT: now - 7,
+        layout.slot(0) + layout.TIMES: 3.0,
+        layout.slot(0) + layout.TOTAL_S: 6.0,
+        layout.slot(0) + layout.FIRST_AT: now - 9,
+        layout.slot(0) + layout.CLOSED_AT: now - 8,
         layout.ITERATION: 12.0,
         layout.ARMED_AT: now - 9,
     }.items():
@@ -118,6 +122,8 @@ def test_a_scrape_shows_how_old_sections_and_heartbeats_are(served, tmp_path: Pa
     assert found["holdfast_section_timeout_seconds 5 step"] == 60
     assert found["holdfast_heartbeat_timeout_seconds 5"] == float("inf")
     assert found["holdfast_iteration 5"] == 12
+    assert found["holdfast_section_seconds_total 5 step"] == 6
+    assert found["holdfast_section_ends_total 5 step"] == 3
     assert found["holdfast_rank_monitored 5"] == 1
     assert "holdfast_rank_monitored 4" not in found  # its page is not there
 

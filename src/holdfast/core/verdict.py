@@ -410,7 +410,10 @@ def _mismatch(job: _Job) -> Verdict | None:
         f"{_ranks([rank for rank in calls if calls[rank] == call])} called {call}"
         for call, _ in counted[:_RANKS_TOLD]
     )
-    reason = f"the ranks wait in collectives that do not match: {told}; the evidence does not tell which is wrong"
+    reason = (
+        f"the ranks wait in collectives that do not match: {told}; the evidence does not tell "
+        "which is wrong"
+    )
     return job.verdict((), MISMATCH, reason, NONE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from holdfast.host import clock
@@ -115,7 +115,7 @@ class Metrics:
     def _family(self, name: str, text: str, *names: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"holdfast_{name}", text, labels=(*self._names, *names))
 
-    def _of_pages(self, ranks: list[tuple[int, int]]) -> Iterator[GaugeMetricFamily]:
+    def _of_pages(self, ranks: list[tuple[int, int]]) -> Iterator[Any]:
         watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
         beats = self._family("heartbeat_age_seconds", "Since the last heartbeat.", "rank")
         limits = self._family("heartbeat_timeout_seconds", "Of heartbeats.", "rank")
@@ -123,6 +123,9 @@ class Metrics:
         section_limits = self._family(
             "section_timeout_seconds", "Of each section.", "rank", "section"
         )
+        names = (*self._names, "rank", "section")
+        spent = CounterMetricFamily("holdfast_section_seconds", "In each section.", labels=names)
+        ends = CounterMetricFamily("holdfast_section_ends", "Of each section.", labels=names)
         iterations = self._family("iteration", "Training iteration, where reported.", "rank")
         for local_rank, rank in ranks:
             labels = (*self._values, str(rank))
@@ -144,11 +147,14 @@ class Metrics:
                     ages.add_metric((*labels, name), max(0.0, now - opened_at))
                 for name, limit_s in limit.sections.items():
                     section_limits.add_metric((*labels, name), _seconds(limit_s))
+            for name, ended in view.ended_sections().items():
+                spent.add_metric((*labels, name), ended.total_s)
+                ends.add_metric((*labels, name), ended.times)
             if view.iteration is not None:
                 iterations.add_metric(labels, view.iteration)
             del view
             page.close()
-        yield from (watched, beats, limits, ages, section_limits, iterations)
+        yield from (watched, beats, limits, ages, section_limits, spent, ends, iterations)
 
 
 def _seconds(limit_s: float | None) -> float:

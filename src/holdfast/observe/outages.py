@@ -57,6 +57,7 @@ class Outages:
     Attributes:
         cycle: The latest; -1 before the first.
         ranks: By local rank; of the latest cycle.
+        is_stopping: The launcher ends the ranks of that cycle.
         is_spare: The job runs without this node, which waits.
         end: ``job_succeeded`` or ``job_failed`` once it is over.
     """
@@ -64,7 +65,7 @@ class Outages:
     def __init__(self, nproc: int) -> None:
         self._nproc = nproc
         self._failed_at: float | None = None
-        self._is_stopping = False
+        self.is_stopping = False
         self.cycle = -1
         self.ranks: dict[int, Rank] = {}
         self.is_spare = False
@@ -88,7 +89,7 @@ class Outages:
         match event["kind"]:
             case "cycle_started":
                 self.cycle, self.ranks = int(event["cycle"]), {}
-                self.is_spare = self._is_stopping = False
+                self.is_spare = self.is_stopping = False
             case "worker_started":
                 self.ranks[int(event["local_rank"])] = Rank(int(event["rank"]))
                 if len(self.ranks) == self._nproc and self._failed_at is not None:
@@ -111,7 +112,7 @@ class Outages:
             case "cycle_stopping":
                 if event["restart"]:
                     yield from self._fault(event, Fault("elsewhere"))
-                self._is_stopping = True
+                self.is_stopping = True
             case "standing_by":
                 self.is_spare = True
             case "job_succeeded" | "job_failed" as end:
@@ -119,6 +120,6 @@ class Outages:
 
     def _fault(self, event: Event, fault: Fault) -> Iterator[Fault]:
         """The first of its cycle; ranks that we stop are none."""
-        if self._failed_at is None and not self._is_stopping:
+        if self._failed_at is None and not self.is_stopping:
             self._failed_at = float(event.get("detected_at", event["t"]))
             yield fault

@@ -1,0 +1,151 @@
+"""``holdfast top`` and ``holdfast view``: what their words mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.observe.run_list import NoSuchRunError, resolve
+
+_TOP = """\
+usage: holdfast top [RUN ...] [--once | --json] [--sort WORD]
+
+Shows the ranks of a running job, a line each: which section they are in and for
+how long, against its timeout; iterations per second; ranks slower than their
+peers; incidents. Keys: s sorts, enter shows where a rank is, D where all are.
+
+  RUN          folder of a run, a log folder (its newest run), or a run id;
+               several folders are the nodes of one job. Without: the newest run
+  --once       print it once, as text
+  --json       print it once, for programs
+  --sort WORD  of --once: rank, used, slow
+
+Needs holdfast[view], but for --once and --json. Ranks can be looked at on the
+host they run on.
+"""
+_VIEW = """\
+usage: holdfast view [RUN ...] [--port PORT] [--host ADDRESS] [--token TEXT]
+
+The same as holdfast top, on a page in a browser.
+
+  RUN             as for holdfast top
+  --port PORT     where to listen (8265; 0: any that is free)
+  --host ADDRESS  of this host; the default, 127.0.0.1, is for this host alone:
+                  from elsewhere use ssh -L 8265:localhost:8265 NODE
+  --token TEXT    lets a user that gives it ask ranks for their stacks; without it
+                  the page only shows. HOLDFAST_VIEW_TOKEN does the same, unseen by ps
+
+Needs holdfast[view].
+"""
+_WRONG = 2
+_PORT = 8265
+
+
+class _Usage(Exception):  # noqa: N818 - never leaves this module
+    """The command line makes no sense; the text says why."""
+
+
+def main(command: str, words: Sequence[str]) -> int:
+    """One of the commands; returns the exit code."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(_TOP if command == "top" else _VIEW)
+        return 0
+    try:
+        return _top(list(words)) if command == "top" else _view(list(words))
+    except (_Usage, NoSuchRunError) as error:
+        sys.stderr.write(f"holdfast {command}: error: {error}\n")
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"holdfast {command}: error: needs {error.name}: pip install 'holdfast[view]'"
+            f"{', or give --once' if command == 'top' else ''}\n"
+        )
+    except OSError as error:
+        sys.stderr.write(f"holdfast {command}: error: {error.strerror or error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return _WRONG
+
+
+def _top(words: list[str]) -> int:
+    is_json, once = _flag(words, "--json"), _flag(words, "--once")
+    sort = _option(words, "--sort")
+    folders = resolve(_runs(words))
+    from holdfast.view.live import LiveJob  # noqa: PLC0415 - once the words make sense
+    from holdfast.view.words import SORTS, as_text  # noqa: PLC0415
+
+    if sort is not None and sort not in SORTS:
+        raise _Usage(f"--sort: {sort!r} is none of {', '.join(SORTS)}")
+    job = LiveJob(folders)
+    if is_json or once:
+        view = job.look()
+        sys.stdout.write(
+            json.dumps(view.as_json()) + "\n" if is_json else as_text(view, sort or "rank")
+        )
+        return 0
+    if not sys.stdout.isatty():
+        raise _Usage("stdout is not a terminal: give --once, or --json")
+    from holdfast.view.top import Top  # noqa: PLC0415 - needs textual
+
+    Top(job).run()
+    return 0
+
+
+def _view(words: list[str]) -> int:
+    host, port = _option(words, "--host") or "127.0.0.1", _option(words, "--port") or str(_PORT)
+    token = _option(words, "--token") or os.environ.get("HOLDFAST_VIEW_TOKEN") or None
+    if not port.isdecimal() or int(port) > 65535:
+        raise _Usage(f"--port: {port!r} is not a port")
+    folders = resolve(_runs(words))
+    import socket  # noqa: PLC0415 - once the words make sense
+
+    import uvicorn  # noqa: PLC0415 - an extra
+
+    from holdfast.view.live import LiveJob  # noqa: PLC0415
+    from holdfast.view.web import LOCAL, make_app  # noqa: PLC0415
+
+    is_local = host in ("127.0.0.1", "::1", "localhost")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, int(port)), family=family)
+    except OSError as error:
+        raise _Usage(
+            f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes one that is "
+            "free"
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    sys.stdout.write(f"http://{shown}:{listener.getsockname()[1]}/\n")
+    sys.stdout.flush()
+    app = make_app(LiveJob(folders), token, LOCAL if is_local else ("*",))
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def _flag(words: list[str], name: str) -> bool:
+    found = name in words
+    words[:] = [word for word in words if word != name]
+    return found
+
+
+def _option(words: list[str], name: str) -> str | None:
+    """Take an option with its value out of the words."""
+    for index, word in enumerate(words):
+        own, equals, value = word.partition("=")
+        if own != name:
+            continue
+        if not equals:
+            if index + 1 == len(words):
+                raise _Usage(f"{name} needs a value")
+            value = words.pop(index + 1)
+        del words[index]
+        return value
+    return None
+
+
+def _runs(words: Sequence[str]) -> Sequence[str]:
+    if unknown := [word for word in words if word.startswith("-")]:
+        raise _Usage(f"unknown option {unknown[0]!r}")
+    return words

@@ -1,0 +1,159 @@
+"""Live views: what they show of folders and pages, and what they do with bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.view.top import Stacks, Top
+from holdfast.view.words import SORTS, as_text, of_limit, seconds
+
+from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
+
+START = {
+    "kind": "launcher_started",
+    "cycle": 0,
+    "t": 0.5,
+    "wall": 1000.5,
+    "node": "n0",
+    "name": "train.py",
+    "run_id": "r",
+    "job": "elsewhere",
+    "pid": 1,
+}
+
+
+def run_folder(folder: Path, *events: dict, node: str = "n0") -> Path:
+    """With these events, stamped as a launcher does."""
+    folder.mkdir()
+    stamped = [{"wall": 1000 + event["t"], "node": node, "pid": 7, **event} for event in events]
+    (folder / "events-launcher.jsonl").write_text("".join(json.dumps(e) + "\n" for e in stamped))
+    return folder
+
+
+def test_a_job_is_seen_from_its_events_also_where_its_ranks_are_on_another_host(tmp_path) -> None:
+    folder = run_folder(tmp_path / "a", START, *STARTED, OVERDUE, STOPPING, exited(-15), *RESTARTED)
+    incident = folder / "incidents" / "0001" / "incident.json"
+    incident.parent.mkdir(parents=True)
+    incident.write_text('{"culprits": [5], "kind": "lock", "cycle": 0, "reason": "rank 5 waits"}')
+    view = LiveJob([folder]).look()
+    assert (view.name, view.state, view.restarts) == ("train.py", "running", 1)
+    assert [(one.rank, one.state) for one in view.ranks] == [(4, "running"), (5, "running")]
+    assert [node.is_here for node in view.nodes] == [False]
+    said = [event["text"] for event in view.events]
+    assert said[0] == "cycle 0 started"
+    assert "rank 5 hung in" in said[1]
+    assert not any("SIGTERM" in text for text in said)  # we have ended it
+    assert view.incidents[0]["culprits"] == [5]
+    assert "rank 5 waits" in as_text(view)
+
+
+def test_two_nodes_are_one_job(tmp_path) -> None:
+    other = [
+        {**event, "rank": event["rank"] + 2} if "rank" in event else event for event in STARTED
+    ]
+    folders = [
+        run_folder(tmp_path / "a", START, *STARTED),
+        run_folder(tmp_path / "b", {**START, "node": "n1"}, *other, node="n1"),
+    ]
+    view = LiveJob(folders).look()
+    assert [(one.rank, one.node) for one in view.ranks] == [
+        *((4, "n0"), (5, "n0")),
+        *((6, "n1"), (7, "n1")),
+    ]
+
+
+@pytest.mark.parametrize("garbage", ["", "{}\n[]\nnull\n\xff\n", '{"kind": "worker_started"}\n'])
+def test_garbage_in_the_events_costs_the_view_nothing_else(tmp_path, garbage: str) -> None:
+    folder = run_folder(tmp_path / "a", START, *STARTED)
+    with (folder / "events-launcher.jsonl").open("a", encoding="latin-1") as file:
+        file.write(garbage)
+    assert len(LiveJob([folder]).look().ranks) == 2
+
+
+def test_a_rank_that_cannot_be_asked_says_why(tmp_path) -> None:
+    job = LiveJob([run_folder(tmp_path / "a", START, *STARTED)])
+    assert "does not run on this host" in job.stacks([4])[4]
+    assert "there is no rank 9" in job.stacks([9])[9]
+
+
+@pytest.mark.parametrize(
+    ("s", "text"), [(None, "-"), (0.26, "0.3"), (12.9, "12"), (245, "4:05"), (7205, "2:00:05")]
+)
+def test_times_are_short(s, text) -> None:
+    assert seconds(s) == text
+    assert of_limit(s, None) == ("" if s is None else text)
+
+
+RANKS = [
+    RankView(0, "n0", 0, 10, used=0.1, section="step", section_age_s=6.0, section_limit_s=60.0),
+    RankView(1, "n0", 1, 11, used=0.9, state="overdue", per_s=2.5, iteration=7),
+    RankView(2, "n0", 2, 12, slow=("data", 1.7)),
+]
+
+
+@pytest.mark.parametrize(("sort", "first"), [("rank", 0), ("used", 1), ("slow", 2)])
+def test_the_first_row_is_the_one_to_look_at(sort: str, first: int) -> None:
+    assert min(RANKS, key=SORTS[sort]).rank == first
+
+
+class Job(LiveJob):
+    """Of three ranks that never change."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def look(self) -> JobView:
+        nodes = [NodeView("n0", "running", 0, is_here=True, run_dir="/run")]
+        return JobView("train.py", "r", nodes=nodes, ranks=list(RANKS))
+
+    def stacks(self, ranks) -> dict[int, str]:
+        return {rank: f"File train.py, line {rank}" for rank in ranks}
+
+
+def test_keys_of_top_sort_and_show_stacks() -> None:
+    async def press() -> None:
+        app = Top(Job())
+        async with app.run_test(size=(120, 30)) as pilot:
+            table = app.query_one("DataTable")
+            assert [str(cell) for cell in table.get_row_at(0)][:2] == ["0", "n0"]
+            await pilot.press("s")
+            assert str(table.get_row_at(0)[0]) == "1"
+            await pilot.press("down", "enter")
+            assert isinstance(app.screen, Stacks)
+            assert app.screen._texts == {0: "File train.py, line 0"}
+            await pilot.press("escape")
+            await pilot.press("D")
+            assert set(app.screen._texts) == {0, 1, 2}
+            await pilot.press("q")
+            assert not isinstance(app.screen, Stacks)
+
+    asyncio.run(press())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["top", "--x"], "unknown option '--x'"),
+        (["top", "absent"], "no run is called 'absent'"),
+        (["top", "--sort"], "--sort needs a value"),
+        (["view", "--port", "99999"], "'99999' is not a port"),
+    ],
+)
+def test_bad_input_is_one_clear_error(words, told, capsys) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_top_without_a_terminal_says_what_to_give(tmp_path, capsys) -> None:
+    folder = run_folder(tmp_path / "a", START, *STARTED)
+    assert main(["top", str(folder)]) == 2
+    assert "give --once" in capsys.readouterr().err
+    assert main(["top", "--once", "--sort", "nothing", str(folder)]) == 2
+    assert main(["top", "--once", str(folder)]) == 0
+    assert "2 ranks on 1 node" in capsys.readouterr().out
