@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -111,6 +111,9 @@ gpu-stand-in: $(GPU_NEEDS)  ## the same scenarios with a stand-in for the GPU on
 sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
 	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 	@$(PY) -m holdfast.testing.simulate --inprocess --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
+
+release-check: $(VENV)/.ready  ## build wheels and sdists and use them elsewhere: names, demo, types, tests; kept in dist/
+	@$(PY) tools/release_check.py $(STEPS)
 
 minimal-root: $(VENV)/.ready  ## the set-up in Debian roots that lack make, venv, pip, a network (needs root, mmdebstrap)
 	@$(PY) -m tests.minimal_root $(PYTEST_ARGS)

@@ -15,6 +15,9 @@ import prepare  # noqa: E402  (in tools/, which make uses too)
 
 def main() -> int:
     """Prepare the environment and become the program; an exit code if either is impossible."""
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(__doc__)
+        return 0
     folder = os.environ.get("VENV") or os.path.join(HERE, ".venv")
     code = prepare.main(folder, ())
     if code:

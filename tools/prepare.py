@@ -376,7 +376,7 @@ def _install(folder: str, packages: Sequence[str], *, complete: bool) -> None:
             "install",
             "--constraint",
             constraints,
-            *_cpu_wheels(python),
+            *cpu_wheels(python),
         ]
         _pip(folder, [*install, *sources])
         _run([python, "-c", "import torch, holdfast"])
@@ -403,7 +403,7 @@ def _constraints(folder: str, packages: Sequence[str]) -> str:
     return path
 
 
-def _cpu_wheels(python: str) -> List[str]:
+def cpu_wheels(python: str) -> List[str]:
     """Options of pip for the index of torch's CPU wheels."""
     configuration = _output([python, "-m", "pip", "config", "list"]) + " ".join(
         name.lower().replace("_", "-") for name in os.environ if name.startswith("PIP_")

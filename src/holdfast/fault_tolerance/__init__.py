@@ -42,16 +42,18 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name when it is first asked for."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib  # noqa: PLC0415 - the same 4 ms
+if not TYPE_CHECKING:  # so that a type checker finds a name that is not there
 
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first asked for."""
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib  # noqa: PLC0415 - the same 4 ms
+
+        value: object = getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

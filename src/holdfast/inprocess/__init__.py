@@ -8,6 +8,24 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from holdfast.inprocess import (
+        abort as abort,
+        attribution as attribution,
+        completion as completion,
+        compose as compose,
+        exception as exception,
+        finalize as finalize,
+        health_check as health_check,
+        initialize as initialize,
+        monitor_thread as monitor_thread,
+        nested_restarter as nested_restarter,
+        rank_assignment as rank_assignment,
+        rank_filter as rank_filter,
+        state as state,
+        store as store,
+        terminate as terminate,
+        wrap as wrap,
+    )
     from holdfast.inprocess.compose import Compose
     from holdfast.inprocess.state import FrozenState, Mode, State
     from holdfast.inprocess.wrap import CallWrapper, Wrapper
@@ -46,12 +64,14 @@ _SUBMODULES = frozenset(
 """Used as attributes of this package by those who import only it."""
 
 
-def __getattr__(name: str) -> object:
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # so that a type checker finds a name that is not there
+
+    def __getattr__(name: str) -> object:
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        if name in _HOME:
+            return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

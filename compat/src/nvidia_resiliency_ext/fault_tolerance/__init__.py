@@ -9,6 +9,20 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
+    from nvidia_resiliency_ext.fault_tolerance import (
+        config as config,
+        data as data,
+        dict_utils as dict_utils,
+        ipc_connector as ipc_connector,
+        launcher as launcher,
+        per_cycle_logs as per_cycle_logs,
+        progress_tracker as progress_tracker,
+        rank_monitor_client as rank_monitor_client,
+        rank_monitor_server as rank_monitor_server,
+        rank_monitor_state_machine as rank_monitor_state_machine,
+        timeouts_calc as timeouts_calc,
+        utils as utils,
+    )
     from nvidia_resiliency_ext.fault_tolerance.rank_monitor_server import RankMonitorServer
     from nvidia_resiliency_ext.fault_tolerance.rank_monitor_state_machine import (
         RankMonitorState,
@@ -55,4 +69,5 @@ _SUBMODULES = frozenset(
     }
 )
 
-__getattr__, __dir__ = lazy(__name__, _SUBMODULES, _HOME)
+if not TYPE_CHECKING:  # so that a type checker finds a name that is not there
+    __getattr__, __dir__ = lazy(__name__, _SUBMODULES, _HOME)
