@@ -1,4 +1,4 @@
-"""The command ``holdfast``: tools around training jobs, of which ``holdfast doctor`` is one."""
+"""The command ``holdfast``: tools around training jobs, one for each word that it knows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ usage: holdfast COMMAND ...
   top      show the ranks of a running job in a terminal, live
   view     the same on a page in a browser
   trace    write the timeline of a run for Perfetto
+  chaos    run a job under ft_launcher, inject faults from a seed, and measure
+           how it recovers from each
 
 holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
-_COMMANDS = ("doctor", "report", "runs", "top", "trace", "view")
+_COMMANDS = ("chaos", "doctor", "report", "runs", "top", "trace", "view")
 _WRONG = 2
 
 
@@ -41,6 +43,10 @@ def main(args: Sequence[str] | None = None) -> int:
         known = ", ".join(_COMMANDS)
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
         return _WRONG
+    if words[0] == "chaos":
+        from holdfast.chaos.command import main as chaos  # noqa: PLC0415 - the command that is used
+
+        return chaos(words[1:])
     if words[0] in ("top", "view"):
         from holdfast.view.commands import main as view  # noqa: PLC0415 - that is used
 

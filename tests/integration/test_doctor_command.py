@@ -102,7 +102,7 @@ def test_an_error_is_an_exit_code(tmp_path: Path) -> None:
         (["doctor", "--ft-typo", "x.py"], 2, "holdfast doctor: error: unknown option --ft-typo"),
         (["doctor", "no_such.py"], 2, "holdfast doctor: error: no such script: 'no_such.py'"),
         (["doctor", "--ft-cfg-path=no.yaml", __file__], 1, "holdfast doctor: error:"),
-        (["nurse"], 2, "holdfast: error: unknown command 'nurse'; it knows: doctor"),
+        (["nurse"], 2, "holdfast: error: unknown command 'nurse'; it knows: chaos, doctor"),
     ],
 )
 def test_mistakes_are_one_clear_line(

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,18 +30,23 @@ tick("main")
 """
 
 
-def start(folder: Path, script: str, **env: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(folder: Path, script: str, **env: str) -> Iterator[subprocess.Popen[str]]:
     """An unmodified script as rank 1 of cycle 0, with the hook on its path."""
     (folder / "script.py").write_text(script)
     path = os.pathsep.join([str(inject.HOOK), env.pop("then", "")])
     rank = {"RANK": "1", "PYTHONPATH": path, "PYTHONFAULTHANDLER": ""}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "script.py"],
         cwd=folder,
         env={**os.environ, **rank, **env},
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -86,9 +93,8 @@ def test_an_unmodified_script_has_the_faults_that_its_environment_names(
     tmp_path: Path, plan: str, exit_code: int, said: str
 ) -> None:
     """Those of its rank and cycle; a mistake is one line, and the script does not run."""
-    process = start(tmp_path, TICKING, HOLDFAST_INJECT=plan)
-
-    code, stderr = ended(process)
+    with started(tmp_path, TICKING, HOLDFAST_INJECT=plan) as process:
+        code, stderr = ended(process)
 
     assert code == exit_code, stderr
     assert said in stderr
@@ -97,7 +103,6 @@ def test_an_unmodified_script_has_the_faults_that_its_environment_names(
 @pytest.mark.parametrize("kind", ["lock", "sleep", "busy-loop", "interpreter-lock"])
 def test_a_hang_stops_the_main_thread(tmp_path: Path, kind: str) -> None:
     """And only one that holds the interpreter lock stops the others."""
-    process = start(tmp_path, TICKING, HOLDFAST_INJECT=f"{kind}@0.05:1")
 
     def ticks(name: str) -> int:
         path = tmp_path / name
@@ -110,12 +115,9 @@ def test_a_hang_stops_the_main_thread(tmp_path: Path, kind: str) -> None:
             return before == ticks("main") > 0 and others == ticks("helper")
         return before == ticks("main") > 0 and others < ticks("helper")
 
-    try:
+    with started(tmp_path, TICKING, HOLDFAST_INJECT=f"{kind}@0.05:1") as process:
         until(stands_still, "the main thread hangs")
         assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_the_hook_leaves_no_trace_in_a_process_without_faults(tmp_path: Path) -> None:
@@ -128,7 +130,8 @@ assert sitecustomize.ran
 assert not [each for each in sys.path if each.endswith("testing/hook")]
 assert type(sys.meta_path[0]).__module__ != "sitecustomize"
 """
-    assert ended(start(tmp_path, script, then=str(tmp_path / "site"))) == (0, "")
+    with started(tmp_path, script, then=str(tmp_path / "site")) as process:
+        assert ended(process) == (0, "")
 
 
 def test_a_fault_that_needs_the_main_thread_says_so_elsewhere(monkeypatch) -> None:
@@ -157,20 +160,21 @@ for step in range(7, 10):
 while True:
     time.sleep(0.001)
 """
-    process = start(tmp_path, script, HOLDFAST_CHAOS=str(tmp_path), TORCHELASTIC_RESTART_COUNT="4")
-    pid = process.pid
-    steps = tmp_path / f"steps.{pid}"
-    until(lambda: steps.exists() and steps.stat().st_size, "steps are noted")
-    until(lambda: chaos_rank.STEPS.unpack(steps.read_bytes())[4] == 3, "all are")
-    first_at, first, last_at, last, _ = chaos_rank.STEPS.unpack(steps.read_bytes())
-    assert (first, last) == (7, 9)
-    assert first_at <= last_at
-    assert (tmp_path / f"hello.{pid}").read_text() == f"1 4 {os.getpid()}"
+    env = {"HOLDFAST_CHAOS": str(tmp_path), "TORCHELASTIC_RESTART_COUNT": "4"}
+    with started(tmp_path, script, **env) as process:
+        pid = process.pid
+        steps = tmp_path / f"steps.{pid}"
+        until(lambda: steps.exists() and steps.stat().st_size, "steps are noted")
+        until(lambda: chaos_rank.STEPS.unpack(steps.read_bytes())[4] == 3, "all are")
+        first_at, first, last_at, last, _ = chaos_rank.STEPS.unpack(steps.read_bytes())
+        assert (first, last) == (7, 9)
+        assert first_at <= last_at
+        assert (tmp_path / f"hello.{pid}").read_text() == f"1 4 {os.getpid()}"
 
-    (tmp_path / f"order.{pid}").write_text("exit")
-    process.send_signal(signal.SIGRTMIN + 12)
+        (tmp_path / f"order.{pid}").write_text("exit")
+        process.send_signal(chaos_rank.ORDER_SIGNAL)
 
-    assert ended(process)[0] == inject.EXIT_CODE
-    at, _, reason = (tmp_path / f"struck.{pid}").read_text().partition(" ")
-    assert float(at) >= last_at
-    assert reason == ""
+        assert ended(process)[0] == inject.EXIT_CODE
+        at, _, reason = (tmp_path / f"struck.{pid}").read_text().partition(" ")
+        assert float(at) >= last_at
+        assert reason == ""

@@ -11,6 +11,7 @@ Through files in a folder that HOLDFAST_CHAOS names, each written by one process
 from __future__ import annotations
 
 import os
+import signal
 import struct
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from holdfast.testing.inject import Fault, strike, why_not
 
 FOLDER = "HOLDFAST_CHAOS"
 """Environment variable."""
+ORDER_SIGNAL = signal.SIGRTMIN + 12
+"""Makes a rank look for an order; the hook has installed its handler."""
 STEPS = struct.Struct("=5d")
 """When the first step of this process ended, its number; the same of the last; how many."""
 UNKNOWN = -1.0
@@ -35,7 +38,7 @@ class _Steps:
         self._count = 0
         self._fd = -1
         if folder := os.environ.get(FOLDER):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             self._fd = os.open(f"{folder}/steps.{pid}", flags, 0o600)
 
     def note(self, step: int | None) -> None:

@@ -40,6 +40,7 @@ _PREFERRED_SIGNAL = 12
 _FOR_EVER_S = 1 << 30
 _GPU_CYCLES = 1 << 62
 _MUTEX_BYTES = 64
+_LOOK_S = 0.005
 
 
 class Fault(enum.Enum):
@@ -138,7 +139,10 @@ def inject(
     act = _prepare(fault)
 
     def run() -> None:
-        threading.Event().wait(max(0.0, after_s))
+        clock = threading.Event()  # that is never set
+        clock.wait(max(0.0, after_s))
+        while _is_starting():
+            clock.wait(_LOOK_S)
         if before is not None:
             before()
         _say(f"injecting fault {fault.name}")
@@ -219,6 +223,16 @@ def _through_main_thread(fault: Fault) -> Callable[[], object]:
 
     signal.signal(number, handler)
     return lambda: signal.pthread_kill(_main_thread(), number)
+
+
+def _is_starting() -> bool:
+    """The interpreter runs ``site``, which swallows exceptions."""
+    frame = sys._current_frames().get(_main_thread())  # noqa: SLF001 - documented
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "site":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _main_thread() -> int:

@@ -116,6 +116,21 @@ def parse_args(
     return result
 
 
+def torchrun_words(argv: Sequence[str]) -> list[str]:
+    """The same command line for torchrun, without the options that it does not know.
+
+    Raises:
+        UsageError: See :func:`parse_args`.
+    """
+    given, script, script_args, _ = _walk(argv)
+    words = [
+        option.name if text is None else f"{option.name}={text}"
+        for option, _, text in given
+        if option.name in TORCHRUNS
+    ]
+    return [*words, *([] if script is None else [script]), *script_args]
+
+
 def get_args_parser() -> argparse.ArgumentParser:
     """An argparse parser with all options, as torchrun has; ``PET_`` variables are its defaults.
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-ORDER_SIGNAL = 46
-"""SIGRTMIN + 12 of glibc."""
+ORDER_SIGNAL = _signal.SIGRTMIN + 12
 _OPTIMIZERS = "torch.optim.optimizer"
 _BAD_PLAN = 2
 """Exit code."""
