@@ -39,6 +39,8 @@ NAMES = (
     "inprocess",
     "inprocess_scale",
 )
+BY_NAME = ("why",)
+"""Measurements that take minutes and run only if they are named."""
 _HERE = Path(__file__).parent
 
 
@@ -76,11 +78,15 @@ def stamp() -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Measure, print, and write down."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"one of {', '.join((*NAMES, *BY_NAME))}"
+    )
     parser.add_argument("--results", type=Path, default=_HERE / "results", metavar="DIR")
     parsed = parser.parse_args(arguments)
-    if unknown := set(parsed.names) - set(NAMES):
-        parser.error(f"no measurement {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if unknown := set(parsed.names) - {*NAMES, *BY_NAME}:
+        parser.error(
+            f"no measurement {', '.join(unknown)}; there are {', '.join((*NAMES, *BY_NAME))}"
+        )
 
     # As pip does with what it installs; an editable checkout would be compiled at every start.
     compileall.compile_dir(Path(holdfast.__file__).parent, quiet=2)

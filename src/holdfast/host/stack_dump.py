@@ -18,8 +18,9 @@ import os
 
 from holdfast.host import proc
 
-QUIET_S = 0.02
-"""A dump is written in pieces; one that has not grown for so long has ended."""
+QUIET_S = 0.005
+"""A dump is written in pieces; one that has not grown for so long, and whose handler the main
+thread has left, has ended."""
 SILENT_S = 0.05
 """A dump takes under 3 ms; nothing for so long means that something is in its way."""
 _POLL_S = 0.005

@@ -39,6 +39,7 @@ from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.announcer import Announcer
 from holdfast.fault_tolerance.launch.console import LOGGER, PumpHandler
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
+from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
 from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.job_part import (
     iteration_file,
@@ -159,7 +160,8 @@ class NodeAgent:
             self._event,
             self._environ.get("TORCHELASTIC_ERROR_FILE"),
         )
-        self._incidents = Incidents(self._monitors, self._events, self._says.incident_over)
+        folders = IncidentFolders(self._node_name, str(self.run_dir), self._staging)
+        self._incidents = Incidents(self._monitors, self._events, folders, self._says.incident_over)
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None

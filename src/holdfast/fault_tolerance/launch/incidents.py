@@ -9,6 +9,7 @@ from holdfast.core.launch import node_evidence
 from holdfast.core.monitor import monitor_messages as said
 
 if TYPE_CHECKING:
+    from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
     from holdfast.fault_tolerance.launch.monitors import Monitors
     from holdfast.fault_tolerance.launch.ranks import Rank
     from holdfast.observe.event_log import EventLog
@@ -30,6 +31,7 @@ class Incidents:
     Args:
         monitors: Of its ranks.
         events: Where events are written.
+        folders: Where each incident is written down.
         on_over: Called with each incident that is over, for what is said to people.
     """
 
@@ -37,10 +39,12 @@ class Incidents:
         self,
         monitors: Monitors,
         events: EventLog,
+        folders: IncidentFolders,
         on_over: Callable[[node_evidence.IncidentOver], None],
     ) -> None:
         self._monitors = monitors
         self._events = events
+        self._folders = folders
         self._on_over = on_over
 
     def note(self, message: said.ToLauncher) -> None:
@@ -48,6 +52,7 @@ class Incidents:
         if kind := _VERDICTS.get(type(message)):
             fields = dict(vars(message))
             self._events.write(kind, fields.pop("cycle"), **fields)
+        self._folders.note(message)
 
     def carry_out(self, effect: Effect, ranks: Mapping[int, Rank]) -> None:
         """Do it; ``ranks``: of this cycle, by local rank."""
@@ -64,6 +69,7 @@ class Incidents:
             case node_evidence.IncidentOver():
                 verdict = effect.verdict
                 self._on_over(effect)
+                self._folders.over(effect)
                 self._events.write(
                     "incident",
                     effect.cycle,

@@ -1,0 +1,140 @@
+"""A rank that trains until one of its job hangs, in a way that its environment names.
+
+``WHY_CASES`` has a case for each cycle; the cycle after them trains to its end. The culprit of a
+cycle is :func:`culprit_of`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+BEFORE = 4
+"""Steps before the hang."""
+STEPS = 12
+
+
+def culprit_of(cycle: int, world: int) -> int:
+    """Any rank, the next one in the next cycle."""
+    return (3 * cycle + 1) % world
+
+
+def read_fifo() -> None:
+    """A file whose other end never comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkfifo(f"{folder}/data.fifo")
+        os.read(os.open(f"{folder}/data.fifo", os.O_RDWR), 1)
+
+
+def take_lock() -> None:
+    """One that is taken."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def hold_interpreter() -> None:
+    """In C, without a release."""
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def hold_interpreter_asleep() -> None:
+    """The same, asleep."""
+    ctypes.PyDLL(None).sleep(1000)
+
+
+def spin() -> None:
+    """In Python."""
+    while True:
+        pass
+
+
+def stop() -> None:
+    """As a debugger does."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(1000)
+
+
+CASES: dict[str, Callable[[], object]] = {
+    "lock": take_lock,
+    "interpreter": hold_interpreter,
+    "interpreter asleep": hold_interpreter_asleep,
+    "stopped": stop,
+    "fifo": read_fifo,
+    "busy": spin,
+    "sleep": lambda: time.sleep(1000),
+    "input": lambda: os.read(os.openpty()[1], 1),
+}
+BY_TRAINING = ("loader", "skip", "native", "slow")
+"""Faults of the training itself."""
+
+
+def main() -> None:
+    """Train."""
+    cases = os.environ["WHY_CASES"].split(",")
+    cycle = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    case = cases[cycle] if cycle < len(cases) else ""
+    is_culprit = rank == culprit_of(cycle, world)
+
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from holdfast.fault_tolerance import RankMonitorClient
+
+    torch.set_num_threads(1)
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(16, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    hangs_in_loader = case == "loader" and is_culprit
+
+    class Data(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 2 * STEPS
+
+        def __getitem__(self, index: int) -> Any:
+            if hangs_in_loader and index >= 2 * BEFORE:
+                time.sleep(1000)
+            return torch.ones(16)
+
+    workers = 1 if case == "loader" else 0
+    batches = iter(torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=workers))
+    dist.barrier()
+    for step in range(STEPS):
+        hangs = is_culprit and step == BEFORE
+        client.start_section("step")
+        batch = next(batches)
+        if hangs and case in CASES:
+            CASES[case]()
+        if is_culprit and step >= BEFORE and case == "slow":
+            time.sleep(4.0)  # twice as long as it may take
+        loss = model(batch).sum()
+        if hangs and case == "native":
+            (
+                loss + torch.linalg.svdvals(torch.rand(5000, 5000, requires_grad=True)).sum()
+            ).backward()
+        else:
+            loss.backward()
+        optimizer.step()
+        if not (hangs and case == "skip"):
+            dist.all_reduce(loss.detach().reshape(1))
+        client.end_section("step")
+        dist.barrier()
+    client.shutdown_workload_monitoring()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)

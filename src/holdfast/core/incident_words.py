@@ -1,0 +1,232 @@
+"""An incident of the job, as programs read it, as people read it, and in three lines. Pure.
+
+docs/incidents.md documents the form of the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.codec import encode
+from holdfast.core.evidence import (
+    COMMUNICATION,
+    COMPUTING,
+    DEAD,
+    INTERPRETER,
+    KERNEL,
+    LOADER,
+    MISMATCH,
+    MISSING,
+    NATIVE,
+    SLOW,
+    STOPPED,
+    WAITING,
+    Alike,
+    RankDigest,
+    Verdict,
+)
+from holdfast.core.monitor.hang import Overdue
+from holdfast.core.monitor.incident import advice, seconds
+from holdfast.core.monitor.monitor_messages import Overdue as SaidOverdue
+from holdfast.core.rank_sets import ranks_of, text_of
+from holdfast.core.wording import count
+
+SCHEMA_VERSION = 1
+_GROUPS_SHOWN = 4
+
+_NEXT = {
+    STOPPED: "Look for a debugger, a shell (Ctrl-Z), a scheduler or a freezer that stopped it",
+    KERNEL: "Check the disk, network file system or device that it uses (dmesg names it)",
+    LOADER: "Look at the worker's line, or give the DataLoader a timeout",
+    INTERPRETER: "Look for a C extension or a regular expression there that keeps the lock",
+    COMPUTING: "If that work is right, give it a longer timeout; else it does not end",
+    NATIVE: "See what its threads do with gdb or py-spy --native in a run that hangs again",
+    WAITING: "See what it waits for there",
+    MISMATCH: "Compare the conditions under which ranks make that call: all ranks must make it",
+    MISSING: "Check that node: its launcher or its network does not answer",
+    DEAD: "See how it ended: its own last lines say why",
+    COMMUNICATION: "Check the network between the nodes, and the communication library's own log",
+    SLOW: "Give it a longer timeout",
+}
+
+
+@dataclass
+class Incident:
+    """All that is known of an incident on one node.
+
+    Attributes:
+        number: In the job, from 1.
+        cycle: In which it was.
+        node: Where this is written.
+        time: When the evidence was complete, for people.
+        wall: The same, seconds since 1970.
+        verdict: On all ranks.
+        digests: By rank: of this node, on the leader's node of all.
+        without: Nodes whose evidence is missing, and why; empty: none is.
+        cause: The first timeout that ran out on this node; None: none did.
+        evidence_s: From there to the verdict; None: as above.
+        done: What was done, in words.
+        cost_s: From the last sign of life of the first overdue rank until one of the next cycle
+            reported to its monitor; None: none has.
+    """
+
+    number: int
+    cycle: int
+    node: str
+    time: str
+    wall: float
+    verdict: Verdict
+    digests: Mapping[int, RankDigest]
+    without: str = ""
+    cause: SaidOverdue | None = None
+    evidence_s: float | None = None
+    done: list[str] = field(default_factory=list)
+    cost_s: float | None = None
+
+
+def to_json(incident: Incident) -> dict[str, Any]:
+    """For programs."""
+    verdict, cause = incident.verdict, incident.cause
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "incident": incident.number,
+        "cycle": incident.cycle,
+        "node": incident.node,
+        "time": incident.time,
+        "wall": incident.wall,
+        "culprits": list(verdict.culprits),
+        "kind": verdict.kind,
+        "confidence": verdict.confidence,
+        "reason": verdict.reason,
+        "nodes": list(verdict.nodes),
+        "groups": [
+            {"ranks": ranks_of(group.ranks), "text": group.doing} for group in verdict.groups
+        ],
+        "cause": None
+        if cause is None
+        else {
+            "rank": cause.rank,
+            "clock": cause.clock,
+            "name": cause.name,
+            "age_s": cause.age_s,
+            "limit_s": cause.limit_s,
+        },
+        "without": incident.without,
+        "done": list(incident.done),
+        "next": next_step(incident),
+        "evidence_s": incident.evidence_s,
+        "cost_s": incident.cost_s,
+        "ranks": {str(rank): _digest(it) for rank, it in sorted(incident.digests.items())},
+    }
+
+
+def _digest(digest: RankDigest) -> dict[str, Any]:
+    shown = {name: value for name, value in vars(digest).items() if name != "groups"}
+    groups = [encode(group) for group in digest.groups]
+    for group in groups:
+        del group["op"]
+    return {**shown, "groups": groups}
+
+
+def headline(verdict: Verdict) -> str:
+    """``rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce```."""
+    culprits: list[Alike] = []
+    others: list[Alike] = []
+    for group in verdict.groups:
+        is_culprit = bool(verdict.culprits) and ranks_of(group.ranks)[0] in verdict.culprits
+        (culprits if is_culprit else others).append(group)
+    parts = [f"{_ranks(group)} {group.doing}" for group in culprits[:_GROUPS_SHOWN]]
+    shown = others[:_GROUPS_SHOWN]
+    parts += [
+        f"{count(group.count, 'other')} {group.doing}"
+        if culprits
+        else f"{_ranks(group)} {group.doing}"
+        for group in shown
+    ]
+    left = len(culprits) + len(others) - len(parts)
+    return " · ".join([*parts, *([f"and {count(left, 'more group')}"] if left else [])])
+
+
+def _ranks(group: Alike) -> str:
+    return f"{'rank' if group.count == 1 else 'ranks'} {group.ranks}"
+
+
+def next_step(incident: Incident) -> str:
+    """What to look at or to change."""
+    verdict, parts = incident.verdict, []
+    if verdict.kind in _NEXT:
+        parts.append(_NEXT[verdict.kind])
+    here = [rank for rank in verdict.culprits if rank in incident.digests]
+    if here and verdict.kind not in (DEAD, MISSING):
+        parts.append(f"rank{here[0]}.txt on node {incident.digests[here[0]].node} has all threads")
+    if incident.cause is not None:
+        cause = incident.cause
+        overdue = Overdue(cause.clock, cause.name, cause.at - cause.limit_s, cause.limit_s)
+        parts.append(advice(overdue, learned=cause.learned))
+    return "; ".join(parts)
+
+
+def lines(incident: Incident, folder: str) -> list[str]:
+    """What the launcher says: the culprit, the groups, where all of it is."""
+    known, of_all = _evidence(incident)
+    return [
+        f"incident {incident.number} of cycle {incident.cycle}: {incident.verdict.reason}",
+        f"  {headline(incident.verdict)}",
+        f"  evidence of {known} of {count(of_all, 'rank')} in {folder}; {next_step(incident)}",
+    ]
+
+
+def _evidence(incident: Incident) -> tuple[int, int]:
+    of_all = sum(group.count for group in incident.verdict.groups)
+    lack = sum(
+        group.count for group in incident.verdict.groups if group.doing.startswith("without evid")
+    )
+    return of_all - lack, of_all
+
+
+def report(incident: Incident) -> str:
+    """For people, a screen at most."""
+    verdict, cause = incident.verdict, incident.cause
+    known, of_all = _evidence(incident)
+    took = "" if incident.evidence_s is None else f", {seconds(incident.evidence_s)} after that"
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("ranks", [headline(verdict)]),
+        ("kind", [f"{verdict.kind}, confidence {verdict.confidence}"]),
+        ("found by", [_cause(cause, incident.digests)]),
+        ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
+        ("missing", [incident.without] if incident.without else []),
+        ("done", incident.done or ["nothing yet"]),
+        ("next", next_step(incident).split("; ")),
+        ("cost", [_cost(incident)]),
+    ]
+    text = [
+        f"Incident {incident.number}, cycle {incident.cycle}, {incident.time}, on {incident.node}",
+        "",
+        f"{verdict.reason}.",
+        "",
+    ]
+    for name, values in rows:
+        text += [f"{'' if at else name:<12}{value}" for at, value in enumerate(values)]
+    return "\n".join([*text, ""])
+
+
+def _cause(cause: SaidOverdue | None, digests: Mapping[int, RankDigest]) -> str:
+    overdue = [rank for rank, digest in digests.items() if digest.overdue]
+    if cause is None:
+        return f"timeouts of {_set(overdue)}" if overdue else "a timeout on another node"
+    name = f"section '{cause.name}'" if cause.name is not None else cause.clock
+    others = [rank for rank in overdue if rank != cause.rank]
+    more = f"; also overdue: {_set(others)}" if others else ""
+    return f"{name} of rank {cause.rank}, timeout {seconds(cause.limit_s)}{more}"
+
+
+def _set(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
+
+
+def _cost(incident: Incident) -> str:
+    if incident.cost_s is None:
+        return "not known: no rank of a later cycle has reported to its monitor"
+    return f"{seconds(incident.cost_s)} without progress, until a rank of the next cycle reported"

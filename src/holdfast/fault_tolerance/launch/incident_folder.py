@@ -1,0 +1,127 @@
+"""Write the folder of an incident: ``incident.json``, ``incident.txt``; monitors write beside them.
+
+Into memory first, as all evidence, from where it is delivered (``host/staging.py``). Written again
+when more is known: signals that were sent, and what it cost, once ranks of a later cycle work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.core.failure import signal_name
+from holdfast.core.incident_files import folder_name
+from holdfast.core.monitor import monitor_messages as said
+from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.host import clock
+
+if TYPE_CHECKING:
+    from holdfast.core.incident_words import Incident
+    from holdfast.core.launch.node_evidence import IncidentOver
+    from holdfast.host.staging import Staging
+
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+_MANY = 512
+"""Ranks whose digests take the launcher's thread longer than a recovery should wait."""
+
+
+class IncidentFolders:
+    """Of one launcher; of its last incident.
+
+    Args:
+        node: Its name.
+        run_dir: Where people find the folders.
+        staging: By which they get there.
+    """
+
+    def __init__(self, node: str, run_dir: str, staging: Staging) -> None:
+        self._node = node
+        self._run_dir = run_dir
+        self._staging = staging
+        self._first: said.Overdue | None = None
+        self._last: Incident | None = None
+
+    def over(self, over: IncidentOver) -> None:
+        """An incident is judged: write it down, and say what it was."""
+        from holdfast.core import incident_words  # noqa: PLC0415 - no start should wait for it
+
+        before, wall, first = self._last, clock.wall(), self._first
+        cause = first if first is not None and first.cycle == over.cycle else None
+        is_news = before is None or before.number != over.incident
+        if before is not None and not is_news:
+            before.verdict, before.digests, before.without = (
+                over.verdict,
+                over.digests,
+                over.without,
+            )
+        else:
+            self._last = incident_words.Incident(
+                over.incident,
+                over.cycle,
+                self._node,
+                time.strftime(_TIME_FORMAT, time.localtime(wall)),
+                wall,
+                over.verdict,
+                over.digests,
+                over.without,
+                cause,
+                None if cause is None else clock.monotonic() - cause.at,
+            )
+        assert self._last is not None
+        if is_news:
+            shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118
+            for line in incident_words.lines(self._last, shown):
+                LOGGER.error("%s", line)
+        self._write(self._last)
+        self._staging.deliver(over.cycle)
+
+    def note(self, message: said.ToLauncher) -> None:
+        """Take in what a monitor says that belongs to the story of an incident."""
+        last = self._last
+        match message:
+            case said.Overdue(cycle=cycle):
+                if self._first is None or self._first.cycle != cycle:
+                    self._first = message
+            case said.Signalled(cycle=cycle, rank=rank, signal=signum, why=why) if last is not None:
+                if cycle == last.cycle:
+                    last.done.append(f"{signal_name(signum)} to rank {rank}: {why}")
+                    self._write(last)
+            case said.Armed(cycle) if last is not None:
+                if cycle > last.cycle and last.cost_s is None and last.cause is not None:
+                    since = last.cause.at - last.cause.limit_s
+                    last.cost_s = clock.monotonic() - since
+                    last.done.append(f"cycle {cycle} was started")
+                    self._write(last)
+                    self._staging.deliver(last.cycle, over=True)
+
+    def _path(self, incident: Incident) -> str:
+        return os.path.join("incidents", folder_name(incident.number, incident.cycle))  # noqa: PTH118
+
+    def _write(self, incident: Incident) -> None:
+        if len(incident.digests) > _MANY:
+            # To the run folder at once: the staged one may be removed meanwhile.
+            target = self._run_dir, incident
+            threading.Thread(target=self._write_to, args=target, daemon=True).start()
+        else:
+            self._write_to(self._staging.folder(incident.cycle), incident)
+
+    def _write_to(self, root: str, incident: Incident) -> None:
+        from holdfast.core import incident_words  # noqa: PLC0415 - as above
+
+        folder = os.path.join(root, self._path(incident))  # noqa: PTH118
+        try:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            body = json.dumps(incident_words.to_json(incident), indent=1) + "\n"
+            _replace(f"{folder}/incident.txt", incident_words.report(incident))
+            _replace(f"{folder}/incident.json", body)
+        except OSError as error:
+            LOGGER.error("cannot write the incident to %s: %s", folder, error.strerror)
+
+
+def _replace(path: str, text: str) -> None:
+    with open(f"{path}.new", "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+        file.write(text)
+    os.replace(f"{path}.new", path)  # noqa: PTH105

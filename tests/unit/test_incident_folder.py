@@ -1,0 +1,118 @@
+"""The folder of an incident is written when it is judged, and again when more is known."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.evidence import RankDigest
+from holdfast.core.launch.node_evidence import IncidentOver
+from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.verdict import judge
+from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
+from holdfast.host import clock
+from holdfast.host.staging import Staging
+
+BOUND_S = 30.0
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+
+
+@pytest.fixture
+def folders(tmp_path: Path, staging: Staging) -> IncidentFolders:
+    return IncidentFolders("n0", str(tmp_path / "run"), staging)
+
+
+def over(number: int = 1, ranks: int = 1, **more: Any) -> IncidentOver:
+    """Rank 0 is stopped, in cycle 0."""
+    digests = {
+        rank: RankDigest(rank, "n0", state="T" if not rank else "S") for rank in range(ranks)
+    }
+    about = {"cycle": 0, "overdue": (0,), "without": "", **more}
+    return IncidentOver(number, verdict=judge(digests, {}), digests=digests, **about)
+
+
+def overdue(cycle: int = 0) -> said.Overdue:
+    now = clock.monotonic()
+    return said.Overdue(cycle, 0, 0, 1, "heartbeat", None, 3.1, 3.0, False, now, now)
+
+
+def written(tmp_path: Path, staging: Staging, name: str = "0001-cycle0") -> dict[str, Any]:
+    assert staging.close(BOUND_S)
+    folder = tmp_path / "run" / "incidents" / name
+    assert (folder / "incident.txt").exists()
+    found: dict[str, Any] = json.loads((folder / "incident.json").read_text())
+    return found
+
+
+def test_an_incident_is_three_lines_and_a_folder(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, however often more evidence comes."""
+    with caplog.at_level(logging.ERROR):
+        folders.note(overdue())
+        folders.over(over())
+        folders.over(over())
+
+    assert len(caplog.messages) == 3
+    assert caplog.messages[0].startswith("incident 1 of cycle 0: rank 0 ")
+    assert f"{tmp_path}/run/incidents/0001-cycle0" in caplog.messages[2]
+    found = written(tmp_path, staging)
+    assert (found["culprits"], found["cause"]["clock"]) == ([0], "heartbeat")
+
+
+def test_what_was_done_and_what_it_cost_is_added(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    """The cost counts from the last sign of life: all of the timeout is lost."""
+    folders.note(overdue())
+    folders.over(over())
+    folders.note(said.Signalled(0, 0, 1, 9, "hung"))
+    folders.note(said.Armed(0))
+    folders.note(said.Armed(1))
+    folders.note(said.Armed(1))
+
+    found = written(tmp_path, staging)
+    assert found["done"] == ["SIGKILL to rank 0: hung", "cycle 1 was started"]
+    assert found["cost_s"] >= 3.0
+
+
+def test_the_next_incident_has_a_folder_and_a_cause_of_its_own(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    folders.note(overdue())
+    folders.over(over())
+    folders.over(over(2, cycle=1))
+
+    assert written(tmp_path, staging, "0002-cycle1")["cause"] is None
+
+
+def test_digests_of_thousands_of_ranks_are_written_by_a_thread(
+    folders: IncidentFolders, tmp_path: Path
+) -> None:
+    """The launcher goes on; the run folder has them soon."""
+    folders.over(over(ranks=600))
+    until = clock.monotonic() + BOUND_S
+    path = tmp_path / "run/incidents/0001-cycle0/incident.json"
+    while not path.exists():
+        assert clock.monotonic() < until
+
+    assert len(json.loads(path.read_text())["ranks"]) == 600
+
+
+def test_a_folder_that_cannot_be_written_is_a_line_of_the_log(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path(staging.folder(0)).parent.mkdir(parents=True)
+    Path(staging.folder(0)).write_text("in the way")
+
+    folders.over(over())
+
+    assert "cannot write the incident to" in caplog.messages[-1]

@@ -1,0 +1,98 @@
+"""An incident of the job: three lines, a screen, and JSON, which say the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.core.evidence import GroupDigest, RankDigest
+from holdfast.core.incident_words import Incident, headline, lines, report, to_json
+from holdfast.core.monitor.monitor_messages import Overdue
+from holdfast.core.verdict import judge
+
+WAITS = GroupDigest("0 gloo", "0-15", 21, 20, pending="all_reduce Float[8]", seq=21)
+CULPRIT = RankDigest(
+    *(5, "n0", 5, 105),
+    state="S",
+    waits_for="a lock",
+    place="load_batch data.py:88",
+    groups=(GroupDigest("0 gloo", "0-15", 20, 20),),
+)
+
+
+def incident(**more: Any) -> Incident:
+    digests = {
+        rank: RankDigest(rank, "n0", rank, 100 + rank, state="S", groups=(WAITS,))
+        for rank in range(16)
+        if rank != 5
+    }
+    digests[5] = CULPRIT
+    digests[3] = RankDigest(**{**vars(digests[3]), "overdue": "section 'step'"})
+    cause = Overdue(0, 3, 3, 103, "section", "step", 300.1, 300.0, False, 1300.0, 1300.1)
+    about = (2, 0, "n0", "2026-01-31 23:59:59 +0000", 1e9, judge(digests, {}), digests)
+    return Incident(*about, cause=cause, evidence_s=0.09, **more)
+
+
+def test_the_culprit_comes_first_with_its_line_and_the_others_are_one_group() -> None:
+    text = headline(incident().verdict)
+
+    assert text == "rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`"
+
+
+def test_a_launcher_says_it_in_three_lines() -> None:
+    assert lines(incident(), "/runs/1/incidents/0002-cycle0") == [
+        (
+            "incident 2 of cycle 0: rank 5 (pid 105, node n0) waits for a lock in `load_batch` "
+            "data.py:88; 15 other ranks wait for it in `all_reduce`"
+        ),
+        "  rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`",
+        (
+            "  evidence of 16 of 16 ranks in /runs/1/incidents/0002-cycle0; See what it waits for "
+            "there; rank5.txt on node n0 has all threads; To allow longer: "
+            "--ft-rank-section-timeouts step:600"
+        ),
+    ]
+
+
+def test_the_text_is_a_screen_with_all_that_is_asked_at_three_in_the_morning() -> None:
+    text = report(incident(done=["SIGKILL to rank 5: hung"], cost_s=312.4))
+
+    assert text.splitlines() == [
+        "Incident 2, cycle 0, 2026-01-31 23:59:59 +0000, on n0",
+        "",
+        (
+            "rank 5 (pid 105, node n0) waits for a lock in `load_batch` data.py:88; 15 other ranks "
+            "wait for it in `all_reduce`."
+        ),
+        "",
+        "ranks       rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`",
+        "kind        waiting, confidence high",
+        "found by    section 'step' of rank 3, timeout 300.0 s",
+        "evidence    of 16 of 16 ranks, 0.09 s after that",
+        "done        SIGKILL to rank 5: hung",
+        "next        See what it waits for there",
+        "            rank5.txt on node n0 has all threads",
+        "            To allow longer: --ft-rank-section-timeouts step:600",
+        "cost        312.4 s without progress, until a rank of the next cycle reported",
+    ]
+
+
+def test_the_json_has_what_the_text_has_for_programs() -> None:
+    shown = json.loads(json.dumps(to_json(incident())))
+
+    assert shown["schema_version"] == 1
+    assert (shown["culprits"], shown["kind"], shown["confidence"]) == ([5], "waiting", "high")
+    assert shown["groups"][0] == {"ranks": [5], "text": "in `load_batch` data.py:88"}
+    assert shown["groups"][1]["ranks"] == [0, 1, 2, 3, 4, *range(6, 16)]
+    assert shown["cause"] == {
+        "rank": 3,
+        "clock": "section",
+        "name": "step",
+        "age_s": 300.1,
+        "limit_s": 300.0,
+    }
+    assert list(shown["ranks"]) == [str(rank) for rank in range(16)]
+    assert shown["ranks"]["5"]["groups"] == [
+        {"name": "0 gloo", "members": "0-15", "enqueued": 20, "completed": 20}
+    ]
+    assert shown["cost_s"] is None
