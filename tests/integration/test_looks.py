@@ -17,6 +17,8 @@ import pytest
 from holdfast.core.codec import encode
 from holdfast.core.evidence import ANSWERED, SILENT, Verdict
 from holdfast.core.monitor.monitor_messages import GoOn
+from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
+from holdfast.host.sight import state_of_thread
 from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start
 
 __all__ = ["start"]
@@ -109,6 +111,8 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
             assert ", sleep <string>:" in digest["worker"]
         if hangs == "hold_the_interpreter":
             assert digest["cpu"] > 0.1
+        if hangs not in ("stop", "hold_the_interpreter"):  # before it has its name, perhaps
+            assert state_of_thread(rank.pid, HELPER_NAME) == "S"
         folder = node.folder / "incidents" / f"{incident:04d}-cycle0"
         record = json.loads((folder / "rank3.json").read_text())
         assert record["state"] == shows["state"]

@@ -153,6 +153,16 @@ def test_a_rank_that_shows_nothing_is_not_named_beside_one_that_shows_its_hang()
     assert (verdict.culprits, verdict.confidence) == ((2,), e.MEDIUM)
 
 
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_a_waiter_that_had_no_time_to_answer_is_not_named(*, is_sure: bool) -> None:
+    """On a busy machine; its stacks say that it waits, where the culprit's do not."""
+    late = rank(3, helper=SILENT, is_in_collective=True, call="backward")
+    culprit = rank(2, done(20)) if is_sure else rank(2, helper=SILENT)
+    verdict = on(waiter(0), waiter(1), culprit, late)
+
+    assert (verdict.culprits, verdict.confidence) == ((2,), e.MEDIUM)
+
+
 def test_ranks_that_wait_for_one_that_waits_itself_are_not_named() -> None:
     """0 and 1 wait in their own group for 1, which waits for 2 in another one."""
     verdict = on(

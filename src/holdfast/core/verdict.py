@@ -370,11 +370,19 @@ def _awaited(job: _Job) -> Verdict | None:
     free = {rank for rank in blamed if not _is_point_to_point(job.digests.get(rank))}
     if not free:
         return None
-    shows = {rank for rank in free if rank in job.digests and job.digests[rank].state}
-    free = shows or free  # one that shows nothing may have begun
+    free = next((some for some in _surest(job, free) if some), free)
     answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
     few = 2 * len(free) <= job.size
     return job.named(free, HIGH if answered and few else MEDIUM if few else LOW)
+
+
+def _surest(job: _Job, free: set[int]) -> Iterable[set[int]]:
+    """Those who certainly have not begun: one that shows nothing may have."""
+    shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
+    yield {rank for rank, it in shown.items() if it.groups or kind_of(it) in (STOPPED, KERNEL)}
+    # A busy machine may have left no time for an answer.
+    yield {rank for rank, it in shown.items() if it.place and not it.is_in_collective}
+    yield {rank for rank, it in shown.items() if it.state}
 
 
 def _can_blame(job: _Job, rank: int) -> bool:

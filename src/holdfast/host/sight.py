@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.monitor.rank_digest import Sight
-from holdfast.host.proc import ROOT, _read
+from holdfast.host.proc import ROOT, _read, stat
 
 APART_S = 0.05
 """Between two looks."""
@@ -53,6 +53,19 @@ def _reads(pid: int) -> str:
         return os.readlink(f"{ROOT}/{pid}/fd/{number}")
     except OSError:
         return ""
+
+
+def state_of_thread(pid: int, name: str) -> str:
+    """Letter of ps(1) of the thread of this name; "": there is none."""
+    try:
+        threads = os.listdir(f"{ROOT}/{pid}/task")
+    except OSError:
+        return ""
+    for thread in threads:
+        if _read(f"{ROOT}/{pid}/task/{thread}/comm") == name.encode() + b"\n":
+            found = stat(int(thread), f"{ROOT}/{pid}/task")
+            return "" if found is None else found.state
+    return ""
 
 
 def unread_bytes(pid: int) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.core.monitor.rank_messages import Alive
     from holdfast.fault_tolerance.monitor.visitors import Visitor
 
+HELPER_NAME = "holdfast-look"
+"""Of the helper thread, in /proc."""
 SILENT_S = 0.3
 """A helper thread that has the interpreter's lock answers within milliseconds."""
 UNINTERRUPTIBLE_S = 0.1
@@ -90,6 +92,7 @@ class RankLook:
         self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
         self._pending: list[int] = []  # workers whose stacks are wanted
         self._is_asked = helper is not None and self.first is not None
+        self._is_starved = False
         self._helper_until = now
         if helper is not None and self._is_asked:
             helper.send(Look())
@@ -122,8 +125,12 @@ class RankLook:
             self._look_again(now)
         wait_until = self._stacks_step(now)
         has_answered = not self._is_asked or self._operations is not None
-        if wait_until is None and not has_answered and now < self._helper_until:
-            wait_until = self._helper_until
+        if wait_until is None and not has_answered:
+            is_late = now >= self._helper_until and not self._is_starved
+            if is_late and sight.state_of_thread(self._process.pid, HELPER_NAME) == "R":
+                # It waits for a CPU, not for the interpreter's lock.
+                self._is_starved, self._helper_until = True, self._until
+            wait_until = self._helper_until if now < self._helper_until else None
         if wait_until is None or now >= self._until:
             self._end_dump()
             if self._place.is_in_collective:
@@ -231,12 +238,14 @@ class RankLook:
         """All of it."""
         why_not = self.why_no_stacks
         lacks = [f"no stacks: {why_not}"] if why_not and not self.is_left_stopped else []
+        if self._is_starved and not self._is_alive:
+            lacks.append("its helper thread had no CPU to answer")
         return Seen(
             self.first,
             self.second,
             self._second_at - self._started_at if self._second_at else 0.0,
             self._place,
-            self._is_asked,
+            self._is_asked and (self._is_alive or not self._is_starved),
             self._is_alive,
             self._operations,
             self._unread_bytes,

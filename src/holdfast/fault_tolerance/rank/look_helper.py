@@ -25,6 +25,8 @@ from holdfast.wire.frames import encode as frame
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.data import RankInfo
 
+THREAD_NAME = "holdfast-look"
+"""As in /proc, where the monitor looks whether it has the CPU."""
 _CHUNK_BYTES = 4096
 _C10D = "torch.distributed.distributed_c10d"
 
@@ -68,6 +70,8 @@ class LookHelper:
     def _serve(self) -> None:
         # A signal that the main thread blocks, as it waits for it, is not for this one.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with contextlib.suppress(OSError), open("/proc/thread-self/comm", "w") as name:  # noqa: PTH123
+            name.write(THREAD_NAME)
         with contextlib.suppress(OSError, FrameError, MessageError):
             while not self._is_over:
                 self._visit(self._socket or self._connect())
