@@ -48,6 +48,30 @@ def test_after_an_exception_on_one_rank_all_ranks_call_the_function_again(
         assert shown == (rank == who), "the first cause, where it happened; not its echoes"
 
 
+def test_a_function_may_host_its_store_at_the_same_port_each_time(ranks: RankStarter) -> None:
+    """The one of the attempt before still listens: nobody takes it for the new one."""
+    source = """
+    at = f"tcp://127.0.0.1:{int(os.environ['MASTER_PORT']) + 1}"
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        note(iteration=call.iteration)
+        rank, world = now()
+        dist.init_process_group("gloo", init_method=at, rank=rank, world_size=world)
+        assert all_reduce() == world
+        if call.iteration < 2 and RANK == 1:
+            raise ValueError("boom")
+        if call.iteration < 2:
+            all_reduce()
+        dist.destroy_process_group()
+
+    run(train)
+    """
+    job = ranks(3, source)
+    assert job.wait() == [0, 0, 0], job.output(0)
+    assert [job.notes(rank, "iteration") for rank in range(3)] == 3 * [[0, 1, 2]]
+
+
 def test_a_rank_whose_cuda_context_is_lost_leaves(ranks: RankStarter) -> None:
     """Each call of the function would fail again; the others go on. The default arguments do it."""
     source = """

@@ -228,6 +228,7 @@ class CallWrapper:
         from holdfast.torch_edge import (  # noqa: PLC0415
             abort_distributed,
             env_rendezvous,
+            hosted_stores,
             process_groups,
         )
 
@@ -249,6 +250,7 @@ class CallWrapper:
         exits.callback(process_groups.unwrap_excepthook)
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
+        exits.enter_context(hosted_stores.hosted_anew(lambda: self._store))
         exits.enter_context(_older_objects_set_aside())
         exits.callback(self._drop_stores)
         barrier_s = in_seconds(arguments.barrier_timeout)

@@ -191,6 +191,14 @@ class GroupReaper:
             False: some were not, within ``timeout_s``.
         """
         self.go_on()
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until those are destroyed that are being destroyed.
+
+        Returns:
+            False: some were not, within ``timeout_s``.
+        """
         with self._lock:
             threads = self._threads[:]
         _join(threads, timeout_s)

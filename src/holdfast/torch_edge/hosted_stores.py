@@ -1,0 +1,67 @@
+"""A TCPStore that a restartable function makes at the same port in each iteration.
+
+    init_process_group("gloo", init_method="tcp://node0:6000", ...)
+    store = TCPStore("node0", 6000, world_size, is_master=rank == 0)
+
+The one of the iteration before still listens for some 10 ms after the function is called again: the
+process groups that hold it are destroyed in the background (:mod:`.process_groups`). The rank that
+makes the next one finds its port taken, and ranks that are quicker connect to the old one, which
+then goes away: measured, one to three restarts more, some of which took the soft timeout. So the
+rank that hosts waits for its own, and says through the iteration's store that it begins; the others
+wait for that. Ports at which no rank has hosted in this call are not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.torch_edge.process_groups import group_reaper
+from holdfast.torch_edge.torch_private import TCPStore
+
+_REAP_S = 10.0
+_TIMEOUT = dt.timedelta(seconds=300)
+"""torch's, of a TCPStore that is made without one."""
+_POSITIONS = {"host_name": 0, "port": 1, "is_master": 3, "timeout": 4}
+
+
+@contextlib.contextmanager
+def hosted_anew(store_of_now: Callable[[], Any]) -> Iterator[None]:
+    """Inside, a TCPStore is never taken for the one at the same port of an earlier iteration.
+
+    Args:
+        store_of_now: The store of this iteration, with ``base_store``, that of the call; ``None``
+            between iterations.
+    """
+    before = TCPStore.__dict__["__init__"]
+    make: Callable[..., None] = TCPStore.__init__
+    hosted_here: set[str] = set()
+
+    def wrapped(this: Any, *args: Any, **kwargs: Any) -> None:
+        now = store_of_now()
+        given = _arguments(args, kwargs)
+        if now is not None and given["port"]:
+            name = f"holdfast/hosted/{given['host_name']}:{given['port']}"
+            if given["is_master"]:
+                if name in hosted_here:
+                    group_reaper().wait(_REAP_S)
+                hosted_here.add(name)
+                now.set(name, "1")
+                now.base_store.set(name, "1")
+            elif now.base_store.check([name]):
+                now.wait([name], given["timeout"])
+        make(this, *args, **kwargs)
+
+    setattr(TCPStore, "__init__", wrapped)  # noqa: B010 - mypy has another type for it
+    try:
+        yield
+    finally:
+        setattr(TCPStore, "__init__", before)  # noqa: B010 - mypy has another type for it
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    given = {"host_name": "", "port": 0, "is_master": False, "timeout": _TIMEOUT}
+    given |= {name: args[at] for name, at in _POSITIONS.items() if at < len(args)}
+    return given | {name: kwargs[name] for name in _POSITIONS if name in kwargs}
