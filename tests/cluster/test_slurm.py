@@ -118,7 +118,7 @@ def test_a_hang_is_found_and_all_ranks_restart(submit: Callable[..., Job]) -> No
     end(job)
     job.until_state("COMPLETED")
     assert "section 'step'" in job.said
-    assert list(job.folder.glob("logs/*_*/**/incidents/*.json"))
+    assert list(job.folder.glob("logs/*_*/**/incidents/*/rank*.json"))
 
 
 @pytest.mark.parametrize("code", [93, 2])

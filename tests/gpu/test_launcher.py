@@ -224,8 +224,8 @@ def test_a_cuda_rank_is_found_explained_and_restarted(
     texts = [e["text"] for e in job.events("gpu_memory")]
     found.note(texts[-1] if texts else "the wait for GPU memory was not told")
     if "hung" in fault:
-        (incident,) = (job.run_dir / "incidents").glob("*.json")
-        stacks = json.loads(incident.read_text())["stacks_text"]
+        (record,) = job.hung_ranks()
+        stacks = record["stacks_text"]
         assert "synchronize" in stacks or "all_reduce" in stacks or "init_" in stacks, stacks
         found.note("stack: " + " | ".join(re.findall(r'File "[^"]*", line \d+ in \w+', stacks)[:3]))
     until(lambda: machine.used_mib() < before_mib + 300, "the GPU's memory is free", 20.0)

@@ -87,6 +87,12 @@ class Job:
         """What launcher and monitors wrote down, in order."""
         return [e for e in read_run(self.run_dir) if kind is None or e["kind"] == kind]
 
+    def hung_ranks(self) -> list[dict[str, Any]]:
+        """What its incidents say of the ranks that were overdue."""
+        files = sorted((self.run_dir / "incidents").glob("*/rank*.json"))
+        records = [json.loads(file.read_text()) for file in files]
+        return [record for record in records if "clock" in record]
+
     def said(self, pattern: str) -> re.Match[str] | None:
         """A match in what the launcher printed."""
         return re.search(pattern, self.stderr)

@@ -114,6 +114,29 @@ client.shutdown_workload_monitoring()
 """Rank 1 hangs in its first life before its first call; the others have called, and work."""
 
 
+WAITS_FOR_ANOTHER_NODE = (
+    TELLS_ITS_PLACE
+    + """
+import torch, torch.distributed as dist
+from holdfast.fault_tolerance import RankMonitorClient
+def load_batch():
+    os.mkfifo(out / "data")
+    (out / "data").read_bytes()  # nobody writes
+dist.init_process_group("gloo")
+rank, nproc = dist.get_rank(), int(os.environ["LOCAL_WORLD_SIZE"])
+client = RankMonitorClient()
+client.init_workload_monitoring()
+dist.barrier()
+if rank == dist.get_world_size() - 1:
+    load_batch()
+client.start_section("step" if rank < nproc else "step of the last node")
+dist.all_reduce(torch.ones(1))
+"""
+)
+"""The last rank of the last node reads, outside all sections; the first node finds that it waits,
+and the last one has no timeouts."""
+
+
 class Nodes:
     """Launchers that meet at one address; the first hosts the store.
 

@@ -628,7 +628,8 @@ client.shutdown_workload_monitoring()
     assert job.wait() == 0
     stacks = (job.run_dir / "attempt_0" / "1" / "stacks.txt").read_text()
     assert "stuck_in_here" in stacks
-    assert list((job.run_dir / "incidents").glob("*.json"))
+    [record] = job.hung_ranks()
+    assert record["rank"] == 1
     [overdue] = job.events("rank_overdue")
     assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
     assert overdue["age_s"] > overdue["limit_s"] == 0.5
@@ -679,8 +680,7 @@ time.sleep(1000)
     )
 
     assert job.wait() == 1
-    [incident] = (job.run_dir / "incidents").glob("*.json")
-    record = json.loads(incident.read_text())
+    [record] = job.hung_ranks()
     assert record["name"] == os.fsdecode(b"st\xffep")
     assert not job.events("monitor_exited")
     assert not job.said("cannot write")
@@ -794,7 +794,7 @@ client.shutdown_workload_monitoring()
         assert "runs unwatched" in done.stderr
     else:
         assert "hung (section 'step'" in done.stderr
-        assert list(tmp_path.glob("logs/*_*/incidents/*.json"))
+        assert list(tmp_path.glob("logs/*_*/incidents/*/rank*.json"))
         assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -819,8 +819,8 @@ client.shutdown_workload_monitoring()
 
     assert job.wait() == 0
     assert job.said(r"rank 1 .* is hung: Has not called init_workload_monitoring\(\) for 0.5")
-    [incident] = (job.run_dir / "incidents").glob("*.json")
-    assert json.loads(incident.read_text())["clock"] == "first report"
+    [record] = job.hung_ranks()
+    assert record["clock"] == "first report"
 
 
 IN_TIGHT_SHM = 'mount -t tmpfs -o size=2m none /dev/shm && exec "$@"'
@@ -863,7 +863,7 @@ client.shutdown_workload_monitoring()
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "full").read_text().split() == [str(errno.ENOSPC)]
-    [incident] = tmp_path.glob("logs/*_*/incidents/*.json")
+    [incident] = tmp_path.glob("logs/*_*/incidents/*/rank*.json")
     assert "script.py" in json.loads(incident.read_text())["stacks_text"]
     assert list(tmp_path.glob("logs/*_*/attempt_0/0/stacks.txt"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.real.nodes import (
     HANGS_FIRST,
     LOSES_A_PEER,
     REDUCES,
+    WAITS_FOR_ANOTHER_NODE,
     WORKS,
     Nodes,
     in_cycle,
@@ -82,8 +82,8 @@ def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nod
     end_well(nodes, *jobs)  # by then all evidence is where it belongs
     stacks = (hung.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
     assert "stuck_in_here" in stacks
-    (incident,) = (hung.run_dir / "incidents").glob("*.json")
-    assert json.loads(incident.read_text())["rank"] == 1
+    (record,) = hung.hung_ranks()
+    assert record["rank"] == 1
     (overdue,) = hung.events("rank_overdue")
     assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
     assert not other.events("rank_overdue")
@@ -92,6 +92,23 @@ def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nod
     how = r"hung \(section 'step': .*0.5 s\)"
     until(lambda: hung.said(rf"rank 1 \(local rank 0, pid \d+\): {how}"), "the line of its node")
     until(lambda: other.said(rf"cycle 0 is over for this node: rank 1 .*{how}"), "the line")
+
+
+def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(nodes: Nodes) -> None:
+    """No timeout of its node runs out; the first overdue rank is on the other one, and is ended."""
+    limits = "--ft-rank-section-timeouts=step:0.5", "--ft-rank-out-of-section-timeout=null"
+    options = "--nproc-per-node=2", "--max-restarts=0", *limits
+    jobs = [nodes.add(WAITS_FOR_ANOTHER_NODE, "2", *options, monitors=True) for _ in range(2)]
+    assert [job.wait() for job in jobs] == [1, 1]
+
+    held_up = (
+        r"rank 3 \(pid \d+, node .*\) .* in `load_batch` script\d.py:.* other ranks wait for it"
+    )
+    for job in jobs:
+        [incident] = job.events("incident")
+        assert (incident["culprits"], incident["confidence"]) == ([3], "high")
+        assert job.said(f"First cause: {held_up}|is over for this node: {held_up}")
+    assert {record["rank"] for job in jobs for record in job.hung_ranks()} <= {0, 1}
 
 
 def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:

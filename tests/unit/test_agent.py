@@ -53,11 +53,15 @@ def processes_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "is_ending", lambda _: False)
 
 
+ASKS_NOTHING = "--ft-host-checks=false", "--ft-evidence-timeout=0"
+"""The host is not checked, and monitors are not asked about ranks that are not overdue."""
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> LaunchPlan:
     script = tmp_path / "train.py"
     script.touch()
-    words = [f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false", str(script)]
+    words = [f"--log-dir={tmp_path / 'logs'}", *ASKS_NOTHING, str(script)]
     return make_plan(parse_args(words), {})
 
 
@@ -206,7 +210,7 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     """The summary of a rank that has not ended yet speaks of the kill, not of one that failed."""
     script = tmp_path / "train.py"
     script.touch()
-    words = ["--nproc-per-node=3", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
+    words = ["--nproc-per-node=3", f"--log-dir={tmp_path / 'logs'}", *ASKS_NOTHING]
     plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
     agent = NodeAgent(plan, {})
     sent: list[tuple[int, int]] = []
@@ -250,7 +254,7 @@ def two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeA
     """Both run, as far as the launcher can tell; no signal arrives."""
     script = tmp_path / "train.py"
     script.touch()
-    words = ["--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}", "--ft-host-checks=false"]
+    words = ["--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}", *ASKS_NOTHING]
     plan = make_plan(parse_args([*words, str(script)]), {"OMP_NUM_THREADS": "1"})
     agent = NodeAgent(plan, {})
     monkeypatch.setattr(agent, "_start_cycle", lambda _: None)

@@ -124,6 +124,17 @@ def test_what_is_missing_is_said_and_waited_for_no_longer_than_the_bound(node: N
     assert node.hears(MonitorGone(0), Exited(1, -9), look()) == [RanksLooked(0, 1, (ended, gone))]
 
 
+def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_died(
+    node: Node,
+) -> None:
+    """Only the last one can be what the others wait for: see ``verdict.ENDED``."""
+    node.hears(Exited(0, 1))
+    node.now += T + 1.0
+    node.hears(Exited(1, 0))
+    before, well = "its process had ended before: exit code 1", "it has ended well: exit code 0"
+    assert node.hears(look()) == [RanksLooked(0, 1, (digest(0, before), digest(1, well)))]
+
+
 def test_a_monitor_that_was_started_anew_is_asked_again(node: Node) -> None:
     """It finds the rank overdue, as the last one did, or it is only there."""
     node.hears(MonitorGone(0), MonitorGone(1))
@@ -144,7 +155,7 @@ def test_a_launcher_that_hears_nothing_of_the_leader_judges_alone_in_time(node: 
 
     assert isinstance(goes_on, LetGoOn)
     assert isinstance(written, IncidentOver)
-    assert written.without == "the other nodes: the leader sent no verdict within 1.9 s"
+    assert written.without == "the other nodes: not asked: the leader sent no verdict within 1.9 s"
     assert sorted(written.digests) == [2, 3]
 
     assert node.hears(look()) == [RanksLooked(0, 1, BOTH)], "it was late, and is answered at once"

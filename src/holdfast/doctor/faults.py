@@ -75,10 +75,11 @@ def _hangs(plan: LaunchPlan) -> Iterator[Fault]:
         text = "not noticed: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
         yield Fault("a rank hangs", text, "only torch's own timeouts end it")
         return
+    within_s = plan.ft.evidence_timeout
+    whose = "every rank of the job" if within_s else "it"
     evidence = (
-        "its incident records the stacks of all its threads, its state in /proc and its open "
-        "sections "
-        f"(within {kill_ladder.EVIDENCE_S:g} s)"
+        f"its incident records what {whose} does: stacks of all threads, state in /proc, open "
+        f"sections, collectives (within {within_s or kill_ladder.EVIDENCE_S:g} s)"
     )
     signal = plan.ft.rank_termination_signal.name
     kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"

@@ -162,7 +162,8 @@ class NodeEvidence:
         self._world_size = 0
         self._turn_s = 0.0
         self._alive: set[int] = set()
-        self._ended: dict[int, str] = {}
+        self._ended: dict[int, tuple[int, float]] = {}
+        """Exit codes of local ranks, and when they were reaped."""
         self._without_monitor: set[int] = set()
         self._number = 0
         """Of the last incident that was heard of."""
@@ -207,8 +208,8 @@ class NodeEvidence:
             case Exited(local_rank, exit_code):
                 self._alive.discard(local_rank)
                 self._waits_no_more(local_rank)
-                self._ended[local_rank] = f"its process has ended: {describe_exit(exit_code)}"
-                self._lacks({local_rank}, self._ended[local_rank])
+                self._ended[local_rank] = exit_code, now
+                self._lacks({local_rank}, self._how_it_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
             case Look(incident=incident, cycle=cycle):
@@ -293,8 +294,9 @@ class NodeEvidence:
             at + share * self.timeout_s for at, share in ((now, ANSWER_SHARE), (since, JUDGE_SHARE))
         )
         self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
-        for local_rank, how in self._ended.items():
-            it.digests[local_rank] = self._nothing_of(local_rank, how)
+        for local_rank in self._ended:
+            why = self._how_it_ended(local_rank, since)
+            it.digests[local_rank] = self._nothing_of(local_rank, why)
         it.awaited |= self._alive
         if self._is_stopping:
             self._lacks(it.awaited - self._waiting.keys(), STOPPING)
@@ -326,6 +328,14 @@ class NodeEvidence:
         for local_rank in local_ranks & it.awaited:
             it.awaited.discard(local_rank)
             it.digests[local_rank] = self._nothing_of(local_rank, why)
+
+    def _how_it_ended(self, local_rank: int, since: float) -> str:
+        """What ended well, or long before the incident, is not blamed for it: see verdict.py."""
+        exit_code, at = self._ended[local_rank]
+        if exit_code == 0:
+            return "it has ended well: exit code 0"
+        when = "had ended before" if at < since - self.timeout_s else "has ended"
+        return f"its process {when}: {describe_exit(exit_code)}"
 
     # ------------------------------------------------------------ what follows
     def _answer(self, it: _Survey) -> None:
@@ -362,7 +372,7 @@ class NodeEvidence:
         missing = {}
         if others := {*range(self._world_size)} - {*self._ranks}:
             why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
-            why = f"not asked, as {STOPPING}" if self._is_stopping else why
+            why = f"not asked: {STOPPING if self._is_stopping else why}"
             missing["the other nodes"] = Missing(text_of(others), why)
         digests = {digest.rank: digest for digest in it.digests.values()}
         self._conclude(it, verdict_on(digests, missing), what_is_missing(missing), now)

@@ -42,6 +42,7 @@ from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
 from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.job_part import (
+    evidence_s,
     iteration_file,
     make_launcher,
     open_lease,
@@ -619,6 +620,7 @@ class NodeAgent:
                     node=self._node_name,
                     runtime_dir=self._runtime_dir,
                     lease=self._lease.path if self._lease else None,
+                    awaits_verdict=evidence_s(self._plan) > 0,
                 ),
             )
         page = self._pages.make(ranks.cycle, LocalRank(local_rank))

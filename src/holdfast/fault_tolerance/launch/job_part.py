@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from holdfast.core.job.assign import Policy
 from holdfast.core.job.member import Member
 from holdfast.core.job.membership import Descriptor, Pace
 from holdfast.core.job.rules import RestartPolicy, Rules
+from holdfast.core.kill_ladder import EVIDENCE_S
 from holdfast.core.launch.launcher import Launcher
 from holdfast.core.launch.node import Node
+from holdfast.core.launch.node_evidence import NodeEvidence
 from holdfast.core.launch.rank_life import RankLives
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.job_log import JobLog, LocalLog, StoreLog
@@ -44,15 +47,26 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         signal_grace_s=plan.term_timeout_s,
         checks_host=plan.care is not None,
     )
-    lives = RankLives(plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None)
+    lives = RankLives(
+        plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
+        evidence_s(plan) or EVIDENCE_S,
+    )
+    evidence = NodeEvidence(evidence_s(plan))
     if plan.meeting is None:
         desc = _descriptor(plan, plan.master_addr, port)
-        return Launcher(node, Member(node_id, desc, Pace.of_one()), _rules_of_one(plan), lives)
+        member = Member(node_id, desc, Pace.of_one())
+        return Launcher(node, member, _rules_of_one(plan), lives, evidence)
     meeting, addr = plan.meeting, ""  # which is found out on the way to the log
     desc = _descriptor(
         plan, addr, port, meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
     )
-    return Launcher(node, Member(node_id, desc, meeting.pace), meeting.rules, lives)
+    rules = dataclasses.replace(meeting.rules, evidence_s=evidence_s(plan))
+    return Launcher(node, Member(node_id, desc, meeting.pace), rules, lives, evidence)
+
+
+def evidence_s(plan: LaunchPlan) -> float:
+    """How long evidence of all ranks may take; 0: none of other ranks is taken."""
+    return plan.ft.evidence_timeout if plan.monitors_enabled else 0.0
 
 
 def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
@@ -98,6 +112,7 @@ def _rules_of_one(plan: LaunchPlan) -> Rules:
         launchers=1,
         is_of_one=True,
         reads_iterations=iteration_file(plan) is not None,
+        evidence_s=evidence_s(plan),
     )
 
 
