@@ -1,12 +1,14 @@
 """The examples that users copy, run as they would run them, on a model for ants."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from holdfast.observe.event_log import read_events, read_run
 from holdfast.observe.timeline import recoveries
@@ -108,3 +110,38 @@ def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_we
     assert recovery.symptom == "rank 1: killed by SIGKILL"
     assert (recovery.resumed_step, recovery.steps_lost) == (4, 1)
     assert _weights(stormy) == _weights(quiet)
+
+
+def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
+    """A rank is killed in step 6: both go on from step 4, and end where one process would."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
+            *("--max-restarts", "2", "--log-dir", tmp_path / "logs", *SECTIONS),
+            *(EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
+            *("--steps", "8", "--checkpoint-every", "2"),
+        ],
+        env={**os.environ, "HOLDFAST_FAULTS": "kill@5:1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        assert re.findall(rf"rank {rank} goes on from step (\d)", done.stdout) == ["0", "4"]
+        (loss,) = re.findall(rf"rank {rank} is done after step 8, loss (\S+)", done.stdout)
+        assert float(loss) == pytest.approx(_loss_of_one_process(8), rel=1e-3)
+
+
+def _loss_of_one_process(steps):
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(steps):
+        batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(step))
+        loss = model(batch).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
