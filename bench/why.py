@@ -97,7 +97,10 @@ def run(folder: Path, cases: list[str], nodes: int) -> list[dict[str, Any]]:
 
 
 def _outcome(logs: list[Path], cycle: int, case: str) -> dict[str, Any]:
-    paths = [path for log in logs for path in log.glob(f"*/incidents/*-cycle{cycle}/incident.json")]
+    folders = [each for log in logs for each in log.iterdir() if not each.is_symlink()]
+    paths = [
+        path for each in folders for path in each.glob(f"incidents/*-cycle{cycle}/incident.json")
+    ]
     found = [json.loads(path.read_text()) for path in paths]
     truth = culprit_of(cycle, RANKS)
     named = [incident["culprits"] for incident in found if incident["culprits"]]
@@ -105,13 +108,12 @@ def _outcome(logs: list[Path], cycle: int, case: str) -> dict[str, Any]:
     if named:
         verdict = "named" if all(culprits == [truth] for culprits in named) else "wrong"
     overdue, killed = [], []
-    for log in logs:
-        for path in log.glob("*/events-launcher.jsonl"):
-            for line in path.read_text().splitlines():
-                event = json.loads(line)
-                if event.get("cycle") == cycle:
-                    overdue += [event["at"]] if event["kind"] == "rank_overdue" else []
-                    killed += [event["t"]] if event["kind"] == "monitor_signal" else []
+    for folder in folders:
+        for line in (folder / "events-launcher.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            if event.get("cycle") == cycle:
+                overdue += [event["at"]] if event["kind"] == "rank_overdue" else []
+                killed += [event["t"]] if event["kind"] == "monitor_signal" else []
     return {
         "case": case,
         "cycle": cycle,

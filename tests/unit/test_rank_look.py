@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.monitor.rank_digest import Sight
 from holdfast.core.monitor.rank_messages import Alive, Look, Operations
-from holdfast.fault_tolerance.monitor.rank_look import SILENT_S, RankLook
+from holdfast.fault_tolerance.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
 from holdfast.host import proc, sight
 from holdfast.host.sight import APART_S
 
@@ -49,15 +51,42 @@ def test_silence_is_waited_for_and_then_told(look: RankLook) -> None:
     assert (look.seen().is_asked, look.seen().is_alive) == (True, False)
 
 
+def test_an_answer_after_the_stacks_were_asked_for_proves_nothing(look: RankLook) -> None:
+    """The signal may have ended what held the lock; the collectives are still of use."""
+    look.step(100.0 + APART_S)
+    look.step(100.0 + SILENT_S)
+    look.helper_said(Alive())
+    look.helper_said(Operations(recent=("0 gloo 1 barrier",)))
+
+    assert not look.seen().is_alive
+    assert look.operations == ("0 gloo 1 barrier",)
+
+
 def test_a_helper_that_has_no_cpu_is_not_called_silent(
     look: RankLook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for as long as there is time."""
-    monkeypatch.setattr(sight, "state_of_thread", lambda *_: "R")
+    monkeypatch.setattr(sight, "look_at_thread", lambda *_: Sight("R", "", 0, 7))
+    at = 100.0 + APART_S
+    while not look.step(at):
+        assert look.next_step_at is not None
+        assert look.next_step_at > at
+        at = look.next_step_at
+
+    assert at == 110.0 - STACKS_S
+    assert not look.seen().is_asked
+    assert "its helper thread had no CPU to answer" in look.seen().lacks
+
+
+def test_a_helper_that_wakes_for_the_lock_is_silent_though_it_is_on_a_cpu(
+    look: RankLook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every 5 ms it asks the holder to let go."""
+    switches = itertools.count(0, LOCK_SWITCHES)
+    sights = lambda *_: Sight("R", "", 0, next(switches))  # noqa: E731
+    monkeypatch.setattr(sight, "look_at_thread", sights)
     look.step(100.0 + APART_S)
 
     assert not look.step(100.0 + SILENT_S)
-    assert look.next_step_at == 110.0
-    assert look.step(110.0)
-    assert not look.seen().is_asked
-    assert "its helper thread had no CPU to answer" in look.seen().lacks
+    assert look.step(100.0 + SILENT_S + APART_S)
+    assert (look.seen().is_asked, look.seen().is_alive) == (True, False)

@@ -294,7 +294,8 @@ def _loader(digest: RankDigest, do: Callable[[str], str]) -> str:
 
 
 def _computing(digest: RankDigest, do: Callable[[str], str]) -> str:
-    used = f"{digest.cpu:.0%} of a CPU" if digest.cpu >= BUSY_SHARE else "in small steps"
+    is_busy = digest.state == "R" or digest.cpu >= BUSY_SHARE
+    used = f"{digest.cpu:.0%} of a CPU" if is_busy else "in small steps"
     return f"{do('runs')}{_in(digest)} ({used})"
 
 
@@ -328,7 +329,7 @@ def kind_of(digest: RankDigest) -> str:
         return LOADER
     if digest.helper == SILENT:
         return INTERPRETER
-    if digest.cpu >= BUSY_SHARE or digest.switches >= BUSY_SWITCHES:
+    if digest.state == "R" or digest.cpu >= BUSY_SHARE or digest.switches >= BUSY_SWITCHES:
         return COMPUTING
     if digest.is_in_collective:
         return NATIVE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.monitor.rank_digest import Sight
-from holdfast.host.proc import ROOT, _read, stat
+from holdfast.host.proc import ROOT, _read
 
 APART_S = 0.05
 """Between two looks."""
@@ -19,9 +19,9 @@ _READ = {"x86_64": {0: 0}, "aarch64": {63: 0}}
 _ARGUMENTS = 7
 
 
-def look_at(pid: int) -> Sight | None:
-    """Look; None: there is no such process."""
-    thread = f"{ROOT}/{pid}/task/{pid}"
+def look_at(pid: int, thread_id: int | None = None) -> Sight | None:
+    """Look, at the main thread or another one; None: there is no such process."""
+    thread = f"{ROOT}/{pid}/task/{thread_id or pid}"
     status = _read(f"{thread}/status")
     if not status:
         return None
@@ -55,17 +55,16 @@ def _reads(pid: int) -> str:
         return ""
 
 
-def state_of_thread(pid: int, name: str) -> str:
-    """Letter of ps(1) of the thread of this name; "": there is none."""
+def look_at_thread(pid: int, name: str) -> Sight | None:
+    """Look at the thread of this name; None: there is none."""
     try:
         threads = os.listdir(f"{ROOT}/{pid}/task")
     except OSError:
-        return ""
+        return None
     for thread in threads:
         if _read(f"{ROOT}/{pid}/task/{thread}/comm") == name.encode() + b"\n":
-            found = stat(int(thread), f"{ROOT}/{pid}/task")
-            return "" if found is None else found.state
-    return ""
+            return look_at(pid, int(thread))
+    return None
 
 
 def unread_bytes(pid: int) -> int:

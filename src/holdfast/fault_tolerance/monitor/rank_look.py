@@ -1,11 +1,12 @@
 """Look at one rank: all that can be had of it within a bound, whatever it does or does not do.
 
-    /proc, helper asked ──50 ms──► /proc again ──► stacks ──► its loader's workers ──► done
+    /proc, helper asked ──50 ms──► /proc again, helper has answered or is silent
+                                     ──► stacks ──► its loader's workers ──► done
 
 In this order: the signal that dumps stacks ends a sleep in the kernel, and the rank would seem to
-compute. A stopped rank is woken for its stacks last, when all ranks of the job have been looked at
-(:meth:`RankLook.wake`): it runs on from there. Nothing here waits: ``step`` is called at
-``next_step_at`` and when something has come.
+compute, or to leave the interpreter's lock to others. A stopped rank is woken for its stacks last,
+when all ranks of the job have been looked at (:meth:`RankLook.wake`): it runs on from there.
+Nothing here waits: ``step`` is called at ``next_step_at`` and when something has come.
 """
 
 from __future__ import annotations
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
 
 HELPER_NAME = "holdfast-look"
 """Of the helper thread, in /proc."""
-SILENT_S = 0.3
+LOCK_SWITCHES = 3
+"""Context switches in 50 ms of a thread that waits for the interpreter's lock, at least."""
+SILENT_S = 0.2
 """A helper thread that has the interpreter's lock answers within milliseconds."""
+OPERATIONS_S = 0.3
+"""Until when it has said in which collectives the rank is."""
+STACKS_S = 0.1
+"""Kept for the stacks, however late the helper is."""
 UNINTERRUPTIBLE_S = 0.1
 """How long stacks are awaited of a process in state D, which takes no signal."""
 _WORKERS_MAX = 16
@@ -92,11 +99,12 @@ class RankLook:
         self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
         self._pending: list[int] = []  # workers whose stacks are wanted
         self._is_asked = helper is not None and self.first is not None
-        self._is_starved = False
+        self._is_starved = self._is_silent = self._has_asked = False
+        self._thread: Sight | None = None
         self._helper_until = now
         if helper is not None and self._is_asked:
             helper.send(Look())
-            self._helper_until = min(until, now + SILENT_S)
+            self._helper_until = min(until - STACKS_S, now + SILENT_S)
         self.next_step_at: float | None = now + sight.APART_S
 
     @property
@@ -111,7 +119,8 @@ class RankLook:
 
     def helper_said(self, message: Alive | Operations) -> None:
         """Take in what the rank's helper thread says."""
-        self._is_alive = True
+        # After the stacks were asked for, an answer proves nothing: see above.
+        self._is_alive = self._is_alive or not self._is_silent
         if isinstance(message, Operations):
             self._operations = message
 
@@ -123,14 +132,15 @@ class RankLook:
             if now < self._started_at + sight.APART_S:
                 return False
             self._look_again(now)
-        wait_until = self._stacks_step(now)
-        has_answered = not self._is_asked or self._operations is not None
-        if wait_until is None and not has_answered:
-            is_late = now >= self._helper_until and not self._is_starved
-            if is_late and sight.state_of_thread(self._process.pid, HELPER_NAME) == "R":
-                # It waits for a CPU, not for the interpreter's lock.
-                self._is_starved, self._helper_until = True, self._until
-            wait_until = self._helper_until if now < self._helper_until else None
+        wait_until = self._wait_for_answer(now)
+        if wait_until is None:
+            if not self._has_asked:
+                self._ask_for_stacks(now)
+            wait_until = self._stacks_step(now)
+        if wait_until is None and self._is_alive and self._operations is None:
+            wait_until = (
+                self._started_at + OPERATIONS_S if now < self._started_at + OPERATIONS_S else None
+            )
         if wait_until is None or now >= self._until:
             self._end_dump()
             if self._place.is_in_collective:
@@ -145,11 +155,31 @@ class RankLook:
         self.second = sight.look_at(self._process.pid)
         after = _look_at_all(self._workers)
         self._workers = {pid: one for pid, one in after.items() if one is not None}
+        if state_of(self.first, self.second) in ("D", *_STOPPED):
+            self._helper_until = now  # it is stopped, too; or as good as that
+
+    def _wait_for_answer(self, now: float) -> float | None:
+        """Until when to wait for the helper's first word; None: no longer."""
+        if not self._is_asked or self._is_alive or self._has_asked:
+            return None
+        if now < self._helper_until:
+            return self._helper_until
+        before, self._thread = self._thread, sight.look_at_thread(self._process.pid, HELPER_NAME)
+        if self._thread is None or self._thread.state != "R":
+            self._is_silent, self._is_starved = True, False
+        elif before is None:  # it waits for a CPU, or wakes every 5 ms to ask for the lock
+            self._helper_until, self._is_starved = now + sight.APART_S, True
+        elif self._thread.switches >= before.switches + LOCK_SWITCHES:
+            self._is_silent, self._is_starved = True, False
+        else:
+            self._helper_until = min(self._until - STACKS_S, now + SILENT_S)
+        return self._helper_until if now < self._helper_until else None
+
+    def _ask_for_stacks(self, now: float) -> None:
+        self._has_asked = True
         state = state_of(self.first, self.second)
         if state == "D":
             self._stacks_until = min(self._until, now + UNINTERRUPTIBLE_S)
-        if state in ("D", *_STOPPED):
-            self._helper_until = now  # it is stopped, too; or as good as that
         if state not in _STOPPED or self._wakes_stopped:
             self._ask(self._process, now)
 
