@@ -82,7 +82,7 @@ soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job 
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
-	@HOLDFAST_REPORT_FAULTS=40 $(PY) -m pytest -q tests/real/test_report.py
+	@HOLDFAST_REPORT_FAULTS=40 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/test_ledger.py
 
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
 	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"

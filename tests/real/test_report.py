@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import subprocess
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +18,8 @@ from holdfast.observe.report_html import as_html
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import resolve
 from holdfast.observe.trace import trace_of
-from tests.real.harness import Launcher, kill, until
+from tests.real.harness import BOUND_S, Launcher, kill, until
+from tests.unit.made_events import HANG, THEN_WELL
 from tests.unit.trace_format import violations
 
 FAULTS = int(os.environ.get("HOLDFAST_REPORT_FAULTS", "4"))
@@ -111,6 +116,24 @@ def test_ledger_report_and_trace_of_a_run_with_faults_agree(ft: Launcher) -> Non
     assert sum(e["dur"] for e in slices if e["cat"] == "account") == pytest.approx(
         2e6 * wall_s, rel=1e-3
     )
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
+    """Its script draws the axis of the timeline anew, and nothing is asked for."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lines = "".join(f"{json.dumps(event)}\n" for event in HANG + THEN_WELL)
+    (folder / "events-launcher.jsonl").write_text(lines)
+    page = tmp_path / "report.html"
+    page.write_text(as_html(tell(read_run([folder]))))
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    browser = ["chromium", *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    done = subprocess.run(
+        [*browser, page.as_uri()], capture_output=True, text=True, timeout=BOUND_S, check=True
+    )
+    assert 'style="left: 25%;' in done.stdout  # written by the script; ours has no blank there
+    assert not re.search("Uncaught|CONSOLE.*rror|Refused", done.stderr)
 
 
 def test_a_run_is_told_while_it_goes_on_and_when_its_launcher_was_killed(

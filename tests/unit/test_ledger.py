@@ -1,11 +1,13 @@
 """Every second of every rank is in exactly one account, whatever the events say."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.observe.accounts import ACCOUNTS, account_of
-from holdfast.observe.ledger import Ledger, duration, two_lines
+from holdfast.observe.ledger import Ledger, LiveLedger, duration, two_lines
 from holdfast.observe.rank_spans import RankSpans, spans_of
 from tests.unit.made_events import HANG, NAMES, THEN_WELL, event, made_up, of_rank, progress, shown
 
@@ -126,12 +128,24 @@ def test_a_node_that_waits_for_others_says_so() -> None:
 
 def test_the_launcher_remembers_two_cycles_however_many_there_were() -> None:
     """Spans of a cycle are given as soon as its ranks' last progress is known."""
-    given = []
-    spans = RankSpans(given.append)
+    spans = RankSpans()
     for one in HANG:
         spans.take(one)
-    assert len(given) == 1
-    assert {span.cycle for span in given[0]} == {0}
+    assert {span.cycle for span in spans.drain()} == {0}
+    assert spans.drain() == []
+
+
+def test_the_ledger_of_a_running_job_can_be_asked_at_any_time() -> None:
+    """And goes on as if nobody had asked."""
+    live = LiveLedger()
+    for one in ({**HANG[0], "nproc": 2}, *HANG[1:]):
+        live.take(one)
+        for ahead_s in (0.0, 7.0):
+            at = one["t"] + ahead_s
+            assert live.at(at).total_s == pytest.approx(2 * at)
+    for one in THEN_WELL:
+        live.take(one)
+    assert live.close().seconds == pytest.approx(_ledger(HANG + THEN_WELL)[1].seconds)
 
 
 def test_the_two_lines() -> None:
@@ -188,7 +202,7 @@ def test_durations(s, words) -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(0.0, 1e4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=int(os.environ.get("HOLDFAST_LEDGER_EXAMPLES", "100")), deadline=None)
 def test_the_ledger_closes(seed, later_s) -> None:
     """All accounts of a rank are its wall time, to a thousandth, and none is below nothing."""
     events = made_up(seed)
@@ -203,7 +217,7 @@ def test_the_ledger_closes(seed, later_s) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_spans_have_no_gap_and_no_overlap(seed) -> None:
     """Where one of a rank ends the next begins."""
     _, spans = spans_of(made_up(seed))

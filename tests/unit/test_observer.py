@@ -88,6 +88,8 @@ def test_a_scrape_counts_faults_restarts_and_their_times(served) -> None:
     assert found["holdfast_recovery_seconds_sum"] == pytest.approx(4.198)
     assert found["holdfast_stalled_seconds_count"] == 1
     assert found["holdfast_cycle"] == 1
+    assert found["holdfast_rank_seconds stopping"] > 0
+    assert 0 <= found["holdfast_goodput_ratio"] < 1
     assert found["holdfast_ranks running"] == 2
     assert "_created" not in text
     assert (scrape(server, "/readyz")[0], scrape(server, "/healthz")[0]) == (200, 200)

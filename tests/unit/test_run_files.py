@@ -11,7 +11,7 @@ from holdfast.host import clock, run_dirs, run_links
 from holdfast.host.job_name import new_job
 from holdfast.observe import run_list
 from holdfast.observe.commands import main
-from holdfast.observe.incident_files import read_incidents, top_frame
+from holdfast.observe.incident_files import read_incidents
 from holdfast.observe.report import as_json, tell
 from holdfast.observe.report_html import as_html
 from holdfast.observe.report_text import as_text
@@ -165,7 +165,7 @@ _STACK = (
 
 
 def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
-    """Every node writes it; the one that knows more ranks is shown, with the texts beside it."""
+    """Every node writes it; the one that knows more ranks is shown, with stacks from all."""
     verdict = {
         "schema_version": 1,
         "cycle": 2,
@@ -174,19 +174,23 @@ def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
         "kind": "loader",
         "confidence": "high",
         "reason": "rank 5 waits for its loader",
-        "groups": [{"ranks": [5]}, {"ranks": [0, 1], "line": "all_reduce"}],
+        "groups": [{"ranks": [0, 1], "text": "in all_reduce"}, {"ranks": [5], "text": "in load"}],
+        "next": "Look at the worker",
     }
     for node, ranks in (("a", {"5": {}}), ("b", {"0": {}, "1": {}, "5": {}})):
-        folder = tmp_path / node / "incidents" / "0001"
+        folder = tmp_path / node / "incidents" / "0001-cycle2"
         folder.mkdir(parents=True)
         (folder / "incident.json").write_text(json.dumps({**verdict, "ranks": ranks, "node": node}))
-        (folder / "rank5.txt").write_text(_STACK)
+        for rank in ranks if node == "a" else ():
+            seen = {"rank": int(rank), "stacks_text": _STACK}
+            (folder / f"rank{rank}.json").write_text(json.dumps(seen))
     (one,) = read_incidents([("a", tmp_path / "a"), ("b", tmp_path / "b")])
     assert (one.node, one.culprits, one.kind, one.confidence) == ("b", [5], "loader", "high")
-    assert [top_frame(group.text) for group in one.groups] == [
-        "load_batch data.py:88",
-        "all_reduce",
+    assert [(group.doing, group.stack) for group in one.groups] == [
+        ("in load", _STACK),
+        ("in all_reduce", ""),
     ]
+    assert one.advice == "Look at the worker"
 
 
 def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
@@ -200,6 +204,18 @@ def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
     (one,) = read_incidents([("a", tmp_path)])
     assert one.culprits == []
     assert [group.ranks for group in one.groups] == [[2], [0, 1]]
+
+
+def test_an_incident_without_a_file_is_told_from_the_events(tmp_path: Path) -> None:
+    """The disk was full, or the launcher was killed; each node has the event."""
+    verdict = {"culprits": [1], "verdict": "loader", "confidence": "high", "reason": "rank 1 loads"}
+    told = event(80.2, "incident", incident=1, **verdict)
+    for name in "ab":
+        _write(tmp_path / name, [*HANG[:7], told, *HANG[7:], *THEN_WELL])
+    run = read_run([tmp_path / "a", tmp_path / "b"])
+    (one,) = run.incidents
+    assert (one.culprits, one.kind, one.reason) == ([1], "loader", "rank 1 loads")
+    assert "  +    0.200 s   verdict    rank 1 loads" in as_text(tell(run))
 
 
 # ---------------------------------------------------------------------- finding runs

@@ -1,34 +1,41 @@
-"""Read incidents from the folder of a run. Pure but for reading; a file may hold anything.
+"""Read incidents from the folders of a run; a file may hold anything.
 
-    incidents/<NNNN...>/incident.json   one per incident of the job; stacks of ranks beside it
-    incidents/cycle<N>_rank<R>.json     one per hung rank; of earlier versions
+    incidents/<NNNN>-cycle<N>/incident.json   one per incident of the job, on each node
+    incidents/<NNNN>-cycle<N>/rank<R>.json    what that node's monitors saw: stacks
+    incidents/cycle<N>_rank<R>.json           one per hung rank; of earlier versions
 
-Both are shown as one :class:`Incident`.
+All are shown as :class:`Incident`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.core import stacks
 from holdfast.core.failure import Hang
+from holdfast.core.incident_files import folder_name
 from holdfast.observe.rank_spans import number
 
-_STACK_BYTES_MAX = 64 << 10
-_TEXTS_MAX = 64
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)$')
+_STACK_CHARS_MAX = 64 << 10
 
 
 @dataclass
 class Group:
-    """Ranks with equal stacks."""
+    """Ranks with equal stacks.
+
+    Attributes:
+        ranks: Global.
+        doing: Where they are, in a line.
+        stack: Of one of them; empty where no monitor's file has it.
+    """
 
     ranks: list[int]
-    text: str
+    doing: str
+    stack: str = ""
 
 
 @dataclass
@@ -46,6 +53,7 @@ class Incident:
         reason: In a sentence.
         groups: Ranks by equal stacks, the smallest group first.
         actions: What was done, in words.
+        advice: What to do next; empty: nothing is known.
         ranks: What is known of each rank, as the file has it.
     """
 
@@ -59,6 +67,7 @@ class Incident:
     reason: str
     groups: list[Group] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
+    advice: str = ""
     ranks: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -68,20 +77,44 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
     Args:
         folders: Name of each node, and its run folder.
     """
-    new: dict[tuple[str, int], Incident] = {}
-    old: list[Incident] = []
+    of_job: dict[str, Incident] = {}
+    texts: dict[str, dict[int, str]] = {}
+    of_ranks: list[Incident] = []
     for node, folder in folders:
         for path in sorted(folder.glob("incidents/*/incident.json")):
-            if (data := _read(path)) is not None and (found := _of_job(path, node, data)):
+            if (data := _read(path)) is not None:
+                name, found = path.parent.name, _of_job(path, node, data)
                 # Every node writes it; the one that knows of most ranks is shown.
-                key = path.parent.name, found.cycle
-                if key not in new or len(found.ranks) > len(new[key].ranks):
-                    new[key] = found
+                if name not in of_job or len(found.ranks) > len(of_job[name].ranks):
+                    of_job[name] = found
+        for path in sorted(folder.glob("incidents/*/rank*.json")):
+            if (data := _read(path)) is not None and (rank := number(data.get("rank"))) is not None:
+                texts.setdefault(path.parent.name, {})[int(rank)] = _stack_in(data)
         for path in sorted(folder.glob("incidents/*.json")):
             if (data := _read(path)) is not None and (one := _of_rank(path, node, data)):
-                old += [one]
-    found_all = [*new.values(), *_merged(old)]
+                of_ranks += [one]
+    for name, found in of_job.items():
+        for group in found.groups:
+            known = texts.get(name, {})
+            group.stack = next((known[rank] for rank in group.ranks if rank in known), "")
+    found_all = [*of_job.values(), *_merged(of_ranks)]
     return sorted(found_all, key=lambda one: (one.cycle, one.wall or 0.0))
+
+
+def of_event(event: Mapping[str, Any], folder: Path) -> Incident:
+    """What the events of a launcher say of an incident, where it could write no file."""
+    cycle = int(number(event.get("cycle")) or 0)
+    name = folder_name(int(number(event.get("incident")) or 0), cycle)
+    return Incident(
+        folder / "incidents" / name / "incident.json",
+        str(event.get("node")),
+        cycle,
+        number(event.get("wall")),
+        _whole_numbers(event.get("culprits")),
+        str(event.get("verdict") or "unknown"),
+        str(event.get("confidence") or ""),
+        str(event.get("reason") or ""),
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -92,24 +125,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident | None:
+def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident:
     ranks = data.get("ranks")
-    listed = ranks if isinstance(ranks, list) else []
-    by_rank = (
-        ranks
-        if isinstance(ranks, dict)
-        else {
-            str(each.get("rank", i)): each
-            for i, each in enumerate(listed)
-            if isinstance(each, dict)
-        }
-    )
-    texts = {
-        rank: text
-        for stacks in sorted(path.parent.glob("*.txt"))[:_TEXTS_MAX]
-        if stacks.name != "incident.txt" and (rank := _number_in(stacks.stem)) is not None
-        if (text := _text(stacks))
-    }
     return Incident(
         path,
         str(data.get("node") or node),
@@ -119,9 +136,10 @@ def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident | None:
         str(data.get("kind") or "unknown"),
         str(data.get("confidence") or ""),
         str(data.get("reason") or ""),
-        _groups(data.get("groups"), texts),
-        _words(data.get("actions") or data.get("done")),
-        by_rank,
+        _groups(data.get("groups")),
+        _words(data.get("done")),
+        str(data.get("next") or ""),
+        ranks if isinstance(ranks, dict) else {},
     )
 
 
@@ -129,7 +147,7 @@ def _of_rank(path: Path, node: str, data: Mapping[str, Any]) -> Incident | None:
     rank, age_s, limit_s = (number(data.get(key)) for key in ("rank", "age_s", "limit_s"))
     if rank is None or age_s is None or limit_s is None:
         return None
-    stacks = str(data.get("stacks_text") or "")[:_STACK_BYTES_MAX]
+    stack = _stack_in(data)
     name = data.get("name")
     hang = Hang(str(data.get("clock")), None if name is None else str(name), age_s, limit_s)
     why_not = f"; no stacks: {data['why_not']}" if data.get("why_not") else ""
@@ -142,14 +160,14 @@ def _of_rank(path: Path, node: str, data: Mapping[str, Any]) -> Incident | None:
         "hang",
         "",
         f"rank {int(rank)} hung ({hang}){why_not}",
-        [Group([int(rank)], stacks)],
+        [Group([int(rank)], place_in(stack), stack)],
         _words(data.get("actions")),
-        {str(int(rank)): {key: data.get(key) for key in data if key != "stacks_text"}},
+        ranks={str(int(rank)): {key: data.get(key) for key in data if key != "stacks_text"}},
     )
 
 
 def _merged(alone: Sequence[Incident]) -> list[Incident]:
-    """Ranks that hung in one cycle are one incident; who of them keeps the others is not known."""
+    """Ranks that hung in one cycle are one incident; none says which keeps the others."""
     merged: dict[int, Incident] = {}
     for one in alone:
         if (into := merged.setdefault(one.cycle, one)) is one:
@@ -158,8 +176,8 @@ def _merged(alone: Sequence[Incident]) -> list[Incident]:
         into.ranks = {**into.ranks, **one.ranks}
         into.actions += [action for action in one.actions if action not in into.actions]
         for group in one.groups:
-            key = stack_key(group.text)
-            same = next((g for g in into.groups if stack_key(g.text) == key), None)
+            code = _code(group.stack)
+            same = next((g for g in into.groups if _code(g.stack) == code), None)
             if same is None:
                 into.groups.append(group)
             else:
@@ -169,46 +187,26 @@ def _merged(alone: Sequence[Incident]) -> list[Incident]:
     return list(merged.values())
 
 
-def _groups(data: Any, texts: Mapping[int, str]) -> list[Group]:
-    groups = []
-    for each in data if isinstance(data, list) else []:
-        if isinstance(each, list):
-            each = {"ranks": each}  # noqa: PLW2901
-        if not isinstance(each, dict) or not (ranks := _whole_numbers(each.get("ranks"))):
-            continue
-        said = next((str(each[k]) for k in ("stack", "text", "line", "stacks") if each.get(k)), "")
-        text = next((texts[rank] for rank in ranks if rank in texts), "")
-        groups.append(Group(ranks, text or said))
-    return groups
+def _groups(data: Any) -> list[Group]:
+    groups = [
+        Group(ranks, str(each.get("text") or ""))
+        for each in (data if isinstance(data, list) else [])
+        if isinstance(each, dict) and (ranks := _whole_numbers(each.get("ranks")))
+    ]
+    return sorted(groups, key=lambda group: len(group.ranks))
 
 
-def stack_key(text: str) -> tuple[tuple[str, str, str], ...]:
-    """Equal for equal stacks: frames without thread numbers."""
-    frames = [match for match in map(_FRAME.match, text.splitlines()) if match]
-    return tuple((frame["file"], frame["line"], frame["name"]) for frame in frames)
+def _stack_in(data: Mapping[str, Any]) -> str:
+    return str(data.get("stacks_text") or "")[:_STACK_CHARS_MAX]
 
 
-def top_frame(text: str) -> str:
-    """``step train.py:41``: where the main thread is, which faulthandler writes last."""
-    thread = text.rsplit("\n\n", 1)[-1] if "\n\n" in text else text
-    blocks = re.split(r"(?m)^(?:Current thread|Thread) ", thread)
-    for line in (blocks[-1] if blocks else thread).splitlines():
-        if match := _FRAME.match(line):
-            return f"{match['name']} {Path(match['file']).name}:{match['line']}"
-    return text.strip().splitlines()[0] if text.strip() else ""
+def place_in(stack: str) -> str:
+    """``load_batch data.py:88``: where the main thread is; empty: the text does not say."""
+    return stacks.place_of(stacks.main_thread(stack)).line
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_STACK_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _number_in(stem: str) -> int | None:
-    found = re.findall(r"\d+", stem)
-    return int(found[-1]) if found else None
+def _code(stack: str) -> str:
+    return stacks.hash_of(stacks.main_thread(stack))
 
 
 def _whole_numbers(data: Any) -> list[int]:
@@ -217,6 +215,4 @@ def _whole_numbers(data: Any) -> list[int]:
 
 
 def _words(data: Any) -> list[str]:
-    if isinstance(data, str):
-        return [data]
     return [str(each) for each in data] if isinstance(data, list) else []

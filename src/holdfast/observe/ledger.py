@@ -6,17 +6,16 @@ eight ranks that wait for one second have waited for eight.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from holdfast.core.wording import count
 from holdfast.observe.accounts import ACCOUNTS, LABELS, Account
-from holdfast.observe.rank_spans import Span
+from holdfast.observe.rank_spans import Event, RankSpans, Span
 
 _SMALL_SHARE = 0.0005
 
 
-@dataclass
 class Ledger:
     """Sums of one launcher's ranks, or of several launchers'.
 
@@ -26,9 +25,10 @@ class Ledger:
         by_rank: The same of each rank, by its place: node and local rank.
     """
 
-    seconds: dict[Account, float] = field(default_factory=dict)
-    by_cycle: dict[int, dict[Account, float]] = field(default_factory=dict)
-    by_rank: dict[tuple[str, int], dict[Account, float]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.seconds: dict[Account, float] = {}
+        self.by_cycle: dict[int, dict[Account, float]] = {}
+        self.by_rank: dict[tuple[str, int], dict[Account, float]] = {}
 
     def add(self, node: str, spans: Iterable[Span]) -> None:
         """Add spans of one node."""
@@ -54,6 +54,36 @@ class Ledger:
     def n_ranks(self) -> int:
         """How many places for ranks there were."""
         return len(self.by_rank)
+
+
+class LiveLedger:
+    """The ledger of one launcher, while its events come.
+
+    Attributes:
+        spans: What it is made of.
+    """
+
+    def __init__(self) -> None:
+        self.spans = RankSpans()
+        self._ledger = Ledger()
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        self.spans.take(event)
+        self._ledger.add("", self.spans.drain())
+
+    def close(self) -> Ledger:
+        """No event comes any more."""
+        self.spans.close()
+        self._ledger.add("", self.spans.drain())
+        return self._ledger
+
+    def at(self, now: float) -> Ledger:
+        """As it would be if the job ended now."""
+        spans, ledger = copy.deepcopy((self.spans, self._ledger))
+        spans.close(now)
+        ledger.add("", spans.drain())
+        return ledger
 
 
 def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from prometheus_client.exposition import choose_encoder
 
 from holdfast.host import clock
 from holdfast.host.page import PageError, map_page
+from holdfast.observe.accounts import ACCOUNTS
+from holdfast.observe.ledger import LiveLedger
 from holdfast.observe.outages import STATES, Fault, Outages, Recovered
 from holdfast.wire.page_view import PageView
 
@@ -40,6 +43,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.outages = outages
         self._runtime_dir = runtime_dir
+        self._ledger, self._ledger_lock = LiveLedger(), threading.Lock()
         self._names, self._values = tuple(labels), tuple(labels.values())
         self._version = version
 
@@ -77,6 +81,8 @@ class Metrics:
     def take(self, event: dict[str, Any], meanings: list[Fault | Recovered]) -> None:
         """Count an event, and what it means."""
         self._events.labels(*self._values, str(event.get("kind"))).inc()
+        with self._ledger_lock:
+            self._ledger.take(event)
         if event.get("kind") == "cycle_started" and event.get("cycle", 0) > 0:
             self._restarts.labels(*self._values).inc()
         for meaning in meanings:
@@ -99,6 +105,7 @@ class Metrics:
         yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
         yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
         yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
+        yield from self._of_ledger(clock.monotonic())
         ranks = list(outages.ranks.items())
         states = self._family("ranks", "Ranks of this node, by state.", "state")
         for state in STATES:
@@ -106,6 +113,16 @@ class Metrics:
             states.add_metric((*self._values, state), n)
         yield states
         yield from self._of_pages([(k, rank.rank) for k, rank in ranks if rank.state == "running"])
+
+    def _of_ledger(self, now: float) -> Iterator[GaugeMetricFamily]:
+        with self._ledger_lock:
+            ledger, is_watched = self._ledger.at(now), self._ledger.spans.is_watched
+        seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")
+        for account in ACCOUNTS:
+            seconds.add_metric((*self._values, account), ledger.seconds.get(account, 0.0))
+        yield seconds
+        if is_watched:
+            yield self._gauge("goodput_ratio", "Share of productive steps.", ledger.goodput)
 
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
         family = self._family(name, text)

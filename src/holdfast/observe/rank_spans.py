@@ -14,21 +14,21 @@ loses none. Only the time between first step and last sign is divided by measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from holdfast.core.value import Value
 from holdfast.observe.accounts import Account, account_of
 
 Event = Mapping[str, Any]
 
+_NONE: Mapping[str, Any] = {}
 _LOCAL_RANKS_MAX = 1024
 _CYCLES_MAX = 100
 """So many cycles may wait for what their ranks have shown last."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Value):
     """A rank was busy with one account; or, while at work, with several in turn.
 
     Attributes:
@@ -50,8 +50,7 @@ class Span:
     rank: int | None = None
 
 
-@dataclass
-class Ended:
+class Ended(Value):
     """Occurrences of a section that have ended, as the page of the rank shows them."""
 
     times: int
@@ -61,8 +60,7 @@ class Ended:
     closed_at: float
 
 
-@dataclass
-class Progress:
+class Progress(Value):
     """What a rank last showed of itself in a cycle."""
 
     heartbeat_at: float | None = None
@@ -70,8 +68,8 @@ class Progress:
     left_at: float | None = None
     outside_since: float | None = None
     iteration: int | None = None
-    open: dict[str, float] = field(default_factory=dict)
-    ended: dict[str, Ended] = field(default_factory=dict)
+    open: Mapping[str, float] = _NONE
+    ended: Mapping[str, Ended] = _NONE
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Progress:
@@ -137,52 +135,64 @@ def _finite(value: Any) -> float:
     return found
 
 
-@dataclass
 class _Rank:
-    """Marks of one rank in one cycle."""
+    """Marks of one rank in one cycle.
 
-    rank: int | None = None
-    started_at: float | None = None
-    armed_at: float | None = None
-    exited_at: float | None = None
-    exit_code: int = 0
-    is_shown: bool = False
-    """Its progress has been told, as far as it was."""
-    silent_since: float | None = None
-    """Said by its monitor when it found a hang."""
-    progress: Progress = field(default_factory=Progress)
+    Attributes:
+        is_shown: Its progress has been told, as far as it was.
+        silent_since: Said by its monitor when it found a hang.
+    """
+
+    def __init__(self) -> None:
+        self.rank: int | None = None
+        self.started_at: float | None = None
+        self.armed_at: float | None = None
+        self.exited_at: float | None = None
+        self.exit_code = 0
+        self.is_shown = False
+        self.silent_since: float | None = None
+        self.progress = Progress()
 
 
-@dataclass
 class _Cycle:
-    cycle: int
-    began_at: float
-    joined_at: float | None = None
-    started_at: float | None = None
-    detected_at: float | None = None
-    has_hang: bool = False
-    is_armed: bool = False
-    """A rank of it has reported in, and so is shown once more at its end."""
-    is_final: bool = False
-    """That has come."""
-    stopped_at: float | None = None
-    ranks: dict[int, _Rank] = field(default_factory=dict)
+    """Marks of a node in one cycle.
+
+    Attributes:
+        is_armed: A rank of it has reported in, and so is shown once more at its end.
+        is_final: That has come.
+    """
+
+    def __init__(
+        self, cycle: int, began_at: float, joined_at: float | None, started_at: float
+    ) -> None:
+        self.cycle = cycle
+        self.began_at = began_at
+        self.joined_at = joined_at
+        self.started_at = started_at
+        self.detected_at: float | None = None
+        self.has_hang = False
+        self.is_armed = False
+        self.is_final = False
+        self.stopped_at: float | None = None
+        self.ranks: dict[int, _Rank] = {}
 
 
-@dataclass
 class _Position:
-    """How far a rank is in its work, in seconds of steps since the job began."""
+    """How far a rank is in its work, in seconds of steps since the job began.
 
-    kept: float = 0.0
-    """At the last checkpoint."""
-    furthest: float = 0.0
+    Attributes:
+        kept: At the last checkpoint.
+        furthest: Ever.
+    """
+
+    def __init__(self) -> None:
+        self.kept = self.furthest = 0.0
 
 
 class RankSpans:
     """Takes the events of one launcher in order of time, and gives spans cycle by cycle.
 
     Args:
-        give: Called with the spans of a cycle once no more of it can come.
         keeps_progress: Keep what each rank has shown last in each cycle.
 
     Attributes:
@@ -194,10 +204,10 @@ class RankSpans:
         last_progress: By cycle and local rank, if that is kept.
     """
 
-    def __init__(self, give: Callable[[list[Span]], None], *, keeps_progress: bool = False) -> None:
+    def __init__(self, *, keeps_progress: bool = False) -> None:
         self._keeps_progress = keeps_progress
         self.last_progress: dict[tuple[int, int], Progress] = {}
-        self._give = give
+        self._given: list[Span] = []
         self._cycles: list[_Cycle] = []
         self._positions: dict[int, _Position] = {}
         self._joined_at: float | None = None
@@ -294,7 +304,12 @@ class RankSpans:
             is_awaited = self._cycles[0].is_armed and not self._cycles[0].is_final
             if is_awaited and len(self._cycles) < _CYCLES_MAX:
                 return
-            self._give(self._spans(self._cycles.pop(0)))
+            self._given += self._spans(self._cycles.pop(0))
+
+    def drain(self) -> list[Span]:
+        """Spans of cycles of which no more can come, each once."""
+        given, self._given = self._given, []
+        return given
 
     def close(self, now: float | None = None) -> None:
         """Give what is left.
@@ -306,7 +321,7 @@ class RankSpans:
         for cycle in self._cycles:
             if cycle.stopped_at is None:
                 cycle.stopped_at = end
-            self._give(self._spans(cycle))
+            self._given += self._spans(cycle)
         self._cycles.clear()
         self._give_rest(end)
 
@@ -318,12 +333,10 @@ class RankSpans:
         is_first = self._last < 0
         waits = self._joined_at is not None
         account: Account = "waiting" if waits else "starting" if is_first else "stopping"
-        self._give(
-            [
-                Span(max(0, self._last), k, start, end, account, {account: end - start})
-                for k in sorted(self._local_ranks)
-            ]
-        )
+        self._given += [
+            Span(max(0, self._last), k, start, end, account, {account: end - start})
+            for k in sorted(self._local_ranks)
+        ]
 
     # ------------------------------------------------------------ one cycle
     def _spans(self, cycle: _Cycle) -> list[Span]:
@@ -371,7 +384,7 @@ class RankSpans:
         if not has_ended_well and cycle.detected_at is not None:
             works_until = _last_progress(rank, gone_at, has_hang=cycle.has_hang)
         first = progress.first_step_at
-        starts = cycle.started_at if cycle.started_at is not None else end
+        starts = cycle.started_at
         marks: list[tuple[float, Account]] = [
             (starts if cycle.joined_at is None else cycle.joined_at, beginning),
             (starts, "waiting"),
@@ -447,9 +460,8 @@ def _last_progress(rank: _Rank, gone_at: float, *, has_hang: bool) -> float:
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, and what else it has found out."""
-    spans: list[Span] = []
-    made = RankSpans(spans.extend, keeps_progress=True)
+    made = RankSpans(keeps_progress=True)
     for event in events:
         made.take(event)
     made.close(now)
-    return made, spans
+    return made, made.drain()

@@ -5,11 +5,12 @@ Instants are seconds since the run began, on the clock of its first launcher.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from holdfast.observe.incident_files import Incident, top_frame
+from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import Ledger
 from holdfast.observe.rank_spans import RankSpans, Span, spans_of
 from holdfast.observe.run_files import NodeRun, Run
@@ -43,6 +44,11 @@ class Story:
     def length_s(self) -> float:
         """From the first event to the last, or to now."""
         return max(0.0, self.run.ended - self.run.began)
+
+    @cached_property
+    def cycles(self) -> list[dict[str, Any]]:
+        """A row for each cycle, as ``--json`` has it."""
+        return _cycles(self)
 
     @property
     def is_watched(self) -> bool:
@@ -98,7 +104,7 @@ def as_json(story: Story) -> dict[str, Any]:
             }
             for index, node in enumerate(run.nodes)
         ],
-        "cycles": cycles(story),
+        "cycles": story.cycles,
         "ranks": [
             {"node": node, "local_rank": local_rank, "rank_seconds": _seconds(seconds)}
             for (node, local_rank), seconds in story.ledger.by_rank.items()
@@ -107,17 +113,17 @@ def as_json(story: Story) -> dict[str, Any]:
     }
 
 
-def cycles(story: Story) -> list[dict[str, Any]]:
+def _cycles(story: Story) -> list[dict[str, Any]]:
     """A row for each cycle: when, how it ended, how long each part of the recovery took."""
     failed = {recovery.cycle: recovery for recovery in story.recoveries}
+    by_cycle: dict[int, list[tuple[float, float, Span]]] = {}
+    for each in story.nodes:
+        for span in each.spans:
+            ends = span.start + each.shift_s, span.end + each.shift_s
+            by_cycle.setdefault(span.cycle, []).append((*ends, span))
     rows = []
     for cycle, seconds in sorted(story.ledger.by_cycle.items()):
-        spans = [
-            (span.start + each.shift_s, span.end + each.shift_s, span)
-            for each in story.nodes
-            for span in each.spans
-            if span.cycle == cycle
-        ]
+        spans = by_cycle[cycle]
         recovery = failed.get(cycle)
         row: dict[str, Any] = {
             "cycle": cycle,
@@ -129,18 +135,15 @@ def cycles(story: Story) -> list[dict[str, Any]]:
             "failure": None,
         }
         if recovery is not None:
-            row["failure"] = _failure(story, recovery)
+            row["failure"] = _failure(story, recovery, by_cycle.get(cycle + 1, ()))
         rows.append(row)
     return rows
 
 
-def _failure(story: Story, recovery: Recovery) -> dict[str, Any]:
-    steps = [
-        span.start + each.shift_s
-        for each in story.nodes
-        for span in each.spans
-        if span.cycle == recovery.cycle + 1 and span.account == "steps"
-    ]
+def _failure(
+    story: Story, recovery: Recovery, following: Iterable[tuple[float, float, Span]]
+) -> dict[str, Any]:
+    steps = [start for start, _, span in following if span.account == "steps"]
     began = story.run.began
     again = None if recovery.restarted_at is None else recovery.restarted_at - recovery.detected_at
     resumed = max(steps) - (recovery.detected_at - began) if steps and story.is_watched else None
@@ -177,8 +180,9 @@ def _incident(story: Story, one: Incident) -> dict[str, Any]:
         "confidence": one.confidence,
         "reason": one.reason,
         "actions": one.actions,
+        "advice": one.advice,
         "groups": [
-            {"ranks": group.ranks, "at": top_frame(group.text), "stack": group.text}
+            {"ranks": group.ranks, "doing": group.doing, "stack": group.stack}
             for group in one.groups
         ],
     }

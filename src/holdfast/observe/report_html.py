@@ -14,12 +14,11 @@ from typing import Any
 
 from holdfast.core.wording import count
 from holdfast.observe.accounts import ACCOUNTS, LABELS
-from holdfast.observe.incident_files import top_frame
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
-from holdfast.observe.report import NodeSpans, Story, cycles, place
+from holdfast.observe.report import NodeSpans, Story, place
 
-_ROW_PX = 18
+_ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
 _RECTS_MAX = 20_000
 _SHOWN_PX = 0.1
@@ -39,8 +38,8 @@ def as_html(story: Story) -> str:
     )
     fillings = {
         "@TITLE@": escape(title),
-        "@ROW@": str(_ROW_PX),
-        "@HEIGHT@": str(_ROW_PX * max(1, len(rows))),
+        "@ROW@": str(_row_px(rows)),
+        "@HEIGHT@": str(_row_px(rows) * max(1, len(rows))),
         "@RULES@": rules,
         "@BODY@": "\n".join(body),  # last: it holds what users have named
     }
@@ -60,7 +59,7 @@ def _head(story: Story) -> Iterator[str]:
         f"ran for {duration(story.length_s)}",
         count(len(run.nodes), "node"),
         count(story.ledger.n_ranks, "rank"),
-        count(max((row["cycle"] for row in cycles(story)), default=0), "restart"),
+        count(max((row["cycle"] for row in story.cycles), default=0), "restart"),
     ]
     told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
     yield f'<div class="facts dim">{told}</div>'
@@ -117,6 +116,10 @@ def _rows(story: Story) -> list[Row]:
     return sorted(worst, key=lambda row: _steps_s(row[2]))[:_ROWS_MAX]
 
 
+def _row_px(rows: list[Row]) -> int:
+    return _FEW_ROWS_PX if len(rows) <= _FEW_ROWS else _ROW_PX
+
+
 def _rank_name(spans: Iterable[Span]) -> str:
     ranks = sorted({span.rank for span in spans if span.rank is not None})
     return f"rank {'/'.join(map(str, ranks)) or '?'}"
@@ -139,7 +142,7 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     yield '<div class="card"><div class="lanes"><div class="names">'
     yield "".join(f"<div>{escape(name)}</div>" for name, _, _ in rows)
     yield "</div><div>"
-    height = _ROW_PX * len(rows)
+    height = _row_px(rows) * len(rows)
     yield (
         f'<svg class="time" data-length="{length:.6f}" viewBox="0 0 {length:.6f} {height}" '
         'preserveAspectRatio="none" role="img" aria-label="accounts of each rank over time">'
@@ -173,15 +176,15 @@ def _rects(rows: list[Row], length: float) -> Iterator[str]:
     spans = sorted((span.end - span.start for _, _, some in rows for span in some), reverse=True)
     shortest = spans[_RECTS_MAX] if len(spans) > _RECTS_MAX else length * 1e-7
     for index, (_, each, some) in enumerate(rows):
-        y = index * _ROW_PX + 2
+        y, full = index * _row_px(rows) + 2, _row_px(rows) - 3
         for span in some:
             width = span.end - span.start
             if width < shortest:
                 continue
             words = escape(_span_words(span))
-            x, bottom = max(0.0, span.start + each.shift_s), float(y + _ROW_PX - 3)
+            x, bottom = max(0.0, span.start + each.shift_s), float(y + full)
             for account, s in span.shares.items():  # the height is the share
-                height = (_ROW_PX - 3) * s / width
+                height = full * s / width
                 if height < _SHOWN_PX:
                     continue
                 bottom -= height
@@ -208,7 +211,7 @@ def _cycles(story: Story) -> Iterator[str]:
     heads = ("began", "length", "ranks", "steps", "productive")
     yield "".join(f'<th class="n">{head}' for head in heads)
     yield '<th>ended by<th class="n">ranks started again<th class="n">steps again</thead>'
-    for row in cycles(story):
+    for row in story.cycles:
         failure: dict[str, Any] = row["failure"] or {}
         seconds = row["rank_seconds"]
         share = seconds.get("steps", 0.0) / (sum(seconds.values()) or 1.0)
@@ -249,10 +252,12 @@ def _incidents(story: Story) -> Iterator[str]:
             yield f"<p>{escape('; '.join(one.actions))}</p>"
         for group in one.groups:
             ranks = ", ".join(map(str, group.ranks))
-            where = f" in {top_frame(group.text)}" if group.text else ""
+            where = f": {group.doing}" if group.doing else ""
             yield f"<div><b>{count(len(group.ranks), 'rank')}</b> ({ranks}){escape(where)}</div>"
-            if group.text:
-                yield f"<pre>{escape(group.text)}</pre>"
+            if group.stack:
+                yield f"<pre>{escape(group.stack)}</pre>"
+        if one.advice:
+            yield f"<p>{escape(one.advice)}</p>"
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
 

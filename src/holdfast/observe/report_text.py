@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast.core.wording import count
 from holdfast.observe.accounts import LABELS
-from holdfast.observe.incident_files import Incident, top_frame
+from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
-from holdfast.observe.report import Story, cycles
+from holdfast.observe.report import Story
 from holdfast.observe.run_files import Run
 from holdfast.observe.timeline import lines
 
@@ -28,7 +28,7 @@ def as_text(story: Story) -> str:
 def _title(story: Story) -> list[str]:
     run = story.run
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
-    restarts = max((row["cycle"] for row in cycles(story)), default=0)
+    restarts = max((row["cycle"] for row in story.cycles), default=0)
     ends = {node.end for node in run.nodes if node.end}
     state = next(iter(ends)) if len(ends) == 1 and run.state in ends | {"failed"} else run.state
     text = [
@@ -70,7 +70,7 @@ def _goodput(story: Story) -> list[str]:
 
 
 def _cycles(story: Story) -> list[str]:
-    rows = cycles(story)
+    rows = story.cycles
     table = [("cycle", "at", "length", "steps", "ended by", "ranks again", "steps again")]
     for row in rows[-_ROWS_SHOWN:]:
         failure = row["failure"]
@@ -112,10 +112,8 @@ def _incident(one: Incident) -> list[str]:
     who = f"{_ranks(one.culprits)}: {one.kind}" if one.culprits else one.kind
     sure = f" ({one.confidence} confidence)" if one.confidence else ""
     text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
-    for group in one.groups:
-        where = top_frame(group.text)
-        text.append(f"    {_ranks(group.ranks)}: {where or 'no stack'}")
-    return [*text, f"    {one.path}"]
+    text += [f"    {_ranks(each.ranks)}: {each.doing or 'no stack'}" for each in one.groups]
+    return [*text, *_wrap(one.advice, "    "), f"    {one.path}"]
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.host import clock
 from holdfast.host.job_name import is_living
 from holdfast.observe.event_log import LAUNCHER_FILE, PATTERN
-from holdfast.observe.incident_files import Incident, read_incidents
+from holdfast.observe.incident_files import Incident, of_event, read_incidents
 from holdfast.observe.rank_spans import number
 
 Event = dict[str, Any]
@@ -137,7 +137,20 @@ def read_run(folders: Iterable[Path]) -> Run:
         run.events += [_shifted(event, node.offset_s - first) for event in node.events]
     run.events.sort(key=lambda event: float(event["t"]))
     run.incidents = read_incidents([(node.node, node.folder) for node in nodes])
+    told = [
+        of_event(event, node.folder)
+        for node in nodes
+        for event in node.events
+        if event["kind"] == "incident"
+    ]
+    for one in told:
+        if one.path.parent.name not in _names(run.incidents):
+            run.incidents.append(one)
     return run
+
+
+def _names(incidents: Iterable[Incident]) -> set[str]:
+    return {one.path.parent.name for one in incidents}
 
 
 def _t(node: NodeRun) -> float:

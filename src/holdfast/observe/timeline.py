@@ -33,6 +33,8 @@ class Recovery:
         detected_at: When.
         stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
         evidence_at: When the last of them was.
+        verdict: Which ranks are to blame, in words.
+        verdict_at: When that was known.
         fault: What was injected, in words.
         fault_at: When.
         fault_step: Steps done when it struck: the step it struck in, counted from 0.
@@ -46,6 +48,8 @@ class Recovery:
     detected_at: float
     stacks: Mapping[int, str] = field(default_factory=dict)
     evidence_at: float | None = None
+    verdict: str | None = None
+    verdict_at: float | None = None
     fault: str | None = None
     fault_at: float | None = None
     fault_step: int | None = None
@@ -97,6 +101,9 @@ def _recovery(
         evidence_at=max((float(event["t"]) for event in stacks), default=None),
         restarted_at=max(started, default=None),
     )
+    if incident := _first("incident", here):
+        reason, at = str(incident.get("reason") or ""), float(incident["t"])
+        recovery = replace(recovery, verdict=reason, verdict_at=at)
     if fault := _first("fault", here):
         recovery = replace(
             recovery,
@@ -151,6 +158,8 @@ def lines(found: Iterable[Recovery], start: float) -> list[str]:
         if recovery.evidence_at is not None:
             whose = _ranks(recovery.stacks)
             rows.append((recovery.evidence_at, "evidence", f"stacks of {whose} written"))
+        if recovery.verdict_at is not None:
+            rows.append((recovery.verdict_at, "verdict", recovery.verdict or ""))
         if recovery.restarted_at is not None:
             began = f"all ranks of cycle {recovery.cycle + 1} started"
             rows.append((recovery.restarted_at, "restarted", began))

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.pages import Pages
     from holdfast.fault_tolerance.launch.worker_env import Place
     from holdfast.observe.event_log import EventLog
-    from holdfast.observe.ledger import Ledger
-    from holdfast.observe.rank_spans import RankSpans
+    from holdfast.observe.ledger import LiveLedger
 
 _EVERY_S = 10.0
 _EVERY_SHARE = 0.01
@@ -79,8 +78,7 @@ class ProgressLog:
         self._since = 0.0
         self._look_at: float | None = None
         self._not_folded: list[Mapping[str, Any]] = []
-        self._spans: RankSpans | None = None
-        self._ledger: Ledger | None = None
+        self._ledger: LiveLedger | None = None
         self._is_worth_it = False
 
     def _note(self, event: Mapping[str, Any]) -> None:
@@ -158,20 +156,16 @@ class ProgressLog:
             return []
         from holdfast.observe.ledger import two_lines  # noqa: PLC0415 - where it is used
 
-        self._fold()
-        spans, ledger = self._spans, self._ledger
-        assert spans is not None
-        assert ledger is not None
-        spans.close()
-        return two_lines(ledger, is_watched=spans.is_watched, saves=spans.saves)
+        ledger = self._fold()
+        watched, saves = ledger.spans.is_watched, ledger.spans.saves
+        return two_lines(ledger.close(), is_watched=watched, saves=saves)
 
-    def _fold(self) -> None:
-        from holdfast.observe.ledger import Ledger  # noqa: PLC0415 - no start waits for it
-        from holdfast.observe.rank_spans import RankSpans  # noqa: PLC0415
+    def _fold(self) -> LiveLedger:
+        from holdfast.observe.ledger import LiveLedger  # noqa: PLC0415 - no start waits for it
 
-        if self._spans is None:
-            self._ledger = ledger = Ledger()
-            self._spans = RankSpans(lambda spans: ledger.add("", spans))
+        if self._ledger is None:
+            self._ledger = LiveLedger()
         for event in self._not_folded:
-            self._spans.take(event)
+            self._ledger.take(event)
         self._not_folded.clear()
+        return self._ledger
