@@ -11,7 +11,7 @@ import pytest
 
 import nvidia_resiliency_ext
 from holdfast.host.port import ReservedPort
-from tests.real.harness import BOUND_S, Launcher
+from tests.real.harness import BOUND_S, SCALE, Launcher
 from tests.real.ranks import SIGKILLED, RankStarter
 
 LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
@@ -102,9 +102,9 @@ def test_a_training_with_sections_is_found_hung_and_goes_on_from_its_checkpoint(
     """As Megatron-LM does: sections of its own, limits chosen one by one and kept as JSON."""
     limits = "setup:60,step:60,checkpointing:60"
     job = ft.start(
-        *("--nproc_per_node", "2", "--nnodes", "1", "--max-restarts=1"),
+        *("--nproc_per_node", "2", "--nnodes", "1", "--max-restarts=3"),
         f"--ft-param-rank_section_timeouts={limits}",
-        *("--ft-param-rank_out_of_section_timeout=60", "--ft-learned-timeout-floor=1"),
+        *("--ft-param-rank_out_of_section_timeout=60", f"--ft-learned-timeout-floor={SCALE}"),
         ft.script(SECTIONS),
         module=LAUNCHER,
         env=COMPAT,
