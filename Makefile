@@ -65,7 +65,7 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 
 test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
 	@$(PREPARE) .venv-trainers $(TRAINERS)
-	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py $(PYTEST_ARGS)
+	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py $(PYTEST_ARGS)
 
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
 	@$(PY) -m tests.cluster $(PYTEST_ARGS)

@@ -41,10 +41,10 @@ from holdfast.integrations.surround import surround
 __all__ = ["FaultToleranceCallback", "FaultToleranceSectionsCallback", "SimulatedFaultParams"]
 
 
-def is_module_available(module: str) -> bool:
+def is_module_available(name: str) -> bool:
     """Whether it can be imported; its parents are, to find out."""
     try:
-        return find_spec(module) is not None
+        return find_spec(name) is not None
     except ModuleNotFoundError:  # its parent is missing
         return False
 
