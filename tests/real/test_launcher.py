@@ -190,7 +190,7 @@ if rank == "1":
     [
         ("os.kill(os.getpid(), 9)", "killed by SIGKILL, not by holdfast"),
         ("os.kill(os.getpid(), 11)", "killed by SIGSEGV (segmentation fault"),
-        ("raise MemoryError", "out of host memory: exit code 1"),
+        ("raise MemoryError", "out of host memory: exit code 1. Advice: use fewer or smaller data"),
         ("raise ValueError('loss is NaN')", "ValueError: loss is NaN"),
     ],
 )

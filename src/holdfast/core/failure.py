@@ -15,11 +15,11 @@ stamps in error files are whole seconds written by different processes and say n
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdfast.core.attribution import Attribution, attribute, last_words
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
 
 NAMES_A_PEER = (
@@ -116,24 +116,21 @@ class RankEnd:
             return False  # a signal from outside
         if self.hang is not None or self.host_problem is not None:
             return False
-        words = self.error or _last_words(self.last_lines, aborted=aborted)
+        words = self.error or last_words(self.last_lines, aborted=aborted)
         return any(text in words for text in NAMES_A_PEER)
 
-
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""What torch's excepthook puts before each line, once there is a process group."""
-
-
-def _last_words(lines: Sequence[str], *, aborted: bool) -> str:
-    """The exception at the end of stderr; all of its lines where an abort in C++ has no such form.
-
-    What a rank printed before may name peers that it has survived.
-    """
-    shown = [line for line in (_RANK_PREFIX.sub("", line).rstrip() for line in lines) if line]
-    heads = [i for i, line in enumerate(shown) if line.startswith("Traceback (most recent call")]
-    if not heads:
-        return "\n".join(shown if aborted else shown[-1:])
-    return "\n".join(line for line in shown[heads[-1] + 1 :] if not line.startswith(" "))
+    @property
+    def attribution(self) -> Attribution:
+        """What it died of by itself, as far as its last words tell."""
+        if self.asked or self.hang is not None or self.host_problem is not None or self.is_stuck:
+            return Attribution()
+        return attribute(
+            self.exit_code,
+            self.error,
+            self.traceback,
+            self.last_lines,
+            is_oom_kill="cgroup" in self.oom_kills,
+        )
 
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
@@ -169,25 +166,6 @@ def signal_name(signum: int) -> str:
         return f"signal {signum}"
 
 
-_SIGNAL_HINTS: dict[int, str] = {
-    signal.SIGSEGV: "segmentation fault in native code",
-    signal.SIGBUS: "bus error: often /dev/shm or a memory-mapped file's disk is full",
-    signal.SIGABRT: "abort: an uncaught C++ exception or a failed assertion, see its last lines",
-    signal.SIGFPE: "arithmetic fault in native code",
-    signal.SIGILL: "illegal instruction: a binary built for another processor",
-}
-
-
-_OUT_OF_GPU_MEMORY = ("OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory")
-"""Of torch's allocator; of the driver, which makes a context or a communicator."""
-_CUDA_HINTS: dict[str, str] = {
-    "device-side assert triggered": "an assertion in a CUDA kernel failed, often an index out of "
-    "range; CUDA_LAUNCH_BLOCKING=1 shows the call",
-    "illegal memory access": "a CUDA kernel used an address that is not its own; "
-    "CUDA_LAUNCH_BLOCKING=1 shows the call",
-}
-
-
 def explain(end: RankEnd) -> str:
     """One line: how the rank ended, and why, as far as it is known."""
     if end.is_stuck:
@@ -201,7 +179,6 @@ def explain(end: RankEnd) -> str:
         return f"hung ({end.hang}); {how} {by}"
     if end.host_problem is not None:
         return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
-    text = "\n".join((end.error or "", *end.last_lines))
     if end.exit_code == -signal.SIGKILL:
         used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"
         if "cgroup" in end.oom_kills:
@@ -212,10 +189,7 @@ def explain(end: RankEnd) -> str:
                 f"this host for it meanwhile ({used})"
             )
         return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
-    if any(words in text for words in _OUT_OF_GPU_MEMORY):
-        return f"out of GPU memory: {how}"
-    if "MemoryError" in text:
-        return f"out of host memory: {how}"
-    cuda = next((hint for words, hint in _CUDA_HINTS.items() if words in text), None)
-    hint = cuda or _SIGNAL_HINTS.get(-end.exit_code)
-    return f"{how} ({hint})" if hint else how
+    kind = str(end.attribution)
+    if not kind:
+        return how
+    return f"{kind}: {how}" if end.exit_code > 0 else f"{how} ({kind})"

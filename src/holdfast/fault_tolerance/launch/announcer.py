@@ -119,7 +119,9 @@ class Announcer:
             hint = "if the rank that this error names failed first, a later line says so"
             LOGGER.warning("%s; %s", line, hint)
         else:
-            LOGGER.error("%s", line)
+            advice = end.attribution.advice
+            LOGGER.error("%s", f"{line}. Advice: {advice}" if advice else line)
+        self._tell_attribution(end)
         told = f"{line} on {self._node}"
         self._said |= {line, told}
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
@@ -127,6 +129,19 @@ class Announcer:
             self._note_end(end.began_at)
             self.restart_lines.cycle_failed()
         return told
+
+    def _tell_attribution(self, end: RankEnd) -> None:
+        found = end.attribution
+        self._event(
+            "rank_failed",
+            local_rank=end.local_rank,
+            rank=end.rank,
+            failure=found.kind or None,
+            what=found.what or None,
+            exception=found.exception or None,
+            place=found.place or None,
+            advice=found.advice or None,
+        )
 
     def incident_over(self, over: IncidentOver) -> None:
         """All evidence is there: say which ranks hold up the others, where one of them is ended."""

@@ -439,10 +439,17 @@ def write_error_file(path: Path, cause: RankEnd, text: str = "") -> None:
     Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
     ``text``: in the place of what the rank itself said.
     """
+    found = cause.attribution
     message = {
         "message": text or cause.error or explain(cause),
         "errorCode": cause.exit_code,
-        "extraInfo": {"py_callstack": cause.traceback, "timestamp": str(int(clock.wall()))},
+        "extraInfo": {
+            "py_callstack": cause.traceback,
+            "timestamp": str(int(clock.wall())),
+            "failure": str(found),
+            "advice": found.advice,
+            "place": found.place,
+        },
     }
     with contextlib.suppress(OSError):
         path.write_text(json.dumps({"message": message}), encoding="utf-8")

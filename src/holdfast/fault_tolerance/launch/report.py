@@ -90,6 +90,8 @@ def _cause(cause: RankEnd, what: str) -> list[str]:
     lines = [f"{what}{who(cause)}", f"  {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
+    if advice := cause.attribution.advice:
+        lines.append(f"  Advice: {advice}")
     if cause.names_a_peer:
         lines.append("  This error names another rank, which may have failed first.")
     if cause.traceback:
