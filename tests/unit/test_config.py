@@ -156,9 +156,20 @@ def test_unknown_names_are_passed_over_or_refused():
         FaultToleranceConfig.from_kwargs(ignore_not_recognized=False, safty_factor=3)
 
 
-def test_the_former_name_of_the_progress_limit_is_understood():
-    """The name of an earlier generation."""
-    assert FaultToleranceConfig.from_kwargs(max_no_progress_restarts=7).max_no_progress_cycles == 7
+def test_the_former_name_of_the_progress_limit_is_understood(tmp_path, caplog):
+    """With one warning, which says what to write; from a program and from a file."""
+    old, text = "max_no_progress_restarts", "is an old name, write max_no_progress_cycles"
+    path = write(tmp_path, f"fault_tolerance: {{{old}: 7}}")
+    for config, where in (
+        (FaultToleranceConfig.from_kwargs(ignore_not_recognized=False, **{old: 7}), ""),
+        (FaultToleranceConfig.from_yaml_file(path, ignore_not_recognized=False), f"{path}: "),
+        (FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=path)), f"{path}: "),
+    ):
+        assert config.max_no_progress_cycles == 7
+        said = caplog.records.pop(0).getMessage()
+        section = "fault_tolerance." if where else ""
+        assert said == f"{where}{section}{old} {text}"
+    assert not caplog.records
 
 
 # ------------------------------------------------------------------ files

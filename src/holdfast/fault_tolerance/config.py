@@ -379,6 +379,7 @@ class FaultToleranceConfig:
         known, unknown = _sort_out(kwargs)
         if unknown and not ignore_not_recognized:
             raise ConfigError(describe_unknown(unknown))
+        _warn(_former(kwargs))
         return FaultToleranceConfig(**known)
 
     @staticmethod
@@ -396,10 +397,10 @@ class FaultToleranceConfig:
                 take. For a missing file it is a ``FileNotFoundError`` too, for a file that is not
                 YAML a ``yaml.YAMLError``.
         """
-        config, _, warnings = _load(path)
-        if warnings and not ignore_not_recognized:
-            raise ConfigError(warnings[0])
-        _warn([*warnings, *doubts(config)])
+        config, _, unknown, former = _load(path)
+        if unknown and not ignore_not_recognized:
+            raise ConfigError(unknown[0])
+        _warn([*unknown, *former, *doubts(config)])
         return config
 
     @staticmethod
@@ -480,7 +481,8 @@ def resolve(args: object) -> Resolved:
     warnings: list[str] = []
     if path := getattr(args, "ft_cfg_path", None):
         try:
-            config, given, warnings = _load(path)
+            config, given, unknown, former = _load(path)
+            warnings = [*unknown, *former]
             origins.update(dict.fromkeys(given, f"file {path}"))
         except SectionNotFoundError as error:
             warnings.append(f"{error}; going on without it")
@@ -566,8 +568,15 @@ def _sort_out(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     return known, unknown
 
 
-def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str]]:
-    """Configuration, names of the fields the file gives, and warnings."""
+def _former(given: Mapping[Any, Any]) -> list[str]:
+    """One warning for each former name."""
+    return [
+        f"{old} is an old name, write {new}" for old, new in _FORMER_NAMES.items() if old in given
+    ]
+
+
+def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str], list[str]]:
+    """Configuration, names of the fields the file gives, warnings of unknown and of old names."""
     section = read_section(path)
     known, unknown = _sort_out(section)
     for name, value in known.items():
@@ -575,7 +584,8 @@ def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str]]:
     warnings = []
     if unknown:
         warnings.append(f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
-    return FaultToleranceConfig(**known), list(known), warnings
+    former = [f"{path}: {SECTION}.{text}" for text in _former(section)]
+    return FaultToleranceConfig(**known), list(known), warnings, former
 
 
 def doubts(config: FaultToleranceConfig) -> list[str]:
