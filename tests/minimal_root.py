@@ -76,9 +76,9 @@ CASES = {
     ),
     "a checkout that cannot be written": Case(
         "mount --bind /src /mnt; mount -o remount,bind,ro /mnt; cd /mnt; ! make demo; "
-        "! python3 try.py; VENV=/tmp/venv python3 try.py; make VENV=/tmp/venv demo",
-        ("cannot write .venv (Read-only file system)", "make VENV=", "VENV=", "preparing")
-        + (DEMO_ENDS,) * 2,
+        "! python3 try.py; VENV=/tmp/venv python3 try.py; "
+        "make VENV=/tmp/venv /tmp/venv/.ready; echo ready",
+        ("cannot write .venv (Read-only file", "VENV=", "VENV=", "preparing", DEMO_ENDS, "ready"),
     ),
     "a full disk": Case(
         f"mkdir .venv; mount -t tmpfs -o size=100m none .venv; ! {READY}", ("the disk is full",)
@@ -165,11 +165,16 @@ def output_of(work: Path, root: Path, case: Case) -> tuple[int, str]:
             script += [f"mount --rbind {path} {inside}{path}" for path in binds]
         steps = f"set -ex; cd /src; {case.script}"
         script += [f"exec chroot {inside} sh -c {shlex.quote(steps)}"]
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **settings}
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "PIP_NO_COMPILE": "1",
+            **settings,
+        }
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         if not case.has_network:
             namespaces.append("--net")
-            environment = {key: value for key, value in environment.items() if "PIP" not in key}
+            environment = {key: value for key, value in environment.items() if key not in settings}
         done = subprocess.run(
             [*namespaces, "sh", "-c", " && ".join(script)],
             env=environment,

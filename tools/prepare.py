@@ -297,6 +297,11 @@ def _read(path: str) -> str:
         return ""
 
 
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _output(command: Sequence[str]) -> str:
     """Of a command that succeeds."""
     found = subprocess.run(
@@ -312,6 +317,14 @@ def _output(command: Sequence[str]) -> str:
 # ---------------------------------------------------------------- the steps
 class CannotPrepareError(Exception):
     """One line: what is missing, and what to do."""
+
+
+class PipFailedError(CannotPrepareError):
+    """With all that pip said."""
+
+    def __init__(self, output: str, log: str) -> None:
+        super().__init__(why_pip_failed(output, log))
+        self.output = output
 
 
 def prepare(folder: str, packages: Sequence[str] = ()) -> None:
@@ -380,15 +393,14 @@ def _install(folder: str, packages: Sequence[str], *, complete: bool) -> None:
         ]
         _pip(folder, [*install, *sources])
         _run([python, "-c", "import torch, holdfast"])
-        record["installed"] = fingerprint(packages)
     except CannotPrepareError as error:
-        output = _read(os.path.join(folder, PIP_LOG))
-        if not (complete and no_connection(output)):
+        with contextlib.suppress(OSError):  # a full disk; this environment is made again
+            _write_record(folder, {**record, "installing": False})
+        if not (complete and isinstance(error, PipFailedError) and no_connection(error.output)):
             raise
         _say(f"{error}; goes on with the packages that {folder} has")
-    finally:
-        if sys.exc_info()[0] in (None, CannotPrepareError):
-            _write_record(folder, {**record, "installing": False})
+    else:
+        _write_record(folder, {**record, "installing": False, "installed": fingerprint(packages)})
 
 
 def _constraints(folder: str, packages: Sequence[str]) -> str:
@@ -398,8 +410,7 @@ def _constraints(folder: str, packages: Sequence[str]) -> str:
         return path
     lines = _read(path).splitlines(keepends=True)
     path = os.path.join(folder, "constraints.txt")
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(line for line in lines if not line.startswith("torch=="))
+    _write(path, "".join(line for line in lines if not line.startswith("torch==")))
     return path
 
 
@@ -421,24 +432,25 @@ def _pip(folder: str, command: Sequence[str]) -> None:
     """Run pip with its output in a file; a terminal shows the last line."""
     log = os.path.join(folder, PIP_LOG)
     command = [*command, "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
-    process = subprocess.Popen(
+    output, on_terminal = "", sys.stderr.isatty()
+    with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         universal_newlines=True,
         errors="replace",
-    )
-    on_terminal = sys.stderr.isatty()
-    with open(log, "w", encoding="utf-8") as file:
+    ) as process:
         for line in process.stdout or ():
-            file.write(line)
+            output += line
             if on_terminal:
                 sys.stderr.write(f"\r\033[K{line.strip()[:78]}")
     if on_terminal:
         sys.stderr.write("\r\033[K")
-    if process.wait():
-        raise CannotPrepareError(why_pip_failed(_read(log), log))
+    with contextlib.suppress(OSError):  # a full disk
+        _write(log, output)
+    if process.returncode:
+        raise PipFailedError(output, log)
 
 
 def _run(command: Sequence[str]) -> None:
@@ -464,8 +476,7 @@ def _record(folder: str) -> "Dict[str, object]":
 
 def _write_record(folder: str, record: "Dict[str, object]") -> None:
     path = os.path.join(folder, RECORD)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(record, file)
+    _write(path + ".new", json.dumps(record))
     os.replace(path + ".new", path)  # a copy of the environment may be hard links
 
 
@@ -492,6 +503,9 @@ def main(folder: str, packages: Sequence[str]) -> int:
         prepare(folder, packages)
     except CannotPrepareError as error:
         _say(str(error))
+        return 1
+    except OSError as error:
+        _say(f"cannot prepare {folder}: {error}")
         return 1
     except KeyboardInterrupt:
         return 130

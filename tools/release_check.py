@@ -31,7 +31,7 @@ AT_RUN_TIME = {
     "holdfast": ["nvidia-ml-py", "pyyaml", "torch"],
     "holdfast_nvrx_compat": ["holdfast"],
 }
-EXTRAS = "demo,health-service,lightning,metrics,transformers"
+NOT_FOR_USERS = {"dev", "docs"}  # extras
 CONSUMERS = "tests/typing"  # programs as users write them
 
 
@@ -47,6 +47,7 @@ class Release:
         self.dist = folder / "dist"
         self.sdists: dict[str, Path] = {}
         self.wheels: dict[str, Path] = {}
+        self.extras: set[str] = set()
 
     def make_tools(self) -> str:
         """Builders and checkers, in an environment of their own."""
@@ -77,6 +78,7 @@ class Release:
             names = sorted(re.split(r"[^\w-]", text)[0].lower() for text in needs)
             demand(names == AT_RUN_TIME[name], f"{name} requires {names}")
             versions.add(metadata["Version"])
+            self.extras |= set(metadata.get_all("Provides-Extra", []))
         demand(len(versions) == 1, f"the distributions have the versions {sorted(versions)}")
         return f"version {versions.pop()}; requirements: {', '.join(AT_RUN_TIME['holdfast'])}"
 
@@ -115,8 +117,9 @@ class Release:
 
     def resolve_extras(self) -> str:
         """Every extra can be installed beside the pinned torch."""
-        self.install("new", f"{self.wheels['holdfast']}[{EXTRAS}]", "--dry-run")
-        return EXTRAS
+        extras = ",".join(sorted(self.extras - NOT_FOR_USERS))
+        self.install("new", f"{self.wheels['holdfast']}[{extras}]", "--dry-run")
+        return extras
 
     def run_demo(self) -> str:
         """With the wheel, and the examples of the sdist."""

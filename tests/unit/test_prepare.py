@@ -120,6 +120,13 @@ def test_a_failure_of_pip_is_one_line_too(output: str, line: str) -> None:
     assert "\n" not in said
 
 
+def test_a_full_disk_is_named_though_not_even_the_log_can_be_written(tmp_path: Path) -> None:
+    """Instead of a traceback of the preparation itself."""
+    pip = [sys.executable, "-c", "raise SystemExit('No space left on device')"]
+    with pytest.raises(prepare.CannotPrepareError, match="the disk is full"):
+        prepare._pip(str(tmp_path / "full"), pip)
+
+
 @pytest.mark.parametrize(
     ("configuration", "has_gpu", "wanted"),
     [
