@@ -57,7 +57,8 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
     began_at = clock.monotonic()
     with tempfile.TemporaryDirectory() as folder, Loop() as loop:
         job = f"{os.getpid()}-doctor"
-        standbys = Standbys(warm, 1, loop, child.death_tie(), job, folder, like)
+        tie, steps = child.death_tie(), plan.counts_steps
+        standbys = Standbys(warm, 1, loop, tie, job, folder, like, counts_steps=steps)
 
         def reap(_signum: int) -> None:
             for reaped in child.reap(standbys.pids()):

@@ -306,6 +306,19 @@ class FaultToleranceConfig:
         "End a rank at once when an exception reaches its top level, even if threads still run",
         "exit handlers of the training program would not run",
     )
+    auto_heartbeat: bool = _setting(
+        True,
+        _ON_UNLESS_SAID,
+        "Count the steps of torch's optimizers as heartbeats, for ranks that report nothing",
+        "a rank is ended for missing steps only if it holds up others and does nothing",
+    )
+    auto_heartbeat_floor: float = _setting(
+        600.0,
+        Number("seconds", above=0),
+        "Least time without a step before such a rank is looked at; 10 times the longest so far if "
+        "that is more",
+        "NCCL's watchdog waits as long; evaluations and checkpoints should be over",
+    )
     num_warmup_iterations: int = _setting(
         5,
         Number("iterations", least=0, whole=True),

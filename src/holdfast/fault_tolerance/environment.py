@@ -142,6 +142,9 @@ VARIABLES: Mapping[str, Variable] = {
         "rank", "faults to inject, with a hook on PYTHONPATH (docs/chaos.md#faults-in-any-script)"
     ),
     "HOLDFAST_VIEW_TOKEN": Variable("holdfast view", "token of --token"),
+    "HOLDFAST_AUTO": Variable(
+        "rank", "set while a rank starts: the PYTHONPATH that its script is to have"
+    ),
     "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: their instructions"),
     "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),
     "RANK": Variable("rank", "global rank"),

@@ -68,6 +68,8 @@ class RankMonitorClient(RankProgress):
     """
 
     CURRENT_TIMEOUTS_STATE_KEY = "current_timeouts"
+    _is_automatic = False
+    """Its heartbeats are the steps of an optimizer, and nobody chose timeouts for them."""
 
     def __init__(self) -> None:
         """Make a client. It connects to nothing before ``init_workload_monitoring``."""
@@ -125,6 +127,9 @@ class RankMonitorClient(RankProgress):
                     "is not set; start the job with ft_launcher"
                 )
             self.rank_info = info
+            for other in initialised_clients():
+                if other._is_automatic:  # noqa: SLF001
+                    other._step_aside()  # noqa: SLF001 - of this class
             try:
                 self._begin(path, info, num_warmup_iters)
             except BaseException:
@@ -137,18 +142,27 @@ class RankMonitorClient(RankProgress):
                     info.global_rank,
                 )
                 return
-            self.logger.log(
-                logging.INFO if info.global_rank == 0 else logging.DEBUG,  # one line for the job
-                "rank %d (pid %d) is monitored; timeouts: %s",
-                info.global_rank,
-                info.pid,
-                timeouts_text(
-                    self.hb_timeouts,
-                    self.section_timeouts,
-                    section_ends_initial=self.hb_timeouts is not None
-                    and self._learned_before.does_section_end_initial(self.hb_timeouts),
-                ),
-            )
+            self._announce(info)
+
+    def _announce(self, info: RankInfo) -> None:
+        self.logger.log(
+            logging.INFO if info.global_rank == 0 else logging.DEBUG,  # one line for the job
+            "rank %d (pid %d) is monitored; timeouts: %s",
+            info.global_rank,
+            info.pid,
+            timeouts_text(
+                self.hb_timeouts,
+                self.section_timeouts,
+                section_ends_initial=self.hb_timeouts is not None
+                and self._learned_before.does_section_end_initial(self.hb_timeouts),
+            ),
+        )
+
+    def _step_aside(self) -> None:
+        """Another client of this process takes over; this one is silent from now on."""
+        with self._control_lock:
+            self._forget()
+            self._disarmed = True
 
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
         from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
@@ -167,6 +181,9 @@ class RankMonitorClient(RankProgress):
         self._learned_before = LearnedBefore.of(
             welcome.learned, section_ends_initial=cfg.is_initial_ended_by_section
         )
+        if self._is_automatic:  # nobody sends a first heartbeat, or marks sections
+            beats = cfg.rank_heartbeat_timeout
+            configured = HeartbeatTimeouts(None, beats), SectionTimeouts({}, None)
         heartbeats, sections = self._with_loaded(*configured)
         if cfg.install_exception_hook:
             install_exception_hook()
@@ -186,6 +203,7 @@ class RankMonitorClient(RankProgress):
         words[layout.GLOBAL_RANK] = float(info.global_rank)
         words[layout.LOCAL_RANK] = float(info.local_rank)
         words[layout.DUMP_SIGNAL] = float(self._register_dump(welcome.dump))
+        words[layout.STEPS] = float(self._is_automatic)
         limits_state.store(words, slots, heartbeats, sections, self._learned_before)
         self._report_iteration = iterations.reporter(
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
@@ -488,6 +506,11 @@ class RankMonitorClient(RankProgress):
 
 
 _clients: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
+
+
+def initialised_clients() -> list[RankMonitorClient]:
+    """Those of this process that are between init and shutdown."""
+    return [client for client in list(_clients) if client.is_initialized]
 
 
 def _disarm_all_in_child() -> None:

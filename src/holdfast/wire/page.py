@@ -57,6 +57,7 @@ LONGEST_GAP = 21
 LONGEST_OUTSIDE = 22
 SECTION_ENDS_INITIAL = 23  # 1: nobody chose LIMIT_INITIAL, so the first section ends it, too
 USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
+STEPS = 26  # optimizer steps, of a rank that is watched by them alone; 0: it is not
 LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
 
 SLOTS = 32  # first word of the section slots

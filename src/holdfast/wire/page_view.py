@@ -81,6 +81,11 @@ class PageView:
         return _whole(self._words[page.GLOBAL_RANK])
 
     @property
+    def is_by_steps(self) -> bool:
+        """The steps of its optimizer are all that the rank reports."""
+        return self._words[page.STEPS] > 0.0
+
+    @property
     def dump_signal(self) -> int:
         """Signal that dumps the rank's stacks; 0: none, and none may be sent."""
         return _whole(self._words[page.DUMP_SIGNAL])
@@ -113,6 +118,8 @@ class PageView:
             self.open_sections(),
             warming_up=0.0 <= iteration < words[page.WARM_UNTIL],
             has_used_sections=words[page.USED_SECTIONS] == 1.0,
+            steps=max(0.0, words[page.STEPS]),
+            longest_step_s=words[page.LONGEST_GAP],
         )
 
     def open_sections(self) -> dict[str, float]:

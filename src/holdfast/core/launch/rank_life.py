@@ -281,8 +281,8 @@ class RankLives:
                 self._deliver(self.cycle, effects)
             case MonitorSaid(_, said.Hello()):
                 self._call_by = None
-            case MonitorSaid(local_rank, said.Armed(cycle)):
-                if cycle == self.cycle:
+            case MonitorSaid(local_rank, said.Armed(cycle, by_steps)):
+                if cycle == self.cycle and not by_steps:  # others may make none
                     self._reported(local_rank, now, effects)
             case JobReported(cycle):
                 if cycle == self.cycle:

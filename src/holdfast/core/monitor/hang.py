@@ -13,6 +13,7 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     process exit        since the rank left its monitor, until its process ends; none of the others
     first report        of a rank that never was armed: since another rank was, with the
                         timeout of the initial heartbeat; none of the others
+    optimizer step      since the last one, of a rank that reports nothing else; none of the others
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it. Two promises (DESIGN §10):
@@ -44,6 +45,7 @@ SECTION = "section"
 OUTSIDE_SECTIONS = "outside sections"
 EXIT = "process exit"
 FIRST_REPORT = "first report"
+STEP = "optimizer step"
 
 _NONE: Mapping[str, float] = {}
 
@@ -81,6 +83,9 @@ class Snapshot(Value):
         warming_up: The time outside sections is not judged yet.
         has_used_sections: It has opened one since it was armed, watched or not.
         left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
+        steps: Optimizer steps so far, which are its heartbeats (``core/monitor/steps.py``); 0: they
+            are not.
+        longest_step_s: Of a rank with steps, the longest time between two.
         is_awaited: It has not asked to be watched; ``armed_at`` is when another of its node did.
     """
 
@@ -92,6 +97,8 @@ class Snapshot(Value):
     has_used_sections: bool = False
     left_at: float | None = None
     is_awaited: bool = False
+    steps: float = 0.0
+    longest_step_s: float = -1.0
 
     @property
     def last_sign_at(self) -> float:
@@ -147,6 +154,10 @@ def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
         if limits.initial is None:
             return []
         return [Overdue(FIRST_REPORT, None, snapshot.armed_at, limits.initial)]
+    if snapshot.steps:
+        if limits.subsequent is None:
+            return []
+        return [Overdue(STEP, None, snapshot.heartbeat_at or snapshot.armed_at, limits.subsequent)]
     clocks = []
     if snapshot.heartbeat_at is None:
         is_over = limits.section_ends_initial and snapshot.has_used_sections

@@ -20,6 +20,7 @@ _OPTION = {
     hang.SECTION: "--ft-rank-section-timeouts",
     hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
     hang.EXIT: "--ft-exit-timeout",
+    hang.STEP: "--ft-auto-heartbeat-floor",
     hang.FIRST_REPORT: "--ft-initial-rank-heartbeat-timeout",
 }
 _TEN_S = 10.0
@@ -39,6 +40,7 @@ def what(overdue: Overdue, now: float) -> str:
         hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
         hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
         hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
+        hang.STEP: f"Has made no optimizer step for {age}",
         hang.EXIT: f"Its process has run on for {age} since it left its monitor",
         hang.FIRST_REPORT: "Has not called init_workload_monitoring() for "
         f"{age} since another rank did",

@@ -33,6 +33,7 @@ from holdfast.core.kill_ladder import (
 from holdfast.core.monitor import hang
 from holdfast.core.monitor.hang import Excuse, Limits, Overdue, Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
+from holdfast.core.monitor.steps import step_limit
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -47,6 +48,9 @@ LATE_S = 0.5
 
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
+
+GOES_ON = "goes on: it makes no steps, but holds up no other rank that waits for it in vain"
+"""Why a verdict is dropped of a rank that is watched by its optimizer's steps alone."""
 
 HAS_LEFT = "is not monitored any more"
 """Why a verdict is dropped of a rank that leaves its monitor."""
@@ -63,7 +67,9 @@ class Looked(Value):
 
 
 class EvidenceTaken(Value):
-    """All evidence that will come has come."""
+    """All evidence that will come has come. ``is_hang``: a rank without steps is to be ended."""
+
+    is_hang: bool = False
 
 
 class RankGone(Value):
@@ -141,6 +147,7 @@ class Watch:
         tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
         exit_s: How long a process may go on after its rank has left; ``None``: for ever.
         evidence_s: How long evidence may take; 0: as by default.
+        step_floor_s: Least limit of a rank that is watched by its optimizer's steps.
     """
 
     def __init__(
@@ -150,14 +157,17 @@ class Watch:
         tripped: TrippedLimits,
         exit_s: float | None = None,
         evidence_s: float = EVIDENCE_S,
+        step_floor_s: float = 0.0,
     ) -> None:
         self.signal = signal
         self.grace_s = grace_s
         self.tripped = tripped
         self.exit_s = exit_s
         self.evidence_s = evidence_s or EVIDENCE_S
+        self.step_floor_s = step_floor_s
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
+        self._is_hang = False
         self._armed_at: float | None = None
         self._suspect: Overdue | None = None
         self._excuse: Excuse | None = None
@@ -181,6 +191,8 @@ class Watch:
         if isinstance(event, RankGone):
             return self._leave("died or left its monitor")
         if self._kill is not None:
+            if self._is_of_steps(self.verdict) and event.is_hang:
+                self._is_hang = True
             # Not at once: the caller looks first whether the rank is still armed.
             self._kill.evidence_taken(now)
         return []
@@ -190,6 +202,8 @@ class Watch:
             return self._leave(HAS_LEFT)
         if snapshot.left_at is not None:
             limits = Limits(exit=self.exit_s)
+        elif snapshot.steps:
+            limits = self._step_limits(snapshot, limits)
         effects: list[Effect] = []
         if snapshot.armed_at != self._armed_at:
             effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
@@ -211,10 +225,22 @@ class Watch:
         if found != self._suspect:
             self._suspect = found
             return [LookAgain()]
-        if (found.clock, found.name) in limits.learned:
+        if (found.clock, found.name) in limits.learned or self._is_of_steps(found):
             self.tripped.tripped(found.clock, found.name, found.limit_s)
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
+
+    def _is_of_steps(self, found: Overdue | None) -> bool:
+        return found is not None and found.clock == hang.STEP
+
+    def _step_limits(self, snapshot: Snapshot, limits: Limits) -> Limits:
+        """As learned until now; ``initial`` never runs, and has us look again where none is."""
+        limit_s = step_limit(
+            snapshot.steps, snapshot.longest_step_s, self.step_floor_s, limits.subsequent
+        )
+        if limit_s is not None:
+            limit_s = self.tripped.raise_limit(hang.STEP, None, limit_s)
+        return Limits(initial=self.step_floor_s, subsequent=limit_s)
 
     def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
         shortest_s = hang.shortest_limit(limits)
@@ -230,6 +256,9 @@ class Watch:
             return [ReportStuck(verdict)]
         if step is None:
             return []
+        if self._is_of_steps(verdict) and not self._is_hang:
+            self._leave(GOES_ON)
+            return [Abandon(verdict, GOES_ON)]
         is_first = SIGCONT in kill.signals
         why = HUNG if is_first else GRACE_OVER
         signals = [Send(signal, why) for signal in kill.signals]
@@ -238,5 +267,6 @@ class Watch:
     def _leave(self, why: str) -> list[Effect]:
         abandoned = self.verdict if self.state in (TAKING_EVIDENCE, SIGNALLED) else None
         self.verdict = self._kill = None
+        self._is_hang = False
         self._armed_at = self._suspect = self._excuse = self._wake_at = None
         return [] if abandoned is None else [Abandon(abandoned, why)]

@@ -145,9 +145,10 @@ class Hello(Value):
 
 
 class Armed(Value):
-    """The rank is watched from now on."""
+    """The rank is watched from now on. ``by_steps``: it reports nothing but optimizer steps."""
 
     cycle: Count
+    by_steps: bool = False
 
 
 class Bye(Value):
@@ -207,7 +208,7 @@ class Stuck(Value):
 
 
 class Recovered(Value):
-    """The verdict is dropped: the rank was armed anew."""
+    """The verdict is dropped: the rank was armed anew, or is not hung."""
 
     cycle: Count
 

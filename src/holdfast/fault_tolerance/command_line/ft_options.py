@@ -201,6 +201,8 @@ FT_OPTIONS = [
         "exit_timeout",
         "evidence_timeout",
         "num_warmup_iterations",
+        "auto_heartbeat",
+        "auto_heartbeat_floor",
         "safety_factor",
         "learned_timeout_floor",
         "rank_termination_signal",

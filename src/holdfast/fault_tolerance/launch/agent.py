@@ -253,6 +253,7 @@ class NodeAgent:
                 self._job,
                 self._runtime_dir,
                 self._what_a_rank_is,
+                counts_steps=plan.counts_steps,
             )
         self._event(
             "launcher_started",

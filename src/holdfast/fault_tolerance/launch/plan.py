@@ -156,6 +156,7 @@ class LaunchPlan:
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         virtual_local_rank: Each rank sees one GPU only, as device 0.
         monitors_enabled: Ranks are watched.
+        counts_steps: Optimizer steps are heartbeats of ranks that send none.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they don't, where that may surprise.
         health_endpoint: Path of the socket of this node's health service.
@@ -202,6 +203,7 @@ class LaunchPlan:
     log_line_prefix_template: str = DEFAULT_PREFIX
     virtual_local_rank: bool = False
     monitors_enabled: bool = True
+    counts_steps: bool = False
     warm: WarmStandby | None = None
     why_cold: str | None = None
     health_endpoint: str | None = None
@@ -300,7 +302,8 @@ def make_plan(
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         observing=_observing(args, environ, machine),
         meeting=meeting,
-        monitors_enabled=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
+        monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
+        counts_steps=monitored and config.auto_heartbeat and entry.kind != "program",
         later=tuple(later),
         warnings=tuple(warnings),
         notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.failure import RankEnd, explain
 from holdfast.core.launch.rank_life import RankLife, State
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
+from holdfast.fault_tolerance.launch.auto_start import counting_steps
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
 from holdfast.host import (
@@ -252,7 +253,12 @@ class Ranks:
             parked = standbys and standbys.take(local_rank, command, env, streams)
             rank.is_warm = bool(parked)
             changed = {number: ours for number, ours in outputs.items() if ours != number}
-            pid = parked or child.spawn_rank(tie, command, env, {**inputs, **changed})
+            pid = parked or child.spawn_rank(
+                tie,
+                command,
+                counting_steps(env) if plan.counts_steps else env,
+                {**inputs, **changed},
+            )
             rank.pid = Pid(pid)
         for stream in rank.streams.values():
             pump.add(stream)

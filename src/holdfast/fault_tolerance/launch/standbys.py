@@ -17,6 +17,7 @@ from holdfast.core.launch import standby as machine
 from holdfast.core.launch.libraries import LATE, TORCH, imported_libraries
 from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.core.never import assert_never
+from holdfast.fault_tolerance.launch.auto_start import counting_steps
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
 from holdfast.host.channel import Channel
@@ -73,6 +74,7 @@ class Standbys:
         folder: For what they leave word in; private.
         like: Command, environment and pid of a rank as it would be started now; no pid where none
             runs.
+        counts_steps: See ``launch/auto_start.py``.
 
     Attributes:
         machine: Decides; to be read.
@@ -87,6 +89,8 @@ class Standbys:
         job: str,
         folder: str,
         like: Callable[[int], tuple[list[str], dict[str, str], int | None]],
+        *,
+        counts_steps: bool,
     ) -> None:
         self._plan = plan
         self._loop = loop
@@ -94,6 +98,7 @@ class Standbys:
         self._job = job
         self._folder = folder
         self._like = like
+        self._counts_steps = counts_steps
         self.machine = machine.Standby(
             nproc, plan.delay_s, plan.memory_mib_max << 10, is_idle=idle_priority.can_return()
         )
@@ -251,12 +256,13 @@ class Standbys:
             self._feed(machine.NoRoom(local_rank, available_kib))
             return
         shape = _shape(command, env)
+        start_env = counting_steps(shape.env) if self._counts_steps else shape.env
         is_idle = not self.machine.is_hurried(local_rank)
         try:
             process = park(
                 self._tie,
                 command,
-                {**shape.env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
+                {**start_env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
                 preload=names,
                 follow=not least,
                 late=() if least else LATE,

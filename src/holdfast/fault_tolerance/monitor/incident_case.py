@@ -252,7 +252,7 @@ class Case:
 
     def abandon(self, why: str, now: float) -> None:
         """Let the rank go; ``why`` completes "the rank ..."."""
-        if why == monitor.ARMED_ANEW:
+        if why in (monitor.ARMED_ANEW, monitor.GOES_ON):
             self._reports.tell(messages.Recovered(self._cycle.cycle))
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         then = "no SIGKILL follows" if self._is_signalled else "it is not killed"

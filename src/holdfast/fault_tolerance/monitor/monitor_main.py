@@ -40,6 +40,7 @@ from holdfast.core.monitor.rank_messages import (
     Operations,
     Welcome,
 )
+from holdfast.core.monitor.steps import is_hang
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.looks import Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
@@ -264,7 +265,9 @@ class Monitor:
         except Exception as error:  # noqa: BLE001 - K-2: what is missing is missing, no more than that
             self._looks.failed(error)
         if case is not None and case.has_all_evidence:
-            self._feed(monitor.EvidenceTaken(), now)
+            verdict = self._looks.verdict
+            is_steps_hang = is_hang(verdict.verdict if verdict is not None else None)
+            self._feed(monitor.EvidenceTaken(is_steps_hang), now)
 
     def _identity(self) -> dict[str, Any]:
         seat = self._visitors.seat
@@ -328,6 +331,7 @@ class Monitor:
             self._tripped,
             cfg.get("exit_timeout"),
             cfg.get("evidence_timeout", 0.0),
+            cfg.get("auto_heartbeat_floor", 0.0),
         )
         if config.standalone:
             self._end_on_signals()
@@ -545,7 +549,8 @@ class Monitor:
         self._has_armed = self._is_watching = True
         self._left_at = self._awaited = None
         if self._cycle is not None:
-            self._reports.tell(messages.Armed(self._cycle.cycle))
+            by_steps = self._view.is_by_steps
+            self._reports.tell(messages.Armed(self._cycle.cycle, by_steps))
         if self._restarter is not None:
             self._restarter.handle_message()
 

@@ -36,6 +36,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self._is_planned = "HOLDFAST_INJECT" in os.environ
+        self._is_asking = False
         self.begin_plan()
 
     def begin_plan(self) -> None:
@@ -50,14 +51,17 @@ class _Finder:
                 os._exit(_BAD_PLAN)
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, _target: object = None
+        self, name: str, path: Sequence[str] | None = None, _target: Any = None
     ) -> ModuleSpec | None:
         self.begin_plan()
-        if name != _OPTIMIZERS or "HOLDFAST_CHAOS" not in os.environ:
+        if name != _OPTIMIZERS or "HOLDFAST_CHAOS" not in os.environ or self._is_asking:
             return None
-        from importlib.machinery import PathFinder  # noqa: PLC0415
-
-        spec = PathFinder.find_spec(name, path)
+        self._is_asking = True  # the launcher's own finder for it asks us in turn
+        try:
+            found = (finder.find_spec(name, path, _target) for finder in sys.meta_path)
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self._is_asking = False
         if spec is not None:
             spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
         return spec

@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: ``sitecustomize.py`` in it runs first in each rank."""

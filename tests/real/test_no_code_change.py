@@ -1,0 +1,59 @@
+"""An unmodified script: its optimizer's steps are heartbeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.real.harness import BOUND_S, Launcher
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import os, sys, threading, time
+started = os.environ.get("PYTHONPATH"), [path for path in sys.path if path.endswith("rank/auto")]
+assert started == (None, []), started
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, cycle = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
+weight = torch.nn.Parameter(torch.zeros(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def reads_a_queue():
+    threading.Event().wait()
+
+def evaluates(seconds=4.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+for step in range(40):
+    weight.grad = torch.ones(4)
+    dist.all_reduce(weight.grad)
+    optimizer.step()
+    time.sleep(0.01)
+    if step == 30 and rank == 1 and cycle == "0":
+        {"hang": reads_a_queue, "evaluate": evaluates}[os.environ["MODE"]]()
+print("done", rank, flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["hang", "evaluate"])
+def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_evaluation(
+    ft: Launcher, mode: str
+) -> None:
+    job = ft.start(
+        *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
+        *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "1"),
+        ft.script(SCRIPT),
+        env={"MODE": mode},
+    )
+    assert job.wait(3 * BOUND_S) == 0, job.stderr
+    assert job.stdout.count("done") == 2
+    overdue = job.events("rank_overdue")
+    assert {event["clock"] for event in overdue} == {"optimizer step"}
+    if mode == "hang":
+        assert max(event["cycle"] for event in job.events()) == 1
+        assert job.events("incident")[0]["culprits"] == [1], job.stderr
+    else:
+        assert max(event["cycle"] for event in job.events()) == 0
+        assert job.events("monitor_abandoned")
