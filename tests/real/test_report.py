@@ -109,7 +109,14 @@ def test_ledger_report_and_trace_of_a_run_with_faults_agree(ft: Launcher) -> Non
     # The trace: what Perfetto takes, an instant for each event, a slice for each cycle and span.
     assert violations(json.loads(json.dumps(trace))) == []
     marks = Counter(e["cat"] for e in trace["traceEvents"] if e["ph"] == "i")
-    for kind in ("worker_exited", "rank_overdue", "evidence", "kill_sent", "cycle_stopped"):
+    for kind in (
+        "worker_exited",
+        "rank_overdue",
+        "evidence",
+        "kill_sent",
+        "incident",
+        "cycle_stopped",
+    ):
         assert marks[kind] == by_kind[kind], kind
     slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert sum(e["cat"] == "cycle" for e in slices) == FAULTS + 1

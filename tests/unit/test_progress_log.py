@@ -134,3 +134,16 @@ def test_a_job_of_which_nothing_is_known_has_no_lines(log: Log, clock: VirtualCl
     log.write("job_succeeded", 0)
     assert log.progress.next_deadline() is None
     assert log.progress.two_lines() == []
+
+
+def test_a_job_of_which_nothing_is_known_keeps_the_events_of_no_more_than_a_second(
+    log: Log, clock: VirtualClock
+) -> None:
+    """However often it restarts."""
+    for cycle in range(50):
+        log.write("cycle_started", cycle)
+        log.progress.cycle_started(cycle)
+        clock.now += 2.0
+        log.progress.on_time()
+        log.write("cycle_stopped", cycle)
+        assert len(log.progress._not_folded) <= 4

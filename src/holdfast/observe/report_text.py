@@ -127,7 +127,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 def _wrap(text: str, indent: str) -> list[str]:
     from textwrap import wrap  # noqa: PLC0415 - where it is used
 
-    return wrap(text, 98, initial_indent=indent, subsequent_indent=indent)
+    return wrap(text, 98, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _cut(text: str, width: int) -> str:

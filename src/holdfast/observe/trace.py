@@ -54,6 +54,7 @@ _OF_LAUNCHER = {
     "cycle_stopping": "cycle ends",
     "cycle_stopped": "nothing of the cycle is left",
     "control_request": "a rank asks",
+    "incident": "verdict",
     "monitor_exited": "a monitor died",
     "job_succeeded": "job succeeded",
     "job_failed": "job failed",

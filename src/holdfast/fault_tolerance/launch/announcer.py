@@ -103,7 +103,8 @@ class Announcer:
         )
         if not self._has_started:
             self._has_started = True
-            LOGGER.info("run folder: %s (holdfast report reads it, now or later)", self._run_dir)
+            stays = "; it is removed if the job succeeds without a restart"
+            LOGGER.info("run folder: %s%s", self._run_dir, "" if self._is_asked_for else stays)
         formed = self._launcher.formed
         cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
         if cause and cause not in self._said:
@@ -278,8 +279,14 @@ class Announcer:
 
     def is_uneventful(self) -> bool:
         """Nothing happened that anybody would look up, and nobody asked for files."""
-        plan, finished = self._plan, self._launcher.finished
+        finished = self._launcher.finished
         ended_well = finished is not None and finished.ended is machine.Ended.SUCCEEDED
+        had_trouble = self._launcher.node.cycle > 0 or self._failed_here
+        return ended_well and not (self._is_asked_for or had_trouble)
+
+    @property
+    def _is_asked_for(self) -> bool:
+        """The user wants the run folder, whatever happens."""
+        plan = self._plan
         to_files = any(plan.redirects.values()) or any(plan.tee.values())
-        asked = plan.log_dir is not None or to_files
-        return ended_well and self._launcher.node.cycle == 0 and not (asked or self._failed_here)
+        return plan.log_dir is not None or to_files

@@ -113,7 +113,7 @@ class ProgressLog:
         """The ranks of a cycle were started, so those of others are gone."""
         self._is_worth_it = self._is_worth_it or cycle > 0
         self._is_over |= {past for past in self._cycles if past != cycle}
-        if self._is_over:
+        if cycle > 0:
             self._look_within(_AFTER_START_S)
 
     def _look_within(self, s: float) -> None:
