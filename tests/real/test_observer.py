@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -126,3 +127,35 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) 
         server.wait()
     (job.folder / "fail").touch()
     assert job.wait() == 0
+
+
+HANGS = """
+import os, time
+import holdfast.fault_tolerance as ft
+client = ft.client()
+with client.section("step"):
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        time.sleep(600)
+"""
+HOOK = """
+import json, os, sys
+incident = json.load(open(sys.argv[1]))
+with open(os.path.join(os.environ["OUT"], "told"), "a") as file:
+    file.write(json.dumps([sys.argv[1], os.environ["HOLDFAST_INCIDENT"], incident["kind"]]) + "\\n")
+"""
+
+
+def test_a_command_is_started_with_each_incident_also_when_the_job_ends_with_it(
+    ft: Launcher,
+) -> None:
+    hook = ft.script(HOOK, "hook.py")
+    job = ft.start(
+        *("--max-restarts", "0", "--log-dir", "logs", "--ft-rank-section-timeouts", "step:0.3"),
+        *("--ft-on-incident", f"{sys.executable} -I -S {hook}", ft.script(HANGS)),
+    )
+    assert job.wait() == 1
+    ((path, named, kind),) = [json.loads(line) for line in job.written("told")]
+    assert path == named
+    assert Path(path).parent.parent == job.run_dir / "incidents"
+    assert kind == json.loads(Path(path).read_text())["kind"]
+    assert not job.leftovers()
