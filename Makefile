@@ -46,8 +46,9 @@ docs: $(VENV)/.ready  ## the documentation site, in build/site; a warning or a b
 	@$(PY) -m sphinx -q -W --keep-going docs build/site
 	@echo "holdfast: open build/site/index.html"
 
-tables: $(VENV)/.ready  ## write the tables of docs/ that follow from the code
+tables: $(VENV)/.ready  ## write the tables and draw the state diagrams of docs/ that follow from the code
 	@$(PY) -m tests.tables
+	@$(PY) -m tests.state_diagrams
 
 TORCH_VENV = .venv-torch-$(TORCH)
 TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess

@@ -135,7 +135,8 @@ def kinds_in_code() -> set[str]:
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in ("_event", "_write_down") and node.args:
+                writes = node.func.attr in ("_event", "_write_down")
+                if node.args and (writes or ast.unparse(node.func) == "self._events.write"):
                     found |= texts_in(node.args[0])
             elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_VERDICTS":
                 assert node.value is not None
