@@ -78,10 +78,11 @@ class Seen(Value):
 
 
 def state_of(first: Sight | None, second: Sight | None) -> str:
-    """Letter of ps(1) in both looks; one that changes is that of a process that runs."""
+    """Letter of ps(1) in both looks; one that changes is that of a process that runs, or stops."""
     if first is None or second is None:
         return "" if first is None else first.state
-    return first.state if first.state == second.state else "R"
+    is_same = first.state == second.state or second.state in ("T", "t")
+    return second.state if is_same else "R"
 
 
 def waits_for(sight: Sight | None) -> str:

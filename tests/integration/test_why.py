@@ -1,0 +1,131 @@
+"""The monitors of a real training of four ranks show which one the others wait for, and why."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from bench.why_rank import culprit_of
+
+from holdfast.core import evidence as e
+from holdfast.core.codec import decode
+from holdfast.core.evidence import RankDigest, Verdict
+from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Looked
+from holdfast.core.verdict import judge
+from tests.integration.test_monitor_process import BOUND_S, Node
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+RANKS = 4
+CASES = [
+    ("interpreter", e.INTERPRETER),
+    ("stopped", e.STOPPED),
+    ("skip", e.MISMATCH),
+    ("loader", e.LOADER),
+    ("lock", e.WAITING),
+]
+TRAINING = """
+import os, signal, sys
+import torch, torch.distributed, torch.nn.parallel, torch.utils.data
+from bench import why_rank
+for line in sys.stdin:
+    cycle, port, *paths = line.split()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE=str(len(paths)))
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = cycle
+    pids = []
+    for rank, path in enumerate(paths):
+        pids.append(os.fork())
+        if not pids[-1]:
+            os.setsid()
+            os.environ.update(FT_RANK_MONITOR_IPC_SOCKET=path, RANK=str(rank), LOCAL_RANK=str(rank))
+            why_rank.main()
+            os._exit(0)
+    print(*pids, flush=True)
+    sys.stdin.readline()
+    for pid in pids:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    print("over", flush=True)
+"""
+
+
+class Training:
+    """Four monitors, and ranks that are forked from one process: torch is imported once."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.nodes = []
+        for rank in range(RANKS):
+            (folder / str(rank)).mkdir()
+            node = Node(folder / str(rank), awaits_verdict=True, local_rank=rank)
+            stack.callback(node.end)
+            self.nodes.append(node)
+        env = {
+            "WHY_CASES": ",".join(case for case, _ in CASES),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        self.process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", TRAINING],
+                env=os.environ | env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(self.process.kill)
+        self.incident = 0
+
+    def ask(self, line: str) -> list[str]:
+        """Have the process do it; its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().split()
+
+    @contextmanager
+    def run(self, cycle: int) -> Iterator[list[int]]:
+        """The pids of the ranks of a cycle; they are killed at the end."""
+        for node in self.nodes:
+            node.begin_cycle(cycle)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        paths = " ".join(node.path for node in self.nodes)
+        yield [int(pid) for pid in self.ask(f"{cycle} {port} {paths}")]
+        assert self.ask("") == ["over"]
+
+    def look(self, cycle: int, pids: list[int]) -> Verdict:
+        """Ask all monitors, and judge what they show."""
+        self.incident += 1
+        digests: dict[int, RankDigest] = {}
+        about = {"op": "looknow", "incident": self.incident, "cycle": cycle, "within_s": 5.0}
+        for rank, node in enumerate(self.nodes):
+            node.tell(**about, rank=rank, pid=pids[rank])
+        for rank, node in enumerate(self.nodes):
+            looked = decode(TO_LAUNCHER, node.expect("looked", incident=self.incident))
+            assert isinstance(looked, Looked)
+            digests[rank] = looked.digest
+        return judge(digests, {})
+
+
+def test_the_rank_that_hangs_is_named_whichever_way_it_hangs(tmp_path: Path) -> None:
+    """``python -m bench why`` does the same with launchers, on two nodes, in a dozen ways."""
+    with ExitStack() as stack:
+        training = Training(tmp_path, stack)
+        for cycle, (case, kind) in enumerate(CASES):
+            with training.run(cycle) as pids:
+                until = time.monotonic() + BOUND_S
+                verdict, expected = Verdict(), ((culprit_of(cycle, RANKS),), kind, e.HIGH)
+                # At first the training has not come to its hang.
+                while (verdict.culprits, verdict.kind, verdict.confidence) != expected:
+                    assert time.monotonic() < until, (case, verdict)
+                    verdict = training.look(cycle, pids)
