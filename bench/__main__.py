@@ -38,6 +38,7 @@ NAMES = (
     "inprocess_abort",
     "inprocess",
     "inprocess_scale",
+    "incident_scale",
 )
 BY_NAME = ("why",)
 """Measurements that take minutes and run only if they are named."""

@@ -17,6 +17,7 @@ SMALL = {  # startup and teardown are made of the same pieces, and slow
     "restart": "restarts=1, gloo_restarts=0",
     "warm": "sizes=(2,), restarts=1",
     "assignment": "rounds=1, world=512, lost=50",
+    "incident_scale": "nodes=128, rounds=1",
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.budget import Budget
 from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.incidents import VERDICT_SHARE
 from holdfast.core.job.leader import (
     Effect,
     Event,
@@ -29,6 +30,7 @@ from holdfast.core.launch.rank_life import RankLives
 from holdfast.testing import (
     Crash,
     Forgery,
+    Hangs,
     Network,
     Pause,
     RankFails,
@@ -183,6 +185,27 @@ def test_the_cost_of_a_restart_does_not_grow_with_the_job(nodes: int) -> None:
     ops = sorted(one_restart(nodes).restart_ops.values())
 
     assert ops == [4] * nodes
+
+
+def test_many_nodes_whose_ranks_all_hang_are_one_incident_and_few_of_them_speak() -> None:
+    """Two launchers get no processor: they are named, and the verdict waits no longer for them."""
+    nodes, silent = 400, (40, 64)
+    hang = [Hangs(5.0, host, every=True) for host in range(nodes)]
+    pauses = [Pause(4.9, host, 5.0) for host in silent]
+    rules = Rules(NodePolicy(nodes, nodes), max_restarts=1, evidence_s=1.0)
+    faults = (*pauses, *hang)
+    scenario = Scenario(nodes, rules, network=CALM, faults=faults, work_s=10.0, nproc=2)
+    simulation = Simulation(scenario, trace=True)
+    assert simulation.run().cycles == 2
+
+    lines = [line for line in simulation.transcript if "**" not in line]
+    assert sum("is overdue in cycle" in line for line in lines) < nodes / 3
+    assert sum("evidence for incident 1" in line for line in lines) == nodes - len(silent)
+    [opened] = [line for line in lines if "look at all ranks" in line]
+    [judged] = [line for line in lines if "leader: => incident 1 is judged" in line]
+    assert float(judged[:10]) - float(opened[:10]) <= VERDICT_SHARE + 0.001
+    late = "; ".join(f"n{host}: did not answer within 0.8 s" for host in silent)
+    assert judged.endswith(f"without {late}")
 
 
 @pytest.mark.parametrize("writes", list(Forgery))
