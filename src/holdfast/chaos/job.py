@@ -73,6 +73,8 @@ class FtRanks:
 
     def _find_run_dir(self) -> None:
         for path in self._log_dir.glob(f"*/{LAUNCHER_FILE}"):
+            if path.parent.is_symlink():  # the latest run, which another one may become
+                continue
             with path.open(encoding="utf-8", errors="replace") as file:
                 first = next(read_events(file), {})
             if first.get("pid") == self._pid:

@@ -73,8 +73,7 @@ class Run:
             self._kill_at = None
         seen = self._job.look()
         effects = self._trial.look(seen, now)
-        is_over = any(isinstance(effect, (Strike, Stop, Launch, Finish)) for effect in effects)
-        self._score(now, is_over=is_over)
+        self._score(now, is_over=bool(effects))
         self._act(effects)
 
     def _score(self, now: float, *, is_over: bool) -> None:
