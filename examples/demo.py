@@ -136,7 +136,8 @@ def in_place(events: Sequence[Event], start: float) -> list[str]:
 
 def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator[str]:
     """A restart of all ranks: its times, the launcher's report, and where hung ranks were."""
-    yield from lines([recovery], start)
+    for line in lines([recovery], start):
+        yield textwrap.fill(line, WIDTH + 10, subsequent_indent=" " * 27)
     ended = [event for event in events if event["kind"] == "cycle_stopping"]
     causes = [event["cause"] for event in ended if event["cycle"] == recovery.cycle]
     started = [event for event in events if event["kind"] == "worker_started"]
