@@ -326,3 +326,37 @@ def test_a_page_of_a_large_job_stays_small(tmp_path: Path) -> None:
     page = as_html(tell(read_run([_write(tmp_path, many, nproc=1000)])))
     assert page.count("<rect") < 10
     assert len(page) < 50_000
+
+
+def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path) -> None:
+    """Over the nodes of a job, by the ranks' global numbers."""
+    for node, offset in (("a", 0), ("b", 2)):
+        (tmp_path / node).mkdir()
+        ranks = {
+            str(local): {
+                "sections": {"data": [100, 9.0 if offset + local == 3 else 3.0, 1.0, 1.0, 50.0]},
+                "open": {},
+            }
+            for local in range(2)
+        }
+        began = [
+            {"kind": "worker_started", "local_rank": local, "rank": offset + local}
+            for local in range(2)
+        ]
+        events = [
+            {"kind": "launcher_started", "run_id": "r", "name": "train.py", "wall": 100.0},
+            *({"kind": "cycle_started"}, *began),
+            *({**each, "kind": "rank_armed", "armed_at": 0.5} for each in began),
+            {"kind": "progress", "ranks": ranks, "final": True},
+            {"kind": "job_succeeded", "end": "succeeded", "exit_code": 0},
+        ]
+        lines = [
+            json.dumps({"t": float(t), "cycle": 0, "node": node, **e}) for t, e in enumerate(events)
+        ]
+        (tmp_path / node / "events-launcher.jsonl").write_text("\n".join(lines) + "\n")
+    story = tell(read_run([tmp_path / "a", tmp_path / "b"]))
+    assert [(s["rank"], s["section"], s["mean_s"]) for s in as_json(story)["slow"]] == [
+        (3, "data", 0.09)
+    ]
+    assert "rank 3 in data, 0.09 s on average, 3.0 times the median" in as_text(story)
+    assert "rank 3 in data" in as_html(story)

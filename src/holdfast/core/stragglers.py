@@ -23,7 +23,8 @@ FACTOR = 1.25
 DEVIATIONS = 5.0
 _LEAST_RANKS = 3
 """With two, either could be the slow one."""
-_LEAST_TIMES = 5
+LEAST_TIMES = 5
+"""A section that has ended fewer times says nothing."""
 _LEAST_S = 0.001
 """Of difference: shorter ones are noise."""
 _SIGMA = 1.4826
@@ -89,6 +90,6 @@ class Stragglers:
                 times_then, total_then_s = before.get(rank, {}).get(name, (0, 0.0))
                 if times < times_then:  # the rank was started anew
                     times_then, total_then_s = 0, 0.0
-                if (n := times - times_then) >= _LEAST_TIMES:
+                if (n := times - times_then) >= LEAST_TIMES:
                     means.setdefault(name, {})[rank] = (total_s - total_then_s) / n
         return slow(means)

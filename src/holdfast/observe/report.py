@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from holdfast.core.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import Ledger
 from holdfast.observe.rank_spans import RankSpans, Span, spans_of
@@ -49,6 +50,20 @@ class Story:
     def cycles(self) -> list[dict[str, Any]]:
         """A row for each cycle, as ``--json`` has it."""
         return _cycles(self)
+
+    @cached_property
+    def slow(self) -> list[tuple[int, Slow]]:
+        """Ranks that were slower than their peers, with the cycle; over each whole cycle."""
+        means: dict[int, dict[str, dict[int, float]]] = {}
+        for each in self.nodes:
+            started = [event for event in each.node.events if event["kind"] == "worker_started"]
+            rank_of = {(e["cycle"], e["local_rank"]): int(e["rank"]) for e in started}
+            for key, progress in each.made.last_progress.items():
+                for name, ended in progress.ended.items():
+                    if key in rank_of and ended.times >= LEAST_TIMES:
+                        by_rank = means.setdefault(key[0], {}).setdefault(name, {})
+                        by_rank[rank_of[key]] = ended.total_s / ended.times
+        return [(cycle, one) for cycle, sections in sorted(means.items()) for one in slow(sections)]
 
     @property
     def is_watched(self) -> bool:
@@ -108,6 +123,16 @@ def as_json(story: Story) -> dict[str, Any]:
         "ranks": [
             {"node": node, "local_rank": local_rank, "rank_seconds": _seconds(seconds)}
             for (node, local_rank), seconds in story.ledger.by_rank.items()
+        ],
+        "slow": [
+            {
+                "cycle": cycle,
+                "rank": one.rank,
+                "section": one.section,
+                "mean_s": _round(one.mean_s),
+                "median_s": _round(one.median_s),
+            }
+            for cycle, one in story.slow
         ],
         "incidents": [_incident(story, one) for one in run.incidents],
     }

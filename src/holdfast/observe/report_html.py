@@ -17,6 +17,7 @@ from holdfast.observe.accounts import ACCOUNTS, LABELS
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.report import NodeSpans, Story, place
+from holdfast.observe.report_text import slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -30,7 +31,7 @@ def as_html(story: Story) -> str:
     rows = _rows(story)
     title = f"{story.run.name}: {story.run.state}"
     body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
-    body += [*_incidents(story), *_nodes(story)]
+    body += [*_incidents(story), *_slow(story), *_nodes(story)]
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     rules = "\n".join(
         f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"
@@ -260,6 +261,13 @@ def _incidents(story: Story) -> Iterator[str]:
             yield f"<p>{escape(one.advice)}</p>"
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
+
+
+def _slow(story: Story) -> Iterator[str]:
+    if story.slow:
+        yield "<h2>Slow ranks</h2><div class='card'>"
+        yield "".join(f"<div>{escape(slow_words(*each))}</div>" for each in story.slow)
+        yield "</div>"
 
 
 def _nodes(story: Story) -> Iterator[str]:

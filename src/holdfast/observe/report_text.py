@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.core.stragglers import Slow
 from holdfast.core.wording import count
 from holdfast.observe.accounts import LABELS
 from holdfast.observe.incident_files import Incident
@@ -21,7 +22,8 @@ _RANKS_SHOWN = 8
 
 def as_text(story: Story) -> str:
     """The report."""
-    parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story), _incidents(story)]
+    parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
+    parts += [_incidents(story), _slow(story)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -106,6 +108,19 @@ def _incidents(story: Story) -> list[str]:
     for one in story.run.incidents[-_ROWS_SHOWN:]:
         text += ["", *_incident(one)]
     return ["Incidents", *text[1:]] if text else []
+
+
+def _slow(story: Story) -> list[str]:
+    rows = [f"  {slow_words(cycle, one)}" for cycle, one in story.slow[-_ROWS_SHOWN:]]
+    return ["Slow ranks", *rows] if rows else []
+
+
+def slow_words(cycle: int, one: Slow) -> str:
+    """``cycle 0: rank 2 in data, 31.0 ms on average, 2.9x the median of all ranks``."""
+    return (
+        f"cycle {cycle}: rank {one.rank} in {one.section}, {duration(one.mean_s)} on average, "
+        f"{one.factor:.1f}x the median of all ranks"
+    )
 
 
 def _incident(one: Incident) -> list[str]:
