@@ -204,6 +204,19 @@ def test_a_failure_is_told_by_its_name(ft: Launcher, how: str, explained: str) -
     assert explained in job.stderr
 
 
+def test_a_job_that_fails_of_the_same_again_and_again_is_not_restarted(ft: Launcher) -> None:
+    """``--ft-max-same-failures``; whichever rank is the first to fail of it."""
+    script = ft.script("settings = {}\nsettings['lr']\n")
+    limits = "--max-restarts=5", "--ft-max-same-failures=2", "--log-dir=logs"
+
+    job = ft.start("--nproc-per-node=2", *limits, script)
+
+    assert job.wait() == 93
+    assert [event["cycle"] for event in job.events("cycle_started")] == [0, 1]
+    assert job.said(r"the same failure in 2 cycles in a row .*: KeyError at \S+:2")
+    assert {event["exception"] for event in job.events("rank_failed")} == {"KeyError"}
+
+
 def test_an_error_file_is_read_and_handed_up(ft: Launcher, tmp_path: Path) -> None:
     """What ``@record`` wrote is in the summary; the first cause goes to the launcher's own file."""
     script = ft.script("""

@@ -39,7 +39,7 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
-from holdfast.core.job.restarts import READ_LIMIT_S
+from holdfast.core.job.restarts import READ_LIMIT_S, SameFailures
 from holdfast.core.job.rules import RestartPolicy, Rules
 
 H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
@@ -697,6 +697,56 @@ def test_a_job_that_does_not_advance_is_given_up() -> None:
     assert fail(job, 150) == [
         End(Outcome.FAILED, 93, "a rank of n0 failed", "no progress in 2 cycles in a row")
     ]
+
+
+HERE, THERE = "KeyError at train.py:12", "KeyError at train.py:30"
+
+
+@pytest.mark.parametrize(
+    ("signatures", "ends"),
+    [
+        ([HERE, HERE, HERE], True),
+        ([HERE, HERE, THERE], False),
+        ([HERE, THERE, HERE, HERE], False),
+        ([HERE, "", HERE, HERE], False),
+        (["", "", "", ""], False),
+        ([THERE, HERE, HERE, HERE], True),
+    ],
+)
+def test_a_job_that_fails_of_the_same_again_and_again_is_given_up(
+    signatures: list[str], ends: bool
+) -> None:
+    """Only where it was asked for; a failure of which no place is known is like no other."""
+    for most in (3, 0):
+        job = running("n0", max_restarts=9, max_same_failures=most)
+        for cycle, signature in enumerate(signatures):
+            job.state("n0", F, signature=signature)
+            (last,) = job.join("n0", have=cycle)
+
+        assert isinstance(last, End) == (ends and most > 0)
+        if isinstance(last, End):
+            assert last.exit_code == 93
+            assert last.why.startswith("the same failure in 3 cycles in a row")
+            assert last.why.endswith(HERE)
+
+
+def test_the_same_failure_counts_anew_once_the_job_gets_further() -> None:
+    """It may be one that a restart cures: memory that leaks, a connection that ends each hour."""
+    failures = SameFailures(2)
+
+    assert failures.why_futile(HERE, has_progressed=False) is None
+    assert failures.why_futile(HERE, has_progressed=True) is None
+    assert failures.why_futile(HERE, has_progressed=False) is not None
+
+
+def test_of_several_nodes_the_failure_that_names_no_peer_is_compared() -> None:
+    job = running("n0", "n1", max_restarts=9, max_same_failures=2)
+    for cycle in range(2):
+        job.state("n0", F, names_a_peer=True, signature=f"RuntimeError at train.py:{cycle}")
+        job.hear(Join("n0", desc("n0"), cycle))
+        last = job.hear(Join("n1", desc("n1"), cycle, "rank 1 failed", False, HERE))
+
+    assert isinstance(last[0], End)
 
 
 def test_a_restart_waits_for_the_iteration_but_not_for_ever() -> None:

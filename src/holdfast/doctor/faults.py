@@ -227,6 +227,14 @@ def _ends(plan: LaunchPlan) -> Iterator[Fault]:
             "the job ends: another attempt would not help",
             Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
         )
+    if plan.max_same_failures:
+        yield Fault(
+            f"the same exception at the same line in {count(plan.max_same_failures, 'cycle')} in a "
+            "row, without known progress",
+            "the last lines of the first rank that failed",
+            "the job ends: another attempt would not help (--ft-max-same-failures)",
+            Ending.SAME_FAILURE.code(plan.no_restart_exit_code),
+        )
     if plan.no_restart_exit_code != 1:
         yield Fault(
             f"a rank exits with {plan.no_restart_exit_code}",

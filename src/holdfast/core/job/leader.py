@@ -270,7 +270,8 @@ class Leader:
                 return  # a late copy of its join for an earlier cycle
             self._forming.awaited.discard(node)
             if join.cause:
-                self._restarts.reported(node, join.cause, names_a_peer=join.names_a_peer)
+                about = join.cause, join.names_a_peer, join.signature
+                self._restarts.reported(node, *about)
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
         if self.phase is Phase.RUNNING and is_new:
@@ -460,7 +461,7 @@ class Leader:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
         if message.cause:
-            restarts.reported(node, message.cause, names_a_peer=message.names_a_peer)
+            restarts.reported(node, message.cause, message.names_a_peer, message.signature)
         self._judge(message.cause, node, now)
 
     def _set_state(self, node: str, state: NodeState | None) -> None:

@@ -80,6 +80,7 @@ class RanksFailed(Value):
     every: bool = False
     may_restart: bool = True
     names_a_peer: bool = False
+    signature: str = ""
 
 
 class CauseFound(Value):
@@ -92,6 +93,7 @@ class CauseFound(Value):
     cycle: int
     cause: str
     names_a_peer: bool
+    signature: str = ""
 
 
 class ToldToEnd(Value):
@@ -425,7 +427,7 @@ class Member:
         self._own_state = state
         cause = failure.cause[:MAX_CAUSE]
         asks = self._what_is_asked()
-        about = cause, failure.may_restart, asks, failure.names_a_peer
+        about = cause, failure.may_restart, asks, failure.names_a_peer, failure.signature
         self._send(msg.State(self.node, self.cycle, state, *about))
 
     def _what_is_asked(self) -> msg.Control | None:
@@ -497,8 +499,9 @@ class Member:
 
     def _join(self) -> None:
         self.phase = Phase.WAITING
-        cause = (self._cause.cause[:MAX_CAUSE], self._cause.names_a_peer) if self._cause else ()
-        self._send(msg.Join(self.node, self.desc, self.cycle, *cause))
+        found = self._cause
+        about = (found.cause[:MAX_CAUSE], found.names_a_peer, found.signature) if found else ()
+        self._send(msg.Join(self.node, self.desc, self.cycle, *about))
 
     # ------------------------------------------------------------ the way out
     def _on_told_to_end(self, how: str) -> None:

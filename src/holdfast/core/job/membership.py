@@ -106,6 +106,7 @@ class Join(Value):
     ``have_cycle``: the last one I took part in, -1 for none: tells a late copy from news.
     ``cause``: of its failure here, now that all ranks of this node have ended; empty: none failed.
     ``names_a_peer``: it was an error that says that another rank is gone.
+    ``signature``: see :attr:`.Attribution.signature`.
     """
 
     node: Name
@@ -113,6 +114,7 @@ class Join(Value):
     have_cycle: OrMinusOne = -1
     cause: Text = ""
     names_a_peer: bool = False
+    signature: Text = ""
 
 
 class Control(Value):
@@ -131,7 +133,8 @@ class State(Value):
     """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
 
     ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
-    ``asks``: what a rank wants in the place of a restart, if one does. ``names_a_peer``: see Join.
+    ``asks``: what a rank wants in the place of a restart, if one does. ``names_a_peer``,
+    ``signature``: see Join.
     """
 
     node: Name
@@ -141,6 +144,7 @@ class State(Value):
     may_restart: bool = True
     asks: Control | None = None
     names_a_peer: bool = False
+    signature: Text = ""
 
 
 class Leave(Value):

@@ -50,6 +50,34 @@ class Progress:
 
 
 @dataclass
+class SameFailures:
+    """Whether cycles end of the same failure, again and again.
+
+    Attributes:
+        most: Give up after so many in a row; 0: never.
+    """
+
+    most: int = 0
+    _signature: str = ""
+    _in_row: int = 0
+
+    def why_futile(self, signature: str, *, has_progressed: bool) -> str | None:
+        """Count the cycle that failed; why another would be no use, None if it may be of some.
+
+        Args:
+            signature: Of its first cause; empty: it is like no other.
+            has_progressed: The job got further in it than before.
+        """
+        is_same = bool(signature) and signature == self._signature and not has_progressed
+        self._in_row = self._in_row + 1 if is_same else int(bool(signature))
+        self._signature = signature
+        if 0 < self.most <= self._in_row:
+            cycles = count(self._in_row, "cycle")
+            return f"the same failure in {cycles} in a row (--ft-max-same-failures): {signature}"
+        return None
+
+
+@dataclass
 class Restarts:
     """What a job may still do about failures, and whether the one that just was ends it.
 
@@ -71,13 +99,15 @@ class Restarts:
     may_restart: bool = field(default=True, init=False)
     shut_down: str | None = field(default=None, init=False)
     ended_by: str = field(default="", init=False)
-    _reports: dict[str, tuple[bool, str]] = field(default_factory=dict, init=False)
-    """By node: whether its failure names a peer, and what it was."""
+    _reports: dict[str, tuple[bool, str, str]] = field(default_factory=dict, init=False)
+    """By node: whether its failure names a peer, what it was, and its signature."""
     _is_spent: bool = field(default=False, init=False)
     """No restart was left for it."""
     _read_by: float | None = field(default=None, init=False)
     _futile: str | None = field(default=None, init=False)
     """Why another cycle would be no use, as far as is known of the last one."""
+    _same: str | None = field(default=None, init=False)
+    """The same, from what it failed of."""
     _started_at: float = field(default=0.0, init=False)
     _failures_in_row: int = field(default=0, init=False)
 
@@ -85,6 +115,7 @@ class Restarts:
         rules = self.rules
         self._budget = Budget(rules.max_restarts, rules.restarts_period_s)
         self._progress = Progress(rules.min_progress_iterations, rules.max_no_progress_cycles)
+        self._failures = SameFailures(rules.max_same_failures)
 
     @property
     def left(self) -> int:
@@ -99,21 +130,30 @@ class Restarts:
         self._started_at = now
         self._progress.cycle_started()
 
-    def reported(self, node: str, cause: str, *, names_a_peer: bool) -> None:
+    def reported(
+        self,
+        node: str,
+        cause: str,
+        names_a_peer: bool,  # noqa: FBT001 - as in the messages
+        signature: str = "",
+    ) -> None:
         """What a node has failed of; the last word of each counts, in the order of the first."""
-        self._reports[node] = names_a_peer, cause
+        self._reports[node] = names_a_peer, cause, signature
 
     def lost(self, node: str, cause: str) -> None:
         """A node of the cycle is gone; it may have said before what it failed of."""
         if self._reports.get(node, (True, ""))[0]:
-            self._reports[node] = False, cause
+            self._reports[node] = False, cause, ""
 
     def first_cause(self) -> str | None:
         """The first of those that do not name a peer: who loses one may be heard before it."""
-        first = min(self._reports.values(), key=lambda report: report[0], default=None)
+        first = self._first_report()
         if self.cause is None or first is None or self.cause.endswith(first[1]):
             return self.cause
         return first[1]
+
+    def _first_report(self) -> tuple[bool, str, str] | None:
+        return min(self._reports.values(), key=lambda report: report[0], default=None)
 
     def failed(self, cause: str, now: float) -> tuple[float, str]:
         """The cycle has. Spend a restart, if one is left and may be wanted.
@@ -177,10 +217,16 @@ class Restarts:
 
         ``excluded``: a rank wants its node to leave, and there is no other.
         """
-        self._futile = self._progress.why_futile()
+        progress, first = self._progress, self._first_report()
+        self._futile = progress.why_futile()
+        self._same = self._failures.why_futile(
+            first[2] if first is not None else "",
+            has_progressed=progress.reached is not None and progress.idle_cycles == 0,
+        )
         return why_over(
             no_use=not self.may_restart,
             no_progress=self._futile is not None,
+            same_failure=self._same is not None,
             shut_down=self.shut_down is not None,
             spent=self._is_spent,
             excluded=excluded,
@@ -194,6 +240,8 @@ class Restarts:
             return f"exit code {code} asks for no restart (--ft-no-restart-exit-code)"
         if over is Ending.NO_PROGRESS and self._futile is not None:
             return self._futile
+        if over is Ending.SAME_FAILURE and self._same is not None:
+            return self._same
         if over is Ending.SHUT_DOWN:
             return f"a rank has asked for {SHUTDOWN}"
         return f"no restart is left (--max-restarts {rules.max_restarts})"

@@ -43,6 +43,8 @@ class Rules:
             ``backoff_max_s``. A cycle that lived for ``backoff_max_s`` ends the row. 0: never wait.
         max_no_progress_cycles: Give up after so many failed cycles in a row that did not advance
             the checkpoint by ``min_progress_iterations``; 0: never. Needs :class:`IterationRead`.
+        max_same_failures: Give up after so many cycles in a row that ended of the same failure
+            without progress; 0: never.
         no_restart_exit_code: Tells whatever restarts the launcher that it should not.
         linger_s: At the end, how long to wait for acknowledgements: long enough to stop ranks.
         launchers: How many the scheduler has started; None: MAX, as far as anybody knows. A node
@@ -64,6 +66,7 @@ class Rules:
     backoff_max_s: float = 300.0
     max_no_progress_cycles: int = 2
     min_progress_iterations: int = 1
+    max_same_failures: int = 0
     no_restart_exit_code: int = NO_RESTART
     linger_s: float = 60.0
     launchers: int | None = None

@@ -104,6 +104,14 @@ class Ending(enum.Enum):
         ),
         "no",
     )
+    SAME_FAILURE = (
+        NO_RESTART,
+        (
+            "another attempt would not help: the same failure, at the same line of the script, "
+            "ended --ft-max-same-failures cycles in a row without progress"
+        ),
+        "no",
+    )
     NO_USE = (
         NO_RESTART,
         (
@@ -130,7 +138,7 @@ class Ending(enum.Enum):
         Args:
             no_restart: What ``--ft-no-restart-exit-code`` says.
         """
-        is_final = self in (Ending.NO_PROGRESS, Ending.NO_USE)
+        is_final = self in (Ending.NO_PROGRESS, Ending.SAME_FAILURE, Ending.NO_USE)
         return no_restart if is_final else self.value[0]
 
 
@@ -140,7 +148,8 @@ IN_SHORT = {
     1: "ranks failed and no restart is left, the job was shut down by a rank or a signal, no\n"
     "healthy node is left, or the configuration file is bad",
     2: "the command line cannot be used; nothing was started",
-    NO_RESTART: "another attempt would not help: no progress, or a rank said so by ending with 93",
+    NO_RESTART: "another attempt would not help: no progress, the same failure again and again, or "
+    "a rank\nsaid so by ending with 93",
     130: "interrupted before anything was started",
 }
 """For ``--help``."""
@@ -150,6 +159,7 @@ def why_over(
     *,
     no_use: bool = False,
     no_progress: bool = False,
+    same_failure: bool = False,
     shut_down: bool = False,
     spent: bool = False,
     excluded: bool = False,
@@ -161,6 +171,7 @@ def why_over(
     Args:
         no_use: A rank exited with the code that says so.
         no_progress: Too many cycles in a row have added nothing.
+        same_failure: Too many cycles in a row have ended of the same.
         shut_down: A rank asked for ShutdownWorkload.
         spent: No restart is left.
         excluded: A rank asked for ExcludeThisNode.
@@ -168,6 +179,7 @@ def why_over(
     reasons = {
         Ending.NO_USE: no_use,
         Ending.NO_PROGRESS: no_progress,
+        Ending.SAME_FAILURE: same_failure,
         Ending.SHUT_DOWN: shut_down,
         Ending.FAILED: spent,
         Ending.EXCLUDED: excluded,

@@ -165,6 +165,14 @@ FT_OPTIONS = [
     *under(
         "Restarting",
         _ours(
+            "--ft-max-same-failures",
+            Number("cycles", least=0, whole=True),
+            0,
+            "Stop restarting after this many cycles in a row that ended of the same exception, at "
+            "the same line of the script, without known progress; 0 for never",
+            "a fault of one batch or node may be gone with the next start",
+        ),
+        _ours(
             "--ft-no-restart-exit-code",
             Number("code", counted=False, least=1, most=255, whole=True),
             93,

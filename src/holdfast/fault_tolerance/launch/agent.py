@@ -645,7 +645,8 @@ class NodeAgent:
         assert self._ranks is not None
         end = self._ranks.end(seen.local_rank, self._pump)
         cause = self._says.failure_seen(seen, end)
-        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart, end.names_a_peer))
+        about = end.names_a_peer, end.attribution.signature
+        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart, *about))
 
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:
@@ -663,8 +664,9 @@ class NodeAgent:
         if self._standbys:
             self._standbys.cycle_ending()
         self._reserve_port()
-        others = self._plan.meeting is not None and self._launcher.node.has_failed
-        if others and self._ranks and (found := self._says.cause_found(self._ranks)):
+        asks = self._plan.meeting is not None or self._plan.max_same_failures
+        has_failed = self._launcher.node.has_failed
+        if asks and has_failed and self._ranks and (found := self._says.cause_found(self._ranks)):
             self._feed(found)
         self._sweeper.begin(tells_what_is_left=self._plan.ft.check_remaining_processes)
 

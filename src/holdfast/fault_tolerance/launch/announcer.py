@@ -161,7 +161,7 @@ class Announcer:
         if cause is None:
             return None
         text = f"{report.cause_line(ends, verdict)} on {self._node}"
-        return CauseFound(ranks.cycle, text, cause.names_a_peer)
+        return CauseFound(ranks.cycle, text, cause.names_a_peer, cause.attribution.signature)
 
     def stopping(self, stopping: CycleStopping) -> None:
         """Say why a cycle is over, and what follows."""

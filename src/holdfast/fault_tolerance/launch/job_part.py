@@ -108,6 +108,7 @@ def _rules_of_one(plan: LaunchPlan) -> Rules:
         backoff_s=plan.restart_backoff_s,
         max_no_progress_cycles=plan.ft.max_no_progress_cycles,
         min_progress_iterations=plan.ft.min_progress_iterations,
+        max_same_failures=plan.max_same_failures,
         no_restart_exit_code=plan.no_restart_exit_code,
         launchers=1,
         is_of_one=True,

@@ -128,6 +128,7 @@ def make_meeting_plan(
                 min_progress_iterations=config.min_progress_iterations,
                 first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
                 grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
+                max_same_failures=args.ft_max_same_failures,
                 no_restart_exit_code=args.ft_no_restart_exit_code,
                 launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
                 reads_iterations=bool(

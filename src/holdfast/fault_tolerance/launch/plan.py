@@ -136,6 +136,7 @@ class LaunchPlan:
         max_restarts: Restarts until the job has failed.
         restart_window_s: They are counted within any such period; ``None``: over the whole life.
         restart_backoff_s: Wait before the second of two failures in a row is restarted; doubles.
+        max_same_failures: Give up after so many cycles in a row that ended of the same; 0: never.
         no_restart_exit_code: Of a launcher that should not be started again.
         restart_policy: ``any-failed`` or ``min-healthy``.
         master_addr: Where rank 0 listens.
@@ -183,6 +184,7 @@ class LaunchPlan:
     max_restarts: int = 0
     restart_window_s: float | None = None
     restart_backoff_s: float = 0.0
+    max_same_failures: int = 0
     no_restart_exit_code: int = 93
     restart_policy: str = ANY_FAILED
     master_addr: str = "127.0.0.1"
@@ -275,6 +277,7 @@ def make_plan(
         max_restarts=args.max_restarts,
         restart_window_s=args.ft_restart_window,
         restart_backoff_s=args.ft_restart_backoff,
+        max_same_failures=args.ft_max_same_failures,
         no_restart_exit_code=args.ft_no_restart_exit_code,
         restart_policy=args.ft_restart_policy,
         master_addr=bare_host(args.master_addr),
