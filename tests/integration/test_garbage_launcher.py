@@ -294,7 +294,10 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
         monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
         process = ControlledProcess(NO_PID, ours)
         parked = standbys._Parked(process, Channel(ours, loop.epoll), is_idle=False)  # type: ignore[arg-type]
-        node = standbys.Standbys(WarmStandby(), 1, loop, [], "job", "", lambda _: ([], {}, None))
+        nobody = [], {}, None
+        node = standbys.Standbys(
+            WarmStandby(), 1, loop, [], "job", "", lambda _: nobody, counts_steps=False
+        )
         node._parked[0] = parked
         node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]
         if is_read_before:

@@ -293,8 +293,9 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
     monkeypatch.setattr(memory_read, "maps_path", lambda _: stuck)
     plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
     with Loop() as loop:
+        like = ["python"], {}, os.getpid()
         standbys = Standbys(
-            plan, 1, loop, [], "job", str(tmp_path), lambda _: (["python"], {}, os.getpid())
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: like, counts_steps=False
         )
         standbys.cycle_started()
         standbys.on_time()

@@ -358,5 +358,5 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
     assert [(s["rank"], s["section"], s["mean_s"]) for s in as_json(story)["slow"]] == [
         (3, "data", 0.09)
     ]
-    assert "rank 3 in data, 0.09 s on average, 3.0 times the median" in as_text(story)
+    assert "rank 3 in data, 0.09 s on average, 3.0x the median" in as_text(story)
     assert "rank 3 in data" in as_html(story)
