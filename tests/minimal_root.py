@@ -71,7 +71,7 @@ CASES = {
     ),
     "a network that is lost": Case(
         f"{READY}; unshare -n make .venv/.ready; echo '# new' >> constraints.txt; "
-        f"unshare -n {READY}; {WORKS}; {READY}; {READY}",
+        f"unshare -n env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL {READY}; {WORKS}; {READY}",
         ("preparing", "is newer", "goes on with the packages", "works", "is newer"),
     ),
     "a checkout that cannot be written": Case(
