@@ -27,7 +27,7 @@ LIMITS = "step:4,checkpointing:30"  # seconds; a step takes some 0.02
 OUTSIDE = "30"  # seconds that may pass between two sections, as in a restart
 WIDTH = 78  # columns of what the launcher says
 SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[\w+\] \[[^]]*\](?: \[(rank \d+)\])? holdfast: ")
-NOT_SHOWN = ("[NestedRestarter]", "Traceback", "  ", "RuntimeError:")
+NOT_SHOWN = ("[NestedRestarter]", "Traceback", "  ", "holdfast.testing.inject.InjectedException:")
 LONGEST_S = 300.0  # a run that takes longer than this is broken
 HERE = Path(__file__).parent
 

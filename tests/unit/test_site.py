@@ -94,6 +94,12 @@ def test_a_command_of_a_page_is_one_that_the_launcher_takes(page: str, words: st
     assert parse_args(given, {}).warnings == []
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_holdfast_doctor_is_given_the_words_after_ft_launcher_not_that_word(page: str) -> None:
+    """It took ``ft_launcher`` for the name of the script, as three pages had it."""
+    assert "holdfast doctor ft_launcher" not in (ROOT / page).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("page", "text"), [each for each in blocks("yaml") if "fault_tolerance:" in each[1]]
 )
