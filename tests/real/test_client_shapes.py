@@ -205,14 +205,19 @@ def test_a_spare_of_the_same_host_takes_the_place_of_a_lost_rank(ranks: RankStar
 
 
 SAYS = """
-import os, signal
+import os, signal, time
 
 def test_it():
     print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}", flush=True)
 
 if __name__ == "__main__":
     test_it()
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] + os.environ["RANK"] == "01":
+    said = os.path.join(os.environ["OUT"], "said")
+    if os.environ["RANK"] == "0":
+        open(said, "w").close()
+    elif os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        while not os.path.exists(said):
+            time.sleep(0.005)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 MEGATRON = (

@@ -59,7 +59,7 @@ def test_a_pod_that_is_drained_saves_its_work_and_is_started_again(
     printed = in_pid_namespace(script, bound_s=BOUND_S * 2, exec_it=True)
 
     assert json.loads((tmp_path / "saved").read_text()) == {"signal": 15, "launcher": 1}, printed
-    (events,) = (tmp_path / "logs").glob("*/events-launcher.jsonl")
+    (events,) = (tmp_path / "logs").glob("*_*/events-launcher.jsonl")
     (end,) = [
         event
         for event in map(json.loads, events.read_text().splitlines())
