@@ -258,7 +258,7 @@ def test_a_launcher_line_of_a_client_runs_what_it_names(ft: Launcher, client: st
         log = job.run_dir / "attempt_1" / "1" / "stdout.log"
         assert log.read_text() == "rank 1 of 2\n"
     elif client == "Megatron-Bridge":
-        assert {"rank 0 of 2", "rank 1 of 2"} <= set(shown)
+        assert all(f"rank {rank} of 2" in job.stdout for rank in (0, 1))  # among pytest's dots
     else:
         assert sorted(shown) == ["[default0]:rank 0 of 2", "[default1]:rank 1 of 2"]
         assert job.said("the job was completed without rank 1, which failed"), "min-healthy"
