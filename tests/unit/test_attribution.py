@@ -54,7 +54,7 @@ REAL = [
         ),
         "missing file (/data/shard-0)",
     ),
-    ("PermissionError: [Errno 13] Permission denied: '/root/x'", "no permission (/root/x)"),
+    ("PermissionError: [Errno 13] Permission denied: '/data/x'", "no permission (/data/x)"),
     (
         "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598",
         "disk full",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import threading
@@ -36,6 +37,13 @@ def test_a_line_that_has_not_ended_is_read_when_it_has(tmp_path: Path) -> None:
         assert list(follower.fresh()) == []
         file.write(b'nd": "b"}\nno json\n{"kind": "c"}\n')
         assert list(follower.fresh()) == [{"kind": "b"}, {"kind": "c"}]
+
+
+def test_a_long_file_of_events_is_read_to_its_end(tmp_path: Path) -> None:
+    """A view that looks once shows the present, and not the first megabyte of the run."""
+    line = json.dumps({"kind": "x" * 1000}) + "\n"
+    (tmp_path / "events-launcher.jsonl").write_text(2000 * line + '{"kind": "last"}\n')
+    assert [event["kind"] for event in Follower(tmp_path).fresh()][-1] == "last"
 
 
 def scrape(server: Server, path: str = "/metrics") -> tuple[int, str]:
@@ -187,6 +195,21 @@ def test_a_command_that_does_not_end_is_killed(tmp_path, monkeypatch) -> None:
     called.incident("/run/1")
     called.finish(60)
     assert "killed after 0.2 s" in told[0]
+
+
+def test_a_command_that_still_runs_at_the_end_of_the_job_is_ended_with_it(tmp_path) -> None:
+    pid = tmp_path / "pid"
+    code = f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    called = Hooks(hook(tmp_path, code), (), {}, lambda _: None)
+    called.incident("/run/1")
+    called.incident("/run/2")
+    while not (pid.exists() and pid.read_text()):
+        threading.Event().wait(0.005)
+    called.finish(0.05)
+    assert called._incidents is not None
+    called._incidents._thread.join(60)  # it was told of the end, and starts no second one
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 class Observers:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
+from holdfast.host import proc
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Stacks, Top
 from holdfast.view.words import SORTS, as_text, of_limit, seconds
@@ -157,3 +158,35 @@ def test_top_without_a_terminal_says_what_to_give(tmp_path, capsys) -> None:
     assert main(["top", "--once", "--sort", "nothing", str(folder)]) == 2
     assert main(["top", "--once", str(folder)]) == 0
     assert "2 ranks on 1 node" in capsys.readouterr().out
+
+
+def test_a_stopped_rank_is_not_woken_to_be_asked(tmp_path, monkeypatch) -> None:
+    """Somebody has stopped it, and a monitor may be about to say so."""
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    from holdfast.host.job_name import PREFIX, new_job
+    from holdfast.host.page import create_page, map_page
+    from holdfast.wire import page as layout
+
+    job = new_job()
+    runtime = tmp_path / (PREFIX + job)
+    runtime.mkdir()
+    monkeypatch.setattr("holdfast.view.live._TMPFS", str(tmp_path))
+    rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        create_page(str(runtime / "c0_r0.page"), 0)
+        page = map_page(str(runtime / "c0_r0.page"), writable=True)
+        page.words[layout.PID], page.words[layout.DUMP_SIGNAL] = float(rank.pid), 40.0
+        page.close()
+        started = {**STARTED[1], "pid": rank.pid}
+        folder = run_folder(tmp_path / "run", {**START, "job": job}, STARTED[0], started)
+        os.kill(rank.pid, signal.SIGSTOP)
+        os.waitpid(rank.pid, os.WUNTRACED)
+        assert "is stopped" in LiveJob([folder]).stacks([4])[4]
+        assert proc.process_state(rank.pid).is_stopped
+    finally:
+        rank.kill()
+        rank.communicate()

@@ -4,8 +4,8 @@ Pure: one table of rules, first match wins; from the particular to the general. 
 exception at the end of the rank's stderr (or of its error file), and where a rank was aborted in
 native code all of its last lines. What no rule knows has no kind, and is not guessed.
 
-Two failures are *the same* if they are of one kind, at one line of the user's code. One of a place
-that nobody knows (a signal, a bare exit code) is the same as no other.
+Two failures are *the same* if they are of one kind, at one line of the user's code. A failure
+without a known place (a signal, a bare exit code) is never the same as another one.
 """
 
 from __future__ import annotations

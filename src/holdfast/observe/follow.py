@@ -8,8 +8,6 @@ from typing import Any
 
 from holdfast.observe.event_log import PATTERN, read_events
 
-_CHUNK_BYTES = 1 << 20
-
 
 class Follower:
     """The events of one run folder, each once, in the order of each file.
@@ -29,7 +27,7 @@ class Follower:
             try:
                 with path.open("rb") as file:
                     file.seek(at)
-                    data = file.read(_CHUNK_BYTES)
+                    data = file.read()
             except OSError:
                 continue
             *lines, unfinished = (rest + data).split(b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from holdfast.host import clock
 from holdfast.observe.observer_messages import GROUP
 
 COMMAND_S = 60.0
@@ -81,6 +83,9 @@ class Hooks:
         self._command = list(command)
         self._environ = {**os.environ, **environ}
         self._workers = []
+        self._ending = threading.Lock()
+        self._is_over = False
+        self._running: int | None = None
         self._incidents: _Worker | None = None
         if command:
             name = f"--ft-on-incident {command[0]}"
@@ -107,9 +112,15 @@ class Hooks:
             self._incidents.put(path)
 
     def finish(self, timeout_s: float) -> None:
-        """The job is over."""
+        """The job is over: what waits has so long; a command that still runs then is killed."""
+        give_up_at = clock.monotonic() + timeout_s
         for worker in (*self._workers, *((self._incidents,) if self._incidents else ())):
-            worker.finish(timeout_s)
+            worker.finish(max(0.0, give_up_at - clock.monotonic()))
+        with self._ending:
+            self._is_over = True
+            if self._running is not None:
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
+                    os.killpg(self._running, signal.SIGKILL)
 
     def _start(self, path: str) -> None:
         """Run the command to its end.
@@ -117,19 +128,30 @@ class Hooks:
         Raises:
             RuntimeError: It failed, or took too long and was killed.
         """
-        with subprocess.Popen(  # noqa: TID251 - bounded here, in a session of its own
-            [*self._command, path],
-            env={**self._environ, "HOLDFAST_INCIDENT": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process:
-            try:
-                output, _ = process.communicate(timeout=COMMAND_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise RuntimeError(f"killed after {COMMAND_S:g} s, at {path}") from None
+        with self._ending:
+            if self._is_over:
+                return
+            process = subprocess.Popen(  # noqa: TID251 - bounded here, in a session of its own
+                [*self._command, path],
+                env={**self._environ, "HOLDFAST_INCIDENT": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running = process.pid
+        try:
+            with process:
+                try:
+                    output, _ = process.communicate(timeout=COMMAND_S)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    raise
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"killed after {COMMAND_S:g} s, at {path}") from None
+        finally:
+            with self._ending:
+                self._running = None
         if process.returncode:
             last = output.decode(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(

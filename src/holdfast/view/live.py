@@ -256,6 +256,7 @@ class LiveJob:
                 continue
             texts[rank] = dump.text() or f"({dump.why_not})"
             dump.close()
+            dump.process.close()
         return texts
 
     def _ask(self, rank: int) -> StackDump | str:
@@ -279,6 +280,10 @@ class LiveJob:
             process = proc.Process(pid)
         except ProcessLookupError:
             return f"rank {rank} has ended"
+        state = proc.process_state(pid)
+        if state is not None and state.is_stopped:  # to ask it would wake it
+            process.close()
+            return f"rank {rank} is stopped (SIGSTOP, or a debugger)"
         path = node.dump_path(local_rank)
         return StackDump(process, signum, path, clock.monotonic())
 

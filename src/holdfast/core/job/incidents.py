@@ -58,7 +58,7 @@ class Incidents:
         return self.until is not None
 
     def cycle_began(self, formed: Round) -> None:
-        """What was open concerns nobody any more."""
+        """The incident that was open is dropped."""
         self._formed, self.until = formed, None
 
     def is_news(self, suspect: Suspect) -> bool:

@@ -135,7 +135,7 @@ class RankMonitorStateMachine:
 
 
 class RestartChecks:
-    """When a restart that goes on is told once more.
+    """When the line of a restart that goes on is written once more.
 
     Args:
         machine: Whose restarts.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.observe.observer_messages import Wanted
 
 _SIGKILL = 9
+_SLACK_S = 2.0
+"""For the observer to end the hooks that are late."""
 
 
 class Observing:
@@ -86,9 +88,13 @@ class Observing:
         self._hang_up()
         if not self._pid:
             return
-        ended = child.end_descriptor(self._pid)
+        try:
+            ended = child.end_descriptor(self._pid)
+        except ProcessLookupError:  # it has died, and was reaped with all that is left at the end
+            self._pid = 0
+            return
         if self._wanted.has_hooks:
-            wait_for.readable(ended, 2 * LAST_HOOKS_S)
+            wait_for.readable(ended, LAST_HOOKS_S + _SLACK_S)
         child.send_signal(self._pid, _SIGKILL)
         wait_for.readable(ended, LAST_HOOKS_S)
         os.close(ended)

@@ -58,7 +58,10 @@ class _Finder:
             return None
         self._is_asking = True  # the launcher's own finder for it asks us in turn
         try:
-            found = (finder.find_spec(name, path, _target) for finder in sys.meta_path)
+            finders = [
+                each for each in sys.meta_path if hasattr(each, "find_spec")
+            ]  # old ones lack it
+            found = (finder.find_spec(name, path, _target) for finder in finders)
             spec = next((spec for spec in found if spec is not None), None)
         finally:
             self._is_asking = False

@@ -42,9 +42,10 @@ class _Steps:
             self._beat = _nothing
             try:
                 from holdfast.fault_tolerance.rank.auto_heartbeat import begin  # noqa: PLC0415
-            except ImportError:  # another interpreter than the launcher's
+
+                self._beat = begin()
+            except Exception:  # noqa: BLE001 - another interpreter than the launcher's; no step may fail for us
                 return
-            self._beat = begin()
 
 
 def _nothing() -> None:
@@ -65,7 +66,10 @@ class _Await:
             return None
         self._is_asking = True  # another finder of this kind asks us in turn
         try:
-            found = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+            finders = [
+                each for each in sys.meta_path if hasattr(each, "find_spec")
+            ]  # old ones lack it
+            found = (finder.find_spec(name, path, target) for finder in finders)
             spec = next((spec for spec in found if spec is not None), None)
         finally:
             self._is_asking = False

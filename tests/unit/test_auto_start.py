@@ -1,0 +1,104 @@
+"""The first lines of a rank: they cost it nothing, whatever is installed beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.fault_tolerance.launch.auto_start import counting_steps
+
+OPTIMIZER = """
+hooks = []
+def register_optimizer_step_post_hook(hook):
+    hooks.append(hook)
+def step():
+    for hook in hooks:
+        hook(None, (), {})
+"""
+OLD_FINDER = """
+import sys
+class Old:  # of before Python 3.4: no find_spec
+    def find_module(self, name, path=None):
+        return None
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    """A folder with a torch that has hooks of steps, and nothing else."""
+    (tmp_path / "torch" / "optim").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "optim" / "__init__.py").touch()
+    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(OPTIMIZER)
+    return tmp_path
+
+
+def run(code: str, env: dict[str, str]) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=counting_steps({**kept, **env}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("path", [None, "/some/where", ""])
+def test_the_script_finds_the_environment_that_it_was_given(path: str | None) -> None:
+    env = {} if path is None else {"PYTHONPATH": path}
+    code = (
+        "import os, sys; print((os.environ.get('PYTHONPATH'), os.environ.get('HOLDFAST_AUTO'), "
+        "[p for p in sys.path if 'rank/auto' in p], 'torch' in sys.modules))"
+    )
+    assert run(code, env) == str((path, None, [], False))
+
+
+def test_a_sitecustomize_of_the_users_runs_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = __file__")
+    code = "import sys, sitecustomize; print(sys.theirs == sitecustomize.__file__)"
+    assert run(code, {"PYTHONPATH": str(tmp_path)}) == "True"
+
+
+def test_each_step_is_told_and_the_module_looks_as_it_would_without_us(fake: Path) -> None:
+    code = (
+        "import torch.optim.optimizer as m; "
+        "print(len(m.hooks), type(m.__loader__).__name__, m.__spec__.loader is m.__loader__)"
+    )
+    assert run(code, {"PYTHONPATH": str(fake)}) == "1 SourceFileLoader True"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["raise RuntimeError('half installed')", "def begin():\n    raise OSError('no page')"],
+    ids=["import", "begin"],
+)
+def test_a_step_never_fails_for_us(fake: Path, broken: str) -> None:
+    code = (
+        "import sys, types, importlib.abc, importlib.util\n"
+        "name = 'holdfast.fault_tolerance.rank.auto_heartbeat'\n"
+        f"source = {broken!r}\n"
+        "class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):\n"
+        "    def find_spec(self, wanted, path=None, target=None):\n"
+        "        if wanted == name:\n"
+        "            return importlib.util.spec_from_loader(name, self)\n"
+        "    def exec_module(self, module):\n"
+        "        exec(source, vars(module))\n"
+        "sys.meta_path.insert(0, Broken())\n"
+        "from torch.optim.optimizer import step\n"
+        "for _ in range(9): step()\n"
+        "print('trained')"
+    )
+    assert run(code, {"PYTHONPATH": str(fake)}) == "trained"
+
+
+def test_a_finder_of_an_old_kind_does_not_keep_torch_from_being_imported(fake: Path) -> None:
+    code = f"{OLD_FINDER}\nsys.meta_path.append(Old())\nsys.meta_path.insert(0, Old())\n"
+    code += "import torch.optim.optimizer as m; print(len(m.hooks))"
+    assert run(code, {"PYTHONPATH": str(fake)}) == "1"
