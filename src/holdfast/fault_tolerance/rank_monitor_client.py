@@ -502,6 +502,8 @@ class RankMonitorClient(RankProgress):
         if self._words is not None:
             mine.words[:] = self._words
             self._words = mine.words
+            for clock in self._clocks.values():
+                clock.words = mine.words
         self._page = mine
 
 

@@ -71,16 +71,25 @@ class Section:
 
 
 class _Clock:
-    """One section: where it is in the page, since when it is open (0.0: it is not).
+    """One section: its page and place there, since when it is open (0.0: it is not).
 
     ``unpublished_s``, ``unpublished``: seconds and times that the page does not have yet. Three
     more stores each time would make a pair of calls a fifth dearer; once in a millisecond of
     section time they cost nothing that can be measured.
     """
 
-    __slots__ = ("longest_s", "opened_at", "publish_from_s", "slot", "unpublished", "unpublished_s")
+    __slots__ = (
+        "longest_s",
+        "opened_at",
+        "publish_from_s",
+        "slot",
+        "unpublished",
+        "unpublished_s",
+        "words",
+    )
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, words: memoryview[float], slot: int) -> None:
+        self.words = words
         self.slot = slot
         self.opened_at = 0.0
         self.longest_s = self.publish_from_s = NEVER
@@ -88,9 +97,15 @@ class _Clock:
         self.unpublished = 0
 
 
-def _publish(words: memoryview[float], clock: _Clock, took_s: float, now: float) -> None:
+_NO_WORDS = memoryview(bytes(8)).cast("d")
+_CANNOT_CLOSE, _CANNOT_OPEN = _Clock(_NO_WORDS, 0), _Clock(_NO_WORDS, 0)
+_CANNOT_OPEN.opened_at = 1.0
+"""Of a section that is not configured, or of a client that is not initialised."""
+
+
+def _publish(clock: _Clock, took_s: float, now: float) -> None:
     """Add to the page what has ended."""
-    slot = clock.slot
+    words, slot = clock.words, clock.slot
     if took_s > clock.longest_s:
         words[slot + LONGEST] = clock.longest_s = took_s
         clock.publish_from_s = min(took_s, PUBLISH_S)
@@ -156,7 +171,7 @@ class RankProgress:
             words: Of the page, complete but for what is stored here.
             slots: First word of each section.
         """
-        self._clocks = {name: _Clock(slot) for name, slot in slots.items()}
+        self._clocks = {name: _Clock(words, slot) for name, slot in slots.items()}
         for slot in slots.values():
             words[slot] = 0.0
             words[slot + LONGEST] = NEVER
@@ -213,21 +228,22 @@ class RankProgress:
         acquire, release = self._acquire, self._release
         try:
             acquire()
-            words = self._words
             try:
                 clock = self._clocks[section]  # cheaper than "get"
             except KeyError:
-                clock = None
-            if words is None or clock is None or clock.opened_at:
+                clock = _CANNOT_OPEN
+            if clock.opened_at:
                 self._refuse_to_open(section)
             else:
+                words = clock.words
                 report = self._report_iteration
                 if report is not None:
                     report()
                 now = monotonic()
                 words[clock.slot] = clock.opened_at = now
-                self._n_open += 1  # before any jump: Python 3.10 handles signals there
-                if self._n_open == 1:
+                already_open = self._n_open
+                self._n_open = already_open + 1  # before any jump: 3.10 handles signals there
+                if not already_open:
                     words[OUTSIDE_SINCE] = 0.0
                     outside_s = now - self._outside_since
                     if outside_s > self._longest_outside:  # always so the first time
@@ -247,27 +263,28 @@ class RankProgress:
         acquire, release = self._acquire, self._release
         try:
             acquire()
-            words = self._words
             try:
                 clock = self._clocks[section]  # cheaper than "get"
             except KeyError:
-                clock = None
-            if words is None or clock is None or not clock.opened_at:
+                clock = _CANNOT_CLOSE
+            opened_at = clock.opened_at
+            if not opened_at:
                 self._refuse_to_close(section)
             else:
+                words = clock.words
                 now = monotonic()
-                took_s = now - clock.opened_at
+                took_s = now - opened_at
                 if self._n_open == 1:  # no jump within each branch, as above; a clock runs always
                     words[OUTSIDE_SINCE] = self._outside_since = now
                     words[clock.slot] = clock.opened_at = 0.0
-                    self._n_open -= 1
+                    self._n_open = 0
                 else:
                     words[clock.slot] = clock.opened_at = 0.0
                     self._n_open -= 1
                 clock.unpublished += 1
                 clock.unpublished_s = unpublished_s = clock.unpublished_s + took_s
                 if unpublished_s > clock.publish_from_s:  # always so if it is the longest
-                    _publish(words, clock, took_s, now)
+                    _publish(clock, took_s, now)
         except BaseException:
             self._let_go()
             raise
