@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import kill_ladder
+from holdfast.core.evidence import Verdict
 from holdfast.core.monitor import incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import SECTION, Limits, Overdue
@@ -115,6 +116,26 @@ def carry_out(case: Case) -> None:
     for signum in (kill_ladder.SIGCONT, kill_ladder.SIGKILL):
         case.note_signal(monitor.Send(signum, monitor.HUNG), was_sent=True)
     case.close("died", clock.monotonic())
+
+
+@pytest.mark.parametrize("lost", ["", "the verdict", "the file"])
+def test_a_monitor_whose_launcher_names_the_culprit_does_not_name_the_victims(
+    said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Its warning is for people who have no incident to read, or no file with the stacks."""
+    if lost == "the file":
+        Path(cycle.incidents or "").parent.write_text("no folder")
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_: Dump())
+    verdict_on_all = messages.GoOn(1, 2, Verdict((0,), reason="rank 0 waits for a lock"))
+    with verdict(said, cycle, OVERDUE) as case:
+        if lost != "the verdict":
+            case._looks.go_on(verdict_on_all, clock.monotonic())
+        case.step(clock.monotonic() + APART_S)
+        carry_out(case)
+
+    [level] = [level for level, text in said.logged if "is hung" in text]
+    assert level == ("warning" if lost else "debug")
+    assert any(isinstance(message, Signalled) for message in said.told), "the launcher knows"
 
 
 def test_a_section_whose_name_is_not_utf8_has_its_evidence(said: Said, cycle: Cycle) -> None:

@@ -28,7 +28,7 @@ from holdfast.core.evidence import (
     Verdict,
 )
 from holdfast.core.monitor.hang import Overdue
-from holdfast.core.monitor.incident import advice, seconds
+from holdfast.core.monitor.incident import advice, seconds, what
 from holdfast.core.monitor.monitor_messages import Overdue as SaidOverdue
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
@@ -162,20 +162,41 @@ def next_step(incident: Incident) -> str:
     if here and verdict.kind not in (DEAD, MISSING):
         parts.append(f"rank{here[0]}.txt on node {incident.digests[here[0]].node} has all threads")
     if incident.cause is not None:
-        cause = incident.cause
-        overdue = Overdue(cause.clock, cause.name, cause.at - cause.limit_s, cause.limit_s)
-        parts.append(advice(overdue, learned=cause.learned))
+        parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
     return "; ".join(parts)
 
 
+def _clock(cause: SaidOverdue) -> Overdue:
+    return Overdue(cause.clock, cause.name, cause.at - cause.limit_s, cause.limit_s)
+
+
 def lines(incident: Incident, folder: str) -> list[str]:
-    """What the launcher says: the culprit, the groups, where all of it is."""
+    """What the launcher says: the culprit, the groups, whose timeout ran out, where all of it is.
+
+    Monitors say nothing of ranks that they end because of it.
+    """
     known, of_all = _evidence(incident)
+    told = [
+        _overdue(incident),
+        f"evidence of {known} of {count(of_all, 'rank')} in {folder}",
+        next_step(incident),
+    ]
     return [
         f"incident {incident.number} of cycle {incident.cycle}: {incident.verdict.reason}",
         f"  {headline(incident.verdict)}",
-        f"  evidence of {known} of {count(of_all, 'rank')} in {folder}; {next_step(incident)}",
+        f"  {'; '.join(filter(None, told))}",
     ]
+
+
+def _overdue(incident: Incident) -> str:
+    """``overdue: rank 3: Section 'step' has been open for 3.01 s, timeout 3.00 s, and rank 2``."""
+    cause = incident.cause
+    ranks = {rank for rank, digest in incident.digests.items() if digest.overdue}
+    if cause is None:
+        return f"overdue: {_set(sorted(ranks))}" if ranks else ""
+    others = sorted(ranks - {cause.rank})
+    more = f", and {_set(others)}" if others else ""
+    return f"overdue: rank {cause.rank}: {what(_clock(cause), cause.detected_at)}{more}"
 
 
 def _evidence(incident: Incident) -> tuple[int, int]:

@@ -248,7 +248,13 @@ class Case:
         self._is_signalled = True
         self._reports.tell(messages.Signalled(*self._whose, effect.signal, effect.why))
         self._event("monitor_signal", pid=self._process.pid, signal=effect.signal, why=effect.why)
-        self._reports.log("warning", self._announcement(effect))
+        is_told = effect.why == monitor.HUNG and self._looks.has_verdict and self._has_place
+        self._reports.log("debug" if is_told else "warning", self._announcement(effect))
+
+    @property
+    def _has_place(self) -> bool:
+        """The stacks, if there are any, can be read in a file."""
+        return self._path is not None or not self._stacks
 
     def abandon(self, why: str, now: float) -> None:
         """Let the rank go; ``why`` completes "the rank ..."."""
