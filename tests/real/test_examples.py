@@ -12,6 +12,8 @@ import torch
 
 from holdfast.observe.event_log import read_events, read_run
 from holdfast.observe.timeline import recoveries
+from holdfast.testing import chaos_rank
+from holdfast.testing.inject import HOOK
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")
@@ -113,7 +115,12 @@ def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_we
 
 
 def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
-    """A rank is killed in step 6: both go on from step 4, and end where one process would."""
+    """A rank is killed in step 6: both go on from step 4, and end where one process would.
+
+    ``holdfast chaos`` counts so, too: the step that DCP makes to load the checkpoint is none.
+    """
+    notes = tmp_path / "notes"
+    notes.mkdir()
     done = subprocess.run(
         [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
@@ -121,7 +128,13 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
             *(EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
             *("--steps", "8", "--checkpoint-every", "2"),
         ],
-        env={**os.environ, "HOLDFAST_FAULTS": "kill@5:1", "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "HOLDFAST_FAULTS": "kill@5:1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(HOOK),
+            chaos_rank.FOLDER: str(notes),
+        },
         capture_output=True,
         text=True,
         timeout=100,
@@ -132,6 +145,11 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
         assert re.findall(rf"rank {rank} goes on from step (\d)", done.stdout) == ["0", "4"]
         (loss,) = re.findall(rf"rank {rank} is done after step 8, loss (\S+)", done.stdout)
         assert float(loss) == pytest.approx(_loss_of_one_process(8), rel=1e-3)
+    noted = [chaos_rank.STEPS.unpack(path.read_bytes()) for path in notes.glob("steps.*")]
+    assert sorted((first, last) for _, first, _, last, _ in noted) == [
+        *([(1.0, 5.0)] * 2),
+        *([(5.0, 8.0)] * 2),
+    ]
 
 
 def _loss_of_one_process(steps):

@@ -257,6 +257,17 @@ def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     assert ends["a rank exits with 93"] == 93
 
 
+def test_a_rank_that_reports_nothing_is_watched_by_its_steps_unless_that_is_off() -> None:
+    silent = "never called init"
+    found = fault(silent, "--max-restarts 2 --ft-auto-heartbeat-floor 300 train.py")
+    assert "optimizer steps" in found.noticed
+    assert "at least 300 s" in found.noticed
+    assert "a restart" in found.then
+    off = fault(silent, "--ft-auto-heartbeat false train.py")
+    assert off.noticed.startswith("not noticed; a warning")
+    assert off.then == "only torch's own timeouts end it"
+
+
 def test_min_healthy_on_one_node_restarts_when_no_rank_is_left() -> None:
     for restarts, last in ((2, "a restart"), (0, "no restart (--max-restarts 0)")):
         line = f"--ft-restart-policy min-healthy --max-restarts {restarts} train.py"

@@ -14,6 +14,7 @@ from holdfast.core import kill_ladder
 from holdfast.core.job.rules import Rules
 from holdfast.core.launch import node, rank_life
 from holdfast.core.launch.exit_codes import Ending
+from holdfast.core.monitor.steps import FACTOR
 from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
@@ -100,11 +101,24 @@ def _hangs(plan: LaunchPlan) -> Iterator[Fault]:
         at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
     late = then if exit_s is not None else "it stays until you end it"
     yield Fault("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
-    yield Fault(
-        "a rank hangs and never called init_workload_monitoring()",
-        "not noticed; a warning says that no rank has called it"
-        + _after(plan.ft.initial_rank_heartbeat_timeout),
-        "only torch's own timeouts end it",
+    yield _unreported(plan)
+
+
+def _unreported(plan: LaunchPlan) -> Fault:
+    name = "a rank hangs and never called init_workload_monitoring()"
+    warned = "not noticed; a warning says that no rank has called it" + _after(
+        plan.ft.initial_rank_heartbeat_timeout
+    )
+    torchs = "only torch's own timeouts end it"
+    if not plan.counts_steps:
+        return Fault(name, warned, torchs)
+    return Fault(
+        name,
+        f"if it makes optimizer steps, its monitor, after {FACTOR:g} times the longest time "
+        f"between two, at least {plan.ft.auto_heartbeat_floor:g} s (--ft-auto-heartbeat-floor); "
+        f"otherwise {warned}",
+        "the job is looked at: a rank that does nothing while others wait for it is ended, with "
+        f"an incident as above; then {_restart(plan)}; in all other cases {torchs}",
     )
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from holdfast.host import clock
@@ -70,13 +72,27 @@ def note_step(step: int | None = None) -> None:
 
 
 def note_optimizer_step(optimizer: Any) -> None:
-    """Note a step of an optimizer of torch; Adam and its relatives count them over restarts."""
+    """Note a step of an optimizer of torch; Adam and its relatives count them over restarts.
+
+    One that torch's checkpoints make is passed over: it only gives the optimizer a state to load
+    into, before the training goes on.
+    """
+    if _is_in_a_checkpoint(sys._getframe(1)):  # noqa: SLF001 - documented in the module sys
+        return
     state: dict[str, Any] = next(iter(optimizer.state.values()), {})
     step = state.get("step")
     if step is None or getattr(step, "is_cuda", False):  # to read it there would wait for the GPU
         note_step()
     else:
         note_step(int(step))
+
+
+def _is_in_a_checkpoint(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("torch.distributed.checkpoint"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def carry_out_order(folder: str) -> None:

@@ -78,7 +78,7 @@ class Sweeper:
             left = leftovers.running(self._remaining())
             if left:
                 LOGGER.warning(
-                    "killing %s that outlived their ranks:", count(len(left), "process", "es")
+                    "killing %s that the ranks left behind:", count(len(left), "process", "es")
                 )
             for line in leftovers.describe_each(left):
                 LOGGER.warning("  %s", line)
