@@ -42,13 +42,17 @@ def notes(folder: Path, rank: int) -> list[dict[str, int]]:
 
 def test_under_ft_launcher_a_rank_that_raises_costs_no_restart_of_processes(ft: Launcher) -> None:
     script = ft.script(JOB)
-    job = ft.start("--nproc-per-node", "2", "--max-restarts", "1", script, "raise", "2")
+    job = ft.start("--nproc-per-node", "2", "--log-dir", "logs", script, "raise", "2")
     assert job.wait(60) == 0, job.stderr
     for rank in range(2):
         seen = notes(job.folder, rank)
         assert [(note["cycle"], note["iteration"]) for note in seen] == [(0, 0), (0, 1), (0, 2)]
         assert len({note["pid"] for note in seen}) == 1
     assert not job.leftovers(), "the guard has ended with its ranks"
+    told = job.events("restarted_in_place")
+    causes = [(each["call"], [cause["rank"] for cause in each["causes"]]) for each in told]
+    assert causes == [(1, [1]), (2, [1])], "the launcher was told, and kept its folder for it"
+    assert "succeeded after 0 restarts and 2 in place" in job.stderr
 
 
 LAYERS = (
@@ -177,7 +181,8 @@ def test_with_min_healthy_on_one_node_the_others_go_on_in_place(
     assert job.said(r"rank 0 \(local rank 0, pid \d+\): killed by SIGKILL")
     assert job.said(r"cycle 0 goes on with 2 other ranks \(--ft-restart-policy min-healthy\)")
     assert "completed without rank 0, which failed" in lines[-2]
-    kept = re.search("succeeded after 0 restarts; exit code 0; .* are in (.*)", lines[-1])
+    end = "succeeded after 0 restarts and 1 in place; exit code 0; .* are in (.*)"
+    kept = re.search(end, lines[-1])
     assert kept is not None, "somebody will look up why that rank was killed"
     assert Path(kept[1]).is_dir()
     assert not job.leftovers(), "the guard has ended with its ranks"

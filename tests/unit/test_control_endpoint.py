@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import codec
+from holdfast.core.in_place import InPlaceCause, RestartedInPlace
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.host.loop import Loop
@@ -24,8 +26,12 @@ class Node:
         self.loop = loop
         self.path = str(folder / "launcher.socket")
         self.asked: list[tuple[int, WorkloadAction, str]] = []
+        self.restarts: list[RestartedInPlace] = []
         self.endpoint = ControlEndpoint(
-            self.path, loop, lambda rank, action, why: self.asked.append((rank, action, why))
+            self.path,
+            loop,
+            lambda rank, action, why: self.asked.append((rank, action, why)),
+            self.restarts.append,
         )
 
     def connect(self, rank: socket.socket) -> None:
@@ -87,6 +93,21 @@ def test_a_request_is_answered(node: Node) -> None:
         assert node.ask(rank) == "ok"
 
     assert node.asked == [(3, WorkloadAction.ShutdownWorkload, "x")]
+
+
+def test_a_restart_in_place_is_told_and_not_answered(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The guard that says so does not wait for anybody; it may have hung up by then."""
+    cause = InPlaceCause(1, "EXCEPTION", "boom")
+    restart = RestartedInPlace(1, (cause,), 1, 4.0, 5.0, 5.5)
+    with socket.socket(socket.AF_UNIX) as guard:
+        node.connect(guard)
+        guard.sendall(encode(codec.encode(restart)))
+    node.turn(2)
+
+    assert node.restarts == [restart]
+    assert caplog.text == ""
 
 
 def test_without_a_free_descriptor_a_rank_is_refused_at_once(

@@ -44,6 +44,7 @@ from holdfast.host.strangers import Stranger, StrangerError, Strangers
 from holdfast.host.tcp import tune
 from holdfast.inprocess.coordinator_server import CoordinatorServer
 from holdfast.wire import progress as layout
+from holdfast.wire.frames import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -329,6 +330,8 @@ class GuardProcess:
                     self._unsent.append(frame)
                 else:
                     self._coordinator.send(frame)
+            case machine.TellLauncher():
+                _tell_launcher(codec.encode(effect.message))
             case machine.Look():
                 if rank := self._ranks.get(effect.rank):
                     self._feed(machine.Looked(effect.rank, _marks(rank.page)))
@@ -413,6 +416,20 @@ class GuardProcess:
                     os.write(rank.log, line)
                 except OSError:
                     rank.log = None
+
+
+def _tell_launcher(frame: Message) -> None:
+    """Where there is one, it listens for requests of ranks. What it can't take at once is lost."""
+    path = os.environ.get("FT_LAUNCHER_IPC_SOCKET")
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX) as launcher:
+            launcher.setblocking(False)
+            launcher.connect(path)
+            launcher.send(encode(frame), socket.MSG_NOSIGNAL)
+    except OSError:
+        pass
 
 
 def _marks(page: ProgressPage | None) -> machine.Marks:

@@ -393,6 +393,8 @@ class CallSimulation:
                     self._does(self.processes[effect.rank], _LOCAL_S, self._feed_rank, heard)
                 case gd.TellCoordinator():
                     self._tell_coordinator(node, effect.message)
+                case gd.TellLauncher():
+                    pass
                 case gd.Look():
                     process = self.processes[effect.rank]
                     self._feed_guard(node, gd.Looked(effect.rank, self._marks(process)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.in_place import CAUSES_MAX, InPlaceCause, RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.guard import (
     VICTIM_S,
@@ -25,6 +26,7 @@ from holdfast.core.inprocess.guard import (
     Signal,
     TakeEvidence,
     TellCoordinator,
+    TellLauncher,
     TellRank,
 )
 from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
@@ -48,15 +50,17 @@ class Node:
         self.now = FROM
         self.guard = Guard(limits)
         self.renewed: list[float | None] = []
+        self.restarts: list[RestartedInPlace] = []
         for rank in ranks:
             self.but_renewals(self.guard.handle(RankCame(msg.Hello(rank, 4)), self.now))
 
     def but_renewals(self, effects: list[Effect]) -> list[Effect]:
-        """What else there is; renewals of the ranks' lease are kept, from the beginning."""
+        """What else there is; renewals of the lease, and what the launcher is told, are kept."""
+        self.restarts += [e.message for e in effects if isinstance(e, TellLauncher)]
         self.renewed += [
             None if e.until is None else e.until - FROM for e in effects if isinstance(e, Renew)
         ]
-        return [effect for effect in effects if not isinstance(effect, Renew)]
+        return [effect for effect in effects if not isinstance(effect, (Renew, TellLauncher))]
 
     def down(self, message: msg.Down) -> list[Effect]:
         return self.but_renewals(self.guard.handle(CoordinatorSaid(message), self.now))
@@ -852,3 +856,54 @@ def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> Non
     node.at(GRACE_S)
     node.guard.handle(CoordinatorGone("reset"), node.now)
     assert node.at(2 * GRACE_S) == []
+
+
+# ---------------------------------------------------------------- what the launcher is told
+HUNG = msg.Cause(9, msg.Kind.SOFT_TIMEOUT, "no progress")
+
+
+def test_a_restart_is_told_to_the_launcher_when_the_function_is_entered_again() -> None:
+    """Once, with all causes that are known by then; the first call of the function is none."""
+    node = running()
+    assert node.restarts == []
+    node.now = FROM + 10
+    assert [type(effect) for effect in node.down(ABORT)] == [TellRank, TellRank]
+    node.now = FROM + 11
+    node.down(ABORT)
+    node.now = FROM + 12
+    node.down(msg.Commit(1, 0, (), (*ABORT.causes, HUNG)))
+    node.now = FROM + 20
+    node.down(msg.Commit(2, 1, (), ()))
+
+    causes = (InPlaceCause(9, "EXCEPTION", "boom"), InPlaceCause(9, "SOFT_TIMEOUT", "no progress"))
+    assert node.restarts == [RestartedInPlace(1, causes, 2, FROM + 10, FROM + 10, FROM + 12)]
+
+
+def test_after_a_hang_the_last_progress_of_the_node_is_told_too() -> None:
+    """As its pages have it before ranks are freed: of the rank that has made none for longest."""
+    node = running()
+    node.now = FROM + 70
+    effects = node.down(msg.Abort(0, (HUNG,)))
+    assert effects[:2] == [Look(2), Look(3)]
+    assert [type(effect) for effect in effects[2:]] == [TellRank, TellRank]
+    node.guard.handle(Looked(2, Marks(FROM + 8)), node.now)
+    node.guard.handle(Looked(3, Marks(FROM + 50, manual=FROM + 9)), node.now)
+    node.guard.handle(Looked(2, Marks(FROM + 70)), node.now)  # it was freed
+    node.now = FROM + 71
+    node.down(msg.Commit(1, 0, (), (HUNG,)))
+
+    [restart] = node.restarts
+    assert (restart.progress_at, restart.noticed_at) == (FROM + 8, FROM + 70)
+    assert restart.entered_at == FROM + 71
+
+
+def test_of_the_causes_of_a_large_restart_the_first_are_told() -> None:
+    """Sixty-four ranks of a lost node would fill the event."""
+    node = running()
+    node.down(ABORT)
+    causes = tuple(msg.Cause(rank, msg.Kind.UNRESPONSIVE) for rank in range(64))
+    node.down(msg.Commit(1, 0, (), causes))
+
+    [restart] = node.restarts
+    assert [cause.rank for cause in restart.causes] == list(range(CAUSES_MAX))
+    assert restart.n_causes == 64

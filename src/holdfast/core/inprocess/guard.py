@@ -32,6 +32,7 @@ from __future__ import annotations
 import enum
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.in_place import RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.lease import (
     LEASE_SHARE,
@@ -39,6 +40,7 @@ from holdfast.core.inprocess.lease import (
     guard_lease_until,
     rank_lease_until,
 )
+from holdfast.core.inprocess.restart_note import RestartNote
 from holdfast.core.kill_ladder import SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
@@ -97,6 +99,11 @@ class Marks(Value):
     unlimited: bool = False
     waits: bool = False
 
+    @property
+    def last_progress(self) -> float:
+        """An instant."""
+        return min(self.automatic, self.manual or self.automatic)
+
 
 class Looked(Value):
     """The page of a rank was read; the answer to :class:`Look`."""
@@ -137,6 +144,12 @@ class TellCoordinator(Value):
     message: msg.Up
 
 
+class TellLauncher(Value):
+    """Tell the launcher of this node, where there is one; nothing depends on it."""
+
+    message: RestartedInPlace
+
+
 class Look(Value):
     """Read the page of a rank and feed :class:`Looked`, now."""
 
@@ -169,7 +182,7 @@ class Quit(Value):
     """No rank of this node is left: nothing more to do."""
 
 
-Effect = TellRank | TellCoordinator | Look | TakeEvidence | Signal | Renew | Quit
+Effect = TellRank | TellCoordinator | TellLauncher | Look | TakeEvidence | Signal | Renew | Quit
 
 
 class Limits(Value):
@@ -245,6 +258,7 @@ class Guard:
         self._is_over = False
         self._is_lost = False
         self._fence_at: float | None = None
+        self._restart: RestartNote | None = None
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -272,6 +286,8 @@ class Guard:
             case CoordinatorGone():
                 return self._lose_coordinator(event.how, now)
             case Looked():
+                if self._restart is not None:
+                    self._restart.saw(event.rank, event.marks.last_progress)
                 return self._judge(event.rank, event.marks, now)
             case EvidenceTaken():
                 return self._conclude_evidence(event.rank, now)
@@ -392,14 +408,17 @@ class Guard:
                 self._epoch = message.epoch
                 for rank in self._here():
                     self._start(rank, now)
+                return [*self._tell_ranks(message), *self._tell_launcher(message, now)]
             case msg.Abort():
                 if message.epoch != self._epoch:
                     return []
+                looks = self._note_restart(message, now)
                 for rank in self._here():
                     if rank.at is _At.WAITING:
                         rank.clock_from = now
                         self._look_in(rank, self._limits.hard_s, now)
                     rank.at = _At.UNWINDING
+                return [*looks, *self._tell_ranks(message)]
             case msg.Kill():
                 return self._kill_those_not_back(message, now)
             case msg.Refused():
@@ -419,11 +438,21 @@ class Guard:
                 return []
             case _:
                 assert_never(message)
-        return self._tell_ranks(message)
 
     def _tell_ranks(self, message: msg.Down) -> list[Effect]:
         """Ranks that leave still want to hear of the abort, to free their own collectives."""
         return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
+
+    def _note_restart(self, abort: msg.Abort, now: float) -> list[Effect]:
+        if self._restart is not None:
+            return []
+        running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
+        self._restart = RestartNote(abort, running, now)
+        return [Look(number) for number in self._restart.awaited]
+
+    def _tell_launcher(self, commit: msg.Commit, now: float) -> list[Effect]:
+        note, self._restart = self._restart, None
+        return [] if note is None else [TellLauncher(note.finish(commit, now))]
 
     def _here(self) -> list[_Rank]:
         return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]

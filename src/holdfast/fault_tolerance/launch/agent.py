@@ -267,7 +267,9 @@ class NodeAgent:
     def _serve(self, loop: Loop) -> None:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
         warm = self._plan.warm
-        self._control = ControlEndpoint(self._launcher_socket, loop, self._on_request)
+        self._control = ControlEndpoint(
+            self._launcher_socket, loop, self._on_request, self._says.restarted_in_place
+        )
         try:
             self._feed(Begin())
             self._reap()  # who ended before anybody listened for that

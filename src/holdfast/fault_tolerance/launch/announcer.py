@@ -20,6 +20,7 @@ from holdfast.host import clock
 from holdfast.host.output import OutputPump
 
 if TYPE_CHECKING:
+    from holdfast.core.in_place import RestartedInPlace
     from holdfast.core.launch.node import FailureSeen
     from holdfast.core.launch.node_evidence import IncidentOver
     from holdfast.fault_tolerance.launch.plan import LaunchPlan
@@ -69,6 +70,8 @@ class Announcer:
         self._over_since: float | None = None
         """When that failure began, or this launcher heard that the cycle is over."""
         self._restarts_used = 0
+        self._in_place = 0
+        """Restarts that the ranks of this node did by themselves."""
         self._has_started = False
         self.restart_lines = RestartLines(
             lambda line: pump.write(_STDOUT, line.encode(errors="replace")),
@@ -249,11 +252,26 @@ class Announcer:
             "%s %s after %s; exit code %d%s",
             self._plan.name,
             f"was {finish.how}" if finish.signal else finish.how,
-            count(max(0, self._launcher.node.cycle), "restart"),
+            count(max(0, self._launcher.node.cycle), "restart")
+            + (f" and {self._in_place} in place" if self._in_place else ""),
             finish.exit_code,
             "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
         )
         self.restart_lines.job_is_over(succeeded=succeeded)
+
+    def restarted_in_place(self, restart: RestartedInPlace) -> None:
+        """The ranks did that by themselves; it belongs to the story of the run."""
+        self._in_place += 1
+        causes = [{"rank": c.rank, "kind": c.kind, "text": c.text} for c in restart.causes]
+        self._event(
+            "restarted_in_place",
+            call=restart.call,
+            causes=causes,
+            n_causes=restart.n_causes,
+            progress_at=restart.progress_at,
+            noticed_at=restart.noticed_at,
+            entered_at=restart.entered_at,
+        )
 
     def outcome(self, ranks: Ranks | None, exit_code: int) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle, for whoever has started it."""
@@ -281,7 +299,7 @@ class Announcer:
         """Nothing happened that anybody would look up, and nobody asked for files."""
         finished = self._launcher.finished
         ended_well = finished is not None and finished.ended is machine.Ended.SUCCEEDED
-        had_trouble = self._launcher.node.cycle > 0 or self._failed_here
+        had_trouble = self._launcher.node.cycle > 0 or self._failed_here or self._in_place
         return ended_well and not (self._is_asked_for or had_trouble)
 
     @property

@@ -1,5 +1,7 @@
 """Where ranks ask something of their launcher: one framed request per connection, one answer.
 
+The guard of a restart in place tells it here, too, and wants no answer.
+
 Strangers (another user), garbage and floods end their own connection and nothing else.
 """
 
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
+from holdfast.core.in_place import RestartedInPlace
 from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, Ok
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.console import LOGGER
@@ -34,7 +37,13 @@ OnRequest = Callable[[int, WorkloadAction, str], None]
 class ControlEndpoint:
     """Listens on ``path`` and reports requests that make sense."""
 
-    def __init__(self, path: str, loop: Loop, on_request: OnRequest) -> None:
+    def __init__(
+        self,
+        path: str,
+        loop: Loop,
+        on_request: OnRequest,
+        on_restart: Callable[[RestartedInPlace], None],
+    ) -> None:
         """Start to listen.
 
         Raises:
@@ -42,6 +51,7 @@ class ControlEndpoint:
         """
         self._loop = loop
         self._on_request = on_request
+        self._on_restart = on_restart
         self._peers: list[Channel] = []
         self._complaints = Complaints()
         self._acceptor = Acceptor(endpoint.listen(path), _warn)
@@ -82,7 +92,9 @@ class ControlEndpoint:
         peer.flush()
         try:
             for message in peer.receive():
-                peer.send(encode(self._answer(message)))
+                answer = self._answer(message)
+                if answer is not None:
+                    peer.send(encode(answer))
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
             peer.gone = f"its request cannot be handled: {error!r:.200}"
         if peer.gone:
@@ -95,11 +107,14 @@ class ControlEndpoint:
         if line is not None:
             LOGGER.warning("control socket: %s", line)
 
-    def _answer(self, message: Message) -> Ok | Error:
+    def _answer(self, message: Message) -> Ok | Error | None:
         try:
             request = decode(TO_LAUNCHER, message)
         except MessageError as error:
             return Error(f"not a workload control request: {error}")
+        if isinstance(request, RestartedInPlace):
+            self._on_restart(request)
+            return None
         if request.action not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return Error(f"unknown action {request.action!r:.100}; there are {known}")

@@ -1,0 +1,56 @@
+"""What the node guard of a restart in place tells the launcher of its node.
+
+Pure. Said once per node and restart, when all ranks enter the function again; nothing is answered.
+The launcher writes it into the events of the run. Times: the node's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Count, Raw, Text, Whole
+from holdfast.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Rank: TypeAlias = int
+else:
+    Rank = Whole(-1, (1 << 31) - 1)
+
+CAUSES_MAX = 8
+"""A lost node is a cause for each of its ranks."""
+
+
+class InPlaceCause(Value):
+    """Why the function was interrupted.
+
+    Attributes:
+        rank: Global, as the cycle began; -1: not known.
+        kind: Name of a ``core.inprocess.messages.Kind``.
+        text: For people.
+    """
+
+    rank: Rank
+    kind: Raw
+    text: Text = ""
+
+
+class RestartedInPlace(Value):
+    """All ranks have entered the function again.
+
+    Attributes:
+        call: Which call of the function this is; the first one, not a restart, was 0.
+        causes: Why the one before has ended: the first :data:`CAUSES_MAX`.
+        n_causes: How many there were.
+        progress_at: Where a rank hung: the last progress of that rank of this node which has made
+            none for the longest time. Otherwise as ``noticed_at``.
+        noticed_at: This node was told to abort.
+        entered_at: Its ranks were told to enter the function.
+    """
+
+    call: Count
+    causes: tuple[InPlaceCause, ...]
+    n_causes: Count
+    progress_at: float
+    noticed_at: float
+    entered_at: float

@@ -1,0 +1,54 @@
+"""What a guard notes of a restart in place, for the launcher of its node.
+
+Pure. Begun at the first abort of a call of the function, finished when the next call begins.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.in_place import CAUSES_MAX, InPlaceCause, RestartedInPlace
+from holdfast.core.inprocess import messages as msg
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_HANGS = (msg.Kind.SOFT_TIMEOUT, msg.Kind.HARD_TIMEOUT)
+
+
+class RestartNote:
+    """Of one restart.
+
+    Args:
+        abort: Its first one.
+        ranks: Of this node, in the function.
+
+    Attributes:
+        awaited: Of these ranks the last progress is not known yet: nobody knows better than their
+            pages, before they are freed. Empty where no rank hangs.
+    """
+
+    def __init__(self, abort: msg.Abort, ranks: Iterable[int], now: float) -> None:
+        self._noticed_at = now
+        self._progress_at = now
+        is_hang = any(cause.kind in _HANGS for cause in abort.causes)
+        self.awaited = set(ranks) if is_hang else set()
+
+    def saw(self, rank: int, at: float) -> None:
+        """A rank made its last progress then; counts once."""
+        if rank in self.awaited:
+            self.awaited.discard(rank)
+            self._progress_at = min(self._progress_at, at)
+
+    def finish(self, commit: msg.Commit, now: float) -> RestartedInPlace:
+        """The next call begins."""
+        return RestartedInPlace(
+            call=commit.epoch,
+            causes=tuple(
+                InPlaceCause(cause.rank, cause.kind.value, cause.text)
+                for cause in commit.causes[:CAUSES_MAX]
+            ),
+            n_causes=len(commit.causes),
+            progress_at=self._progress_at,
+            noticed_at=self._noticed_at,
+            entered_at=now,
+        )
