@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -94,10 +95,17 @@ def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nod
     until(lambda: other.said(rf"cycle 0 is over for this node: rank 1 .*{how}"), "the line")
 
 
-def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(nodes: Nodes) -> None:
-    """No timeout of its node runs out; the first overdue rank is on the other one, and is ended."""
+def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    """No timeout of its node runs out; the first overdue rank is on the other one, and is ended.
+
+    People hear of it once, from the node of the leader, though both write it and the job ends.
+    """
     limits = "--ft-rank-section-timeouts=step:0.5", "--ft-rank-out-of-section-timeout=null"
-    options = "--nproc-per-node=2", "--max-restarts=0", *limits
+    told = tmp_path / "told"
+    hook = "--ft-on-incident", f"sh -c 'echo $1 >> {told}' hook"
+    options = "--nproc-per-node=2", "--max-restarts=0", *limits, *hook
     jobs = [nodes.add(WAITS_FOR_ANOTHER_NODE, "2", *options, monitors=True) for _ in range(2)]
     assert [job.wait() for job in jobs] == [1, 1]
 
@@ -109,6 +117,8 @@ def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(nodes: Nodes)
         assert (incident["culprits"], incident["confidence"]) == ([3], "high")
         assert job.said(f"First cause: {held_up}|is over for this node: {held_up}")
     assert {record["rank"] for job in jobs for record in job.hung_ranks()} <= {0, 1}
+    (path,) = map(Path, told.read_text().splitlines())
+    assert len(json.loads(path.read_text())["ranks"]) == 4, "the one with all digests"
 
 
 def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Job, Launcher, until
+from tests.real.harness import Job, Launcher, kill, until
 
 SCRIPT = """
 import os, time
@@ -68,13 +69,26 @@ def test_a_restart_shows_in_the_metrics_and_every_event_reaches_an_observer(ft: 
     text = metrics(job)
     assert sample(text, "holdfast_restarts_total") == 1
     assert sample(text, 'holdfast_faults_total.*kind="exit"') == 1
+
+    def observed() -> list[dict]:
+        return [json.loads(line) for line in job.written("observed")]
+
+    until(lambda: len(observed()) == len(job.events()), "all events of now")
+    kill(observed()[0]["pid"])  # out of memory, say
+    until(lambda: job.said(r"metrics and hooks .*killed by SIGKILL; it is started again"), "a line")
+
+    def counted_again() -> bool:
+        with suppress(OSError):
+            return sample(metrics(job), "holdfast_restarts_total") == 1
+        return False
+
+    until(counted_again, "the same address, for a probe ends a pod that does not answer")
     (job.folder / "end").touch()
     assert job.wait() == 0
-    observed = [json.loads(line) for line in job.written("observed")]
     written = [event["kind"] for event in job.events()]
-    assert sorted(event["kind"] for event in observed) == sorted(written)
+    assert sorted(event["kind"] for event in observed()) == sorted(written), "each event once"
     assert written[-1] == "job_succeeded"
-    assert len({event["pid"] for event in observed}) == 1
+    assert len({event["pid"] for event in observed()}) == 2
     assert not job.leftovers()
 
 
@@ -138,7 +152,9 @@ with client.section("step"):
         time.sleep(600)
 """
 HOOK = """
-import json, os, sys
+import json, os, sys, time
+while os.environ.get("AFTER") and not os.path.exists(os.environ["AFTER"]):
+    time.sleep(0.01)
 incident = json.load(open(sys.argv[1]))
 with open(os.path.join(os.environ["OUT"], "told"), "a") as file:
     file.write(json.dumps([sys.argv[1], os.environ["HOLDFAST_INCIDENT"], incident["kind"]]) + "\\n")
@@ -159,3 +175,26 @@ def test_a_command_is_started_with_each_incident_also_when_the_job_ends_with_it(
     assert Path(path).parent.parent == job.run_dir / "incidents"
     assert kind == json.loads(Path(path).read_text())["kind"]
     assert not job.leftovers()
+
+
+RECOVERS = (
+    HANGS
+    + """
+open(os.path.join(os.environ["OUT"], "recovered"), "w")
+while not os.path.exists(os.path.join(os.environ["OUT"], "told")):
+    time.sleep(0.01)
+client.shutdown_workload_monitoring()
+"""
+)
+
+
+def test_no_recovery_waits_for_a_command(ft: Launcher) -> None:
+    """It ends when the next cycle works, which ends when it has ended; a restart spares it."""
+    hook = ft.script(HOOK, "hook.py")
+    job = ft.start(
+        *("--max-restarts", "1", "--log-dir", "logs", "--ft-rank-section-timeouts", "step:0.3"),
+        *("--ft-on-incident", f"{sys.executable} -I -S {hook}", ft.script(RECOVERS)),
+        env={"AFTER": str(ft.folder / "job0" / "recovered")},
+    )
+    assert job.wait() == 0
+    assert len(job.written("told")) == 1

@@ -94,17 +94,25 @@ def test_the_next_incident_has_a_folder_and_a_cause_of_its_own(
     assert written(tmp_path, staging, "0002-cycle1")["cause"] is None
 
 
-def test_digests_of_thousands_of_ranks_are_written_by_a_thread(
-    folders: IncidentFolders, tmp_path: Path
+def test_digests_of_thousands_of_ranks_are_written_by_a_thread_and_waited_for_at_the_end(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The launcher goes on; the run folder has them soon."""
+    """The launcher goes on; the run folder has all of it, also where the job ends with it."""
     folders.over(over(ranks=600))
-    until = clock.monotonic() + BOUND_S
-    path = tmp_path / "run/incidents/0001-cycle0/incident.json"
-    while not path.exists():
-        assert clock.monotonic() < until
+    for rank in range(8):
+        folders.note(said.Signalled(0, rank, 1, 9, "hung"))
+    found = written(tmp_path, staging)
+    assert (len(found["ranks"]), len(found["done"])) == (600, 8)
+    assert not any("cannot write" in line for line in caplog.messages)
 
-    assert len(json.loads(path.read_text())["ranks"]) == 600
+
+def test_the_node_that_notifies_people_says_so(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    """And it is not taken back when more evidence comes."""
+    folders.over(over(notifies=True))
+    folders.over(over())
+    assert written(tmp_path, staging)["notifies"] is True
 
 
 def test_a_folder_that_cannot_be_written_is_a_line_of_the_log(

@@ -159,7 +159,9 @@ def test_a_launcher_that_hears_nothing_of_the_leader_judges_alone_in_time(node: 
     assert sorted(written.digests) == [2, 3]
 
     assert node.hears(look()) == [RanksLooked(0, 1, BOTH)], "it was late, and is answered at once"
-    assert node.hears(judged()) == [over(0, digests=BOTH)]
+    (written,) = node.hears(judged())
+    assert isinstance(written, IncidentOver)
+    assert (written.verdict, sorted(written.digests)) == (VERDICT, [2, 3])
 
 
 def test_ranks_that_are_being_stopped_are_waited_for_only_if_they_hang(node: Node) -> None:
@@ -222,3 +224,31 @@ def test_of_thousands_of_nodes_few_speak_when_all_are_overdue() -> None:
 
 def test_without_a_timeout_nobody_is_asked() -> None:
     assert NodeEvidence().handle(overdue(0), 1.0) == []
+
+
+def notifies(*effects: object) -> list[bool]:
+    return [effect.notifies for effect in effects if isinstance(effect, IncidentOver)]
+
+
+def test_of_an_incident_that_the_leader_judged_its_node_notifies_people(node: Node) -> None:
+    """The launcher where it lives adds that (transcripts/hang.txt): not one message per node."""
+    node.hears(overdue(1), look(), looked(0), looked(1))
+    assert notifies(*node.hears(judged())) == [False]
+
+
+def test_a_launcher_without_a_leader_notifies_people_itself(node: Node) -> None:
+    """Nobody else may know of the incident: at least one message."""
+    node.hears(overdue(0))
+    node.at(ALONE_SHARE)
+    node.hears(looked(0), looked(1))
+    assert notifies(*node.at(JUDGE_SHARE)) == [True]
+    assert notifies(*node.hears(look(), judged())) == [True], "it has, and does not forget it"
+
+
+def test_of_nodes_that_are_being_stopped_those_of_a_culprit_notify_people() -> None:
+    """Ranks of all the others may be overdue, because they wait for it."""
+    for places, told in (({"state": "T"}, True), ({"call": "wait x.py:1"}, False)):
+        node = Node()
+        shown = RankDigest(3, "gpu-1", 1, place="f x.py:1", **places)
+        node.hears(Sent((0, 1), 15), overdue(1))
+        assert notifies(*node.hears(MonitorSaid(1, said.Looked(1, 0, shown)))) == [told], places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import sys
 import threading
 import urllib.error
@@ -14,14 +15,18 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.host import clock
+from holdfast.core import codec
+from holdfast.host import clock, proc
 from holdfast.host.page import create_page, map_page
 from holdfast.observe import hooks
 from holdfast.observe.follow import Follower
 from holdfast.observe.hooks import Hooks
 from holdfast.observe.metrics import Metrics, Server
+from holdfast.observe.observer_main import Observer
+from holdfast.observe.observer_messages import FROM_OBSERVER, Orders, Wanted
 from holdfast.observe.outages import Outages
 from holdfast.wire import page as layout
+from holdfast.wire.frames import Decoder
 
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
@@ -72,7 +77,7 @@ def served(tmp_path: Path):
     outages = Outages(nproc=2)
     metrics = Metrics(outages, str(tmp_path), LABELS, "1.2")
     server = Server("", 0, metrics)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
 
     def take(*events: dict) -> None:
@@ -210,6 +215,124 @@ def test_a_command_that_still_runs_at_the_end_of_the_job_is_ended_with_it(tmp_pa
     called._incidents._thread.join(60)  # it was told of the end, and starts no second one
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_a_command_may_print_megabytes_and_leave_a_daemon_that_holds_its_output(tmp_path) -> None:
+    """The end of the command counts; of its output the last line; the daemon is ended."""
+    told: list[str] = []
+    pid = tmp_path / "pid"
+    code = f"""
+import subprocess
+sys.stdout.write(1000 * (10_000 * 'x' + '\\n') + 'no network')
+sys.stdout.flush()
+daemon = subprocess.Popen([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(600)'])
+open({str(pid)!r}, 'w').write(str(daemon.pid))
+os._exit(3)"""
+    called = Hooks(hook(tmp_path, code), (), {}, told.append)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    called.incident("/run/1")
+    called.finish(60)
+    assert [text.partition(" failed: ")[2] for text in told] == [
+        "exit code 3 for /run/1: no network"
+    ]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5000, "kB"
+    while (stat := proc.stat(int(pid.read_text()))) is not None and stat.state not in "ZX":
+        threading.Event().wait(0.005)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("echo", 0o755, "cannot be started: Exec format error; a script begins with"),
+        ("#!/bin/sh\n", 0o644, "cannot be started: Permission denied"),
+        ("#!/bin/sh\nkill -SEGV $$\n", 0o755, "killed by SIGSEGV for /run/1: no output"),
+    ],
+)
+def test_a_command_that_cannot_be_started_says_why(tmp_path, text, mode, said) -> None:
+    told: list[str] = []
+    script = tmp_path / "hook.sh"
+    script.write_text(text)
+    script.chmod(mode)
+    called = Hooks([str(script)], (), {}, told.append)
+    called.incident("/run/1")
+    called.finish(60)
+    assert [said in text for text in told] == [True], told
+
+
+class Said:
+    """The launcher's end of an observer's connection."""
+
+    def __init__(self) -> None:
+        self.messages: list = []
+        self._decoder = Decoder()
+
+    def sendall(self, data: bytes) -> None:
+        self.messages += [codec.decode(FROM_OBSERVER, each) for each in self._decoder.feed(data)]
+
+
+def follow(tmp_path: Path, monkeypatch, **orders) -> tuple[Observer, Said, list]:
+    """An observer of a run folder with a command, and what reaches the command and observers."""
+    reached: list = []
+
+    class Called:
+        def __init__(self, command, observers, environ, tell, on_ran) -> None:
+            self._on_ran = on_ran
+
+        def incident(self, path: str) -> None:
+            reached.append(Path(path).parent.name)
+            self._on_ran(path)
+
+        def event(self, event: dict) -> None:
+            reached.append(event["kind"])
+
+    monkeypatch.setattr(hooks, "Hooks", Called)
+    wanted = Wanted(None, on_incident=("hook",), on_every_node=orders.pop("on_every_node", False))
+    said = Said()
+    run = Orders(wanted, str(tmp_path), "/nowhere", 2, "n0", "job", **orders)
+    return Observer(said, run), said, reached
+
+
+def incident(tmp_path: Path, name: str, **fields) -> None:
+    path = tmp_path / "incidents" / name / "incident.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"kind": "lock", **fields}))
+
+
+def test_people_hear_of_an_incident_from_the_node_that_notifies_them(tmp_path, monkeypatch) -> None:
+    """Which one that is may turn out later; a torn file is read when it is whole."""
+    observer, said, reached = follow(tmp_path, monkeypatch)
+    incident(tmp_path, "0001-cycle0", notifies=False)
+    incident(tmp_path, "0002-cycle0", notifies=True)
+    (tmp_path / "incidents" / "0003-cycle0").mkdir()
+    (tmp_path / "incidents" / "0003-cycle0" / "incident.json").write_text('{"kind": "lo')
+    observer._look()
+    assert reached == ["0002-cycle0"]
+    incident(tmp_path, "0001-cycle0", notifies=True, done=["SIGKILL to rank 0: hung"])
+    incident(tmp_path, "0003-cycle0", notifies=True)
+    observer._look()
+    observer._look()
+    assert reached == ["0002-cycle0", "0001-cycle0", "0003-cycle0"]
+    assert [one.incident for one in said.messages] == reached
+
+
+def test_on_all_nodes_each_runs_the_command(tmp_path, monkeypatch) -> None:
+    observer, _, reached = follow(tmp_path, monkeypatch, on_every_node=True)
+    incident(tmp_path, "0001-cycle0", notifies=False)
+    observer._look()
+    assert reached == ["0001-cycle0"]
+
+
+def test_a_successor_of_an_observer_that_died_tells_nothing_twice(tmp_path, monkeypatch) -> None:
+    """Of incidents it knows by name, of events by time."""
+    notified = {"notified": ("0001-cycle0",), "since": 5.0}
+    observer, _, reached = follow(tmp_path, monkeypatch, **notified)
+    lines = [{"t": 4.0, "kind": "before"}, {"t": 6.0, "kind": "after"}, {"kind": "without"}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "events-launcher.jsonl").write_text(text)
+    for name in ("0001-cycle0", "0002-cycle1"):
+        incident(tmp_path, name, notifies=True)
+    observer._look()
+    assert reached == ["after", "0002-cycle1"]
 
 
 class Observers:

@@ -660,7 +660,7 @@ def test_metrics_a_command_and_observers_are_in_the_plan():
     found = make_plan(parse_args(words, {}), {}, node).observing
     assert (found.metrics_host, found.metrics_port) == ("127.0.0.1", 9400)
     assert found.on_incident == ("notify.sh", "#ml jobs")
-    assert found.observers == ("slack",)
+    assert (found.observers, found.on_every_node) == (("slack",), False)
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,8 @@ def test_metrics_a_command_and_observers_are_in_the_plan():
     [
         (["--ft-metrics-port", "9400"], r"needs prometheus_client.*pip install 'holdfast\[metrics"),
         (["--ft-metrics-port", "70000"], "--ft-metrics-port: '70000'"),
-        (["--ft-on-incident", "absent.sh x"], "--ft-on-incident: no such program: 'absent.sh'"),
+        (["--ft-on-incident", "absent.sh x"], "on-incident: no program that may be .*absent.sh"),
+        (["--ft-on-incident", "notify.sh | tee x"], "no shell is started, so '|' would be"),
         (["--ft-on-incident", "notify.sh 'x"], "--ft-on-incident: .*No closing quotation"),
         (["--ft-observers", "slack,pager"], "--ft-observers: 'pager' .*register slack as"),
     ],

@@ -70,6 +70,7 @@ class Incident:
         done: What was done, in words.
         cost_s: From the last sign of life of the first overdue rank until one of the next cycle
             reported to its monitor; None: none has.
+        notifies: This node starts the command of ``--ft-on-incident`` for it.
     """
 
     number: int
@@ -84,6 +85,7 @@ class Incident:
     evidence_s: float | None = None
     done: list[str] = field(default_factory=list)
     cost_s: float | None = None
+    notifies: bool = False
 
 
 def to_json(incident: Incident) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def to_json(incident: Incident) -> dict[str, Any]:
         "next": next_step(incident),
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
+        "notifies": incident.notifies,
         "ranks": {str(rank): _digest(it) for rank, it in sorted(incident.digests.items())},
     }
 

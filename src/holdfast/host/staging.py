@@ -54,7 +54,9 @@ class Staging:
         self._staged = staged
         self._run_dir = run_dir
         self._on_trouble = on_trouble
-        self._errands: queue.SimpleQueue[tuple[str, bool] | None] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[tuple[str, bool] | Callable[[], None] | None] = (
+            queue.SimpleQueue()
+        )
         self._kept: dict[str, bool] = {}  # what was not taken; True: its cycle is over
         self._is_done = False
         self._thread = threading.Thread(target=self._run, name="holdfast-evidence", daemon=True)
@@ -68,6 +70,10 @@ class Staging:
         """Copy what there is, soon; ``over``: nothing more comes, and the space is freed."""
         self._errands.put((self.folder(cycle), over))
 
+    def call(self, write: Callable[[], None]) -> None:
+        """Have the thread call this in its turn: for files that take long to write."""
+        self._errands.put(write)
+
     def close(self, timeout_s: float) -> bool:
         """Deliver what is waiting, and once more what was not taken; for ``timeout_s`` at most.
 
@@ -80,6 +86,9 @@ class Staging:
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
+            if callable(errand):
+                errand()
+                continue
             folder, over = errand
             self._carry({**self._kept, folder: self._kept.get(folder, False) or over})
         self._carry(self._kept)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import signal
-import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from errno import ENOEXEC
 from importlib.metadata import entry_points
 from typing import Any
 
+from holdfast.core.failure import describe_exit
 from holdfast.host import clock
+from holdfast.observe.hook_command import Command
 from holdfast.observe.observer_messages import GROUP
 
 COMMAND_S = 60.0
@@ -22,6 +22,10 @@ _INCIDENTS_MAX = 100
 _FAULTS_TOLD = 3
 _OUTPUT_CHARS = 200
 Tell = Callable[[str], None]
+
+
+class HookError(Exception):
+    """The command did not do its work; the text says why."""
 
 
 class _Worker:
@@ -60,7 +64,8 @@ class _Worker:
             except Exception as error:  # noqa: BLE001 - it is not ours
                 self._faults += 1
                 if self._faults <= _FAULTS_TOLD:
-                    self._tell(f"{self._name} failed: {type(error).__name__}: {error}")
+                    kind = "" if isinstance(error, HookError) else f"{type(error).__name__}: "
+                    self._tell(f"{self._name} failed: {kind}{error}")
 
 
 class Hooks:
@@ -71,6 +76,7 @@ class Hooks:
         observers: Names of entry points of the group ``holdfast.observers``.
         environ: Added to the environment of the command.
         tell: Takes what a person should know, in any thread.
+        on_ran: Called when the command has run with a path, in any thread.
     """
 
     def __init__(
@@ -79,13 +85,15 @@ class Hooks:
         observers: Sequence[str],
         environ: Mapping[str, str],
         tell: Tell,
+        on_ran: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._command = list(command)
+        self._on_ran = on_ran
         self._environ = {**os.environ, **environ}
         self._workers = []
         self._ending = threading.Lock()
         self._is_over = False
-        self._running: int | None = None
+        self._running: Command | None = None
         self._incidents: _Worker | None = None
         if command:
             name = f"--ft-on-incident {command[0]}"
@@ -119,41 +127,29 @@ class Hooks:
         with self._ending:
             self._is_over = True
             if self._running is not None:
-                with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
-                    os.killpg(self._running, signal.SIGKILL)
+                self._running.kill()
 
     def _start(self, path: str) -> None:
         """Run the command to its end.
 
         Raises:
-            RuntimeError: It failed, or took too long and was killed.
+            HookError: It could not be started, failed, or took too long and was killed.
         """
         with self._ending:
             if self._is_over:
                 return
-            process = subprocess.Popen(  # noqa: TID251 - bounded here, in a session of its own
-                [*self._command, path],
-                env={**self._environ, "HOLDFAST_INCIDENT": path},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self._running = process.pid
-        try:
-            with process:
-                try:
-                    output, _ = process.communicate(timeout=COMMAND_S)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    raise
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"killed after {COMMAND_S:g} s, at {path}") from None
-        finally:
-            with self._ending:
-                self._running = None
-        if process.returncode:
-            last = output.decode(errors="replace").strip().splitlines()[-1:]
-            raise RuntimeError(
-                f"exit code {process.returncode} for {path}: {''.join(last)[:_OUTPUT_CHARS]}"
-            )
+            try:
+                self._running = command = Command(
+                    [*self._command, path], {**self._environ, "HOLDFAST_INCIDENT": path}
+                )
+            except OSError as error:
+                hint = "; a script begins with a line such as #!/bin/sh" * (error.errno == ENOEXEC)
+                raise HookError(f"cannot be started: {error.strerror}{hint}") from None
+        exit_code = command.wait(COMMAND_S)
+        self._running = None
+        self._on_ran(path)
+        if exit_code is None:
+            raise HookError(f"killed after {COMMAND_S:g} s, at {path}")
+        if exit_code:
+            last = command.last_line[:_OUTPUT_CHARS]
+            raise HookError(f"{describe_exit(exit_code)} for {path}: {last or 'no output'}")

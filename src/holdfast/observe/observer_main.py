@@ -4,7 +4,8 @@
                                                                         other packages' observers
 
 It reads what is written anyway, five times a second. Nothing waits for it: not a rank, not a
-recovery. The launcher alone waits at its end for the last hooks, within a bound.
+recovery. The launcher alone waits at its end for the last hooks, within a bound. A successor of one
+that died reads all of it again: so it counts on from the same numbers, and hooks hear of the rest.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from holdfast.host import wait_for
 from holdfast.host.bare_process import NOT_FOR_US, ignore_signals
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.observe.follow import Follower
-from holdfast.observe.observer_messages import TO_OBSERVER, Orders
+from holdfast.observe.observer_messages import TO_OBSERVER, Notified, Orders, Serving
 from holdfast.observe.outages import Outages
 from holdfast.wire.frames import Decoder, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from holdfast.observe.hooks import Hooks
     from holdfast.observe.metrics import Metrics
 
@@ -55,7 +59,9 @@ class Observer:
         self._orders = orders
         self._follower = Follower(Path(orders.run_dir))
         self._incidents = Path(orders.run_dir) / "incidents"
-        self._seen: set[str] = set()
+        self._counted: set[str] = set()
+        self._notified = {*orders.notified}
+        self._read: dict[str, int] = {}
         self._outages = Outages(orders.nproc)
         self._metrics = self._serve() if orders.wanted.metrics_port is not None else None
         self._hooks = self._find_hooks() if orders.wanted.has_hooks else None
@@ -69,19 +75,36 @@ class Observer:
             self._hooks.finish(LAST_HOOKS_S)
 
     def _look(self) -> None:
+        since = self._orders.since
         for event in self._follower.fresh():
             meanings = list(self._outages.take(event))
             if self._metrics is not None:
                 self._metrics.take(event, meanings)
-            if self._hooks is not None:
+            if self._hooks is not None and (since is None or _instant(event) >= since):
                 self._hooks.event(event)
         for path in sorted(self._incidents.glob("*/incident.json")):
-            if path.parent.name not in self._seen and (kind := _kind_of(path)) is not None:
-                self._seen.add(path.parent.name)
-                if self._metrics is not None:
-                    self._metrics.incident(kind)
-                if self._hooks is not None:
-                    self._hooks.incident(str(path))
+            self._look_at(path)
+
+    def _look_at(self, path: Path) -> None:
+        """Incidents are written again when more is known of them."""
+        name = path.parent.name
+        try:
+            version = path.stat().st_mtime_ns
+            if name in self._notified & self._counted or self._read.get(name) == version:
+                return
+            incident = json.loads(path.read_bytes())
+            notifies = incident["notifies"] or self._orders.wanted.on_every_node
+        except (OSError, ValueError, LookupError, TypeError):
+            return
+        self._read[name] = version
+        if name not in self._counted:
+            self._counted.add(name)
+            if self._metrics is not None:
+                self._metrics.incident(str(incident.get("kind")))
+        if notifies and name not in self._notified:
+            self._notified.add(name)
+            if self._hooks is not None:
+                self._hooks.incident(str(path))
 
     def _serve(self) -> Metrics | None:
         from holdfast.observe.metrics import Metrics, Server  # noqa: PLC0415 - an extra
@@ -89,7 +112,7 @@ class Observer:
         orders = self._orders
         wanted, labels = orders.wanted, {"node": orders.node, "run": orders.run}
         metrics = Metrics(self._outages, orders.runtime_dir, labels, __version__)
-        host, port = wanted.metrics_host, wanted.metrics_port or 0
+        host, port = wanted.metrics_host, wanted.metrics_port or orders.port
         try:
             server = Server(host, port, metrics)
         except OSError as error:
@@ -100,6 +123,7 @@ class Observer:
             )
             return None
         threading.Thread(target=server.serve_forever, name="holdfast-http", daemon=True).start()
+        self._send(Serving(server.server_port))
         at = host or orders.node
         self._tell(
             "info",
@@ -114,21 +138,24 @@ class Observer:
         environ = {"HOLDFAST_NODE": orders.node, "HOLDFAST_RUN_DIR": orders.run_dir}
         wanted = orders.wanted
         return Hooks(
-            wanted.on_incident, wanted.observers, environ, lambda text: self._tell("warning", text)
+            wanted.on_incident,
+            wanted.observers,
+            environ,
+            lambda text: self._tell("warning", text),
+            lambda path: self._send(Notified(Path(path).parent.name)),
         )
 
     def _tell(self, level: str, text: str) -> None:
+        self._send(Note(level, text))
+
+    def _send(self, message: Note | Serving | Notified) -> None:
         with self._speaking, contextlib.suppress(OSError):
-            self._control.sendall(encode(codec.encode(Note(level, text))))
+            self._control.sendall(encode(codec.encode(message)))
 
 
-def _kind_of(path: Path) -> str | None:
-    """Of an incident; None: it is not whole yet."""
-    try:
-        incident = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return str(incident.get("kind")) if isinstance(incident, dict) else None
+def _instant(event: Mapping[str, Any]) -> float:
+    at = event.get("t")
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _orders(control: socket.socket) -> Orders | None:

@@ -1,7 +1,7 @@
 """What a launcher and its observer process say to each other; their JSON form: ``core/codec.py``.
 
 The launcher sends ``Orders``, once, and hangs up when the job is over. The observer sends ``Note``,
-a line of the log.
+a line of the log, and what a successor needs if it dies: ``Serving``, ``Notified``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Wanted(Value):
     Attributes:
         metrics_port: Where metrics are served; 0: on any free port; None: nowhere.
         metrics_host: Address that is listened on; empty: all of this host.
-        on_incident: Words of a command that is started with the path of each incident.
+        on_incident: Words of a command that is started with the path of an incident.
+        on_every_node: Each node that has written an incident starts it; else one node of the job.
         observers: Names of entry points that are called with each event.
     """
 
@@ -28,6 +29,7 @@ class Wanted(Value):
     metrics_host: Raw = ""
     on_incident: tuple[Raw, ...] = ()
     observers: tuple[Raw, ...] = ()
+    on_every_node: bool = False
 
     @property
     def has_hooks(self) -> bool:
@@ -46,6 +48,10 @@ class Orders(Value):
         node: Name of this host.
         run: Name of the job.
         path: Where the launcher looks for modules.
+        port: Where metrics were served until the last observer died; 0: nowhere.
+        notified: Names of incidents that the command has run with.
+        since: The instant when the last observer died: hooks know of what was before; None: it is
+            the first.
     """
 
     wanted: Wanted
@@ -55,7 +61,22 @@ class Orders(Value):
     node: Raw
     run: Raw
     path: tuple[Raw, ...] = ()
+    port: Count = 0
+    notified: tuple[Raw, ...] = ()
+    since: float | None = None
+
+
+class Serving(Value):
+    """Metrics are served at this port."""
+
+    port: Count
+
+
+class Notified(Value):
+    """The command has run with the incident of this name."""
+
+    incident: Raw
 
 
 TO_OBSERVER = family(Orders)
-FROM_OBSERVER = family(Note)
+FROM_OBSERVER = family(Note | Serving | Notified)

@@ -114,7 +114,9 @@ def effect(one: Any) -> str:
             return f"lets the monitors of local {_ranks(local_ranks)} go on"
         case node_evidence.IncidentOver(incident=incident, without=without):
             missing = f", without {without}" if without else ""
-            return f"writes down incident {incident}: {_shown(one.digests.values())}{missing}"
+            tells = ", and notifies people" if one.notifies else ""
+            shown = _shown(one.digests.values())
+            return f"writes down incident {incident}: {shown}{missing}{tells}"
         case Standby(cycle=cycle):
             return f"stands by in cycle {cycle}"
         case Finish():

@@ -332,7 +332,8 @@ class Launcher:
         if known is None or known.number != over.incident or known.is_open:
             return over
         about = over.incident, over.cycle, over.overdue, over.verdict
-        return node_evidence.IncidentOver(*about, known.digests | over.digests, over.without)
+        digests = known.digests | over.digests
+        return node_evidence.IncidentOver(*about, digests, over.without, notifies=True)
 
     # ------------------------------------------------------------ the way in
     def _on_met(self, met: Met) -> list[_Errand]:

@@ -104,6 +104,8 @@ class IncidentOver(Value):
         verdict: On all ranks.
         digests: By global rank: of this node; of all where the leader lives here.
         without: Nodes whose evidence is missing, and why; empty: none is.
+        notifies: This node starts the command that people have given for incidents. Of the leader's
+            incidents its node does (:mod:`holdfast.core.launch.launcher`).
     """
 
     incident: int
@@ -112,6 +114,7 @@ class IncidentOver(Value):
     verdict: Verdict
     digests: dict[int, RankDigest]
     without: str
+    notifies: bool = False
 
 
 Effect = RankOverdue | RanksLooked | LookAt | LetGoOn | IncidentOver
@@ -143,6 +146,7 @@ class _Survey:
     judged_at: float | None = None
     verdict: Verdict = Verdict()  # noqa: RUF009 - a value
     without: str = ""
+    notifies: bool = False
 
 
 class NodeEvidence:
@@ -362,7 +366,8 @@ class NodeEvidence:
     def _write_down(self, it: _Survey) -> None:
         whose = it.label if it.incident is None else it.incident, self.cycle
         overdue, digests = tuple(sorted(it.overdue)), {one.rank: one for one in it.digests.values()}
-        self._effects.append(IncidentOver(*whose, overdue, it.verdict, digests, it.without))
+        over = IncidentOver(*whose, overdue, it.verdict, digests, it.without, it.notifies)
+        self._effects.append(over)
 
     def _conclude_alone(self, it: _Survey, now: float) -> None:
         if not self._waiting:  # nobody is ended for it here
@@ -375,7 +380,12 @@ class NodeEvidence:
             why = f"not asked: {STOPPING if self._is_stopping else why}"
             missing["the other nodes"] = Missing(text_of(others), why)
         digests = {digest.rank: digest for digest in it.digests.values()}
-        self._conclude(it, verdict_on(digests, missing), what_is_missing(missing), now)
+        verdict = verdict_on(digests, missing)
+        # No other node may know of it. When a cycle is stopped, ranks of many nodes may be overdue
+        # that only wait: then the node of a culprit.
+        names_one_here = not {*verdict.culprits}.isdisjoint(self._ranks)
+        it.notifies = names_one_here or not (self._is_stopping and missing)
+        self._conclude(it, verdict, what_is_missing(missing), now)
 
     def _on_time(self, now: float) -> None:
         if self._suspect_at is not None and now >= self._suspect_at:

@@ -351,8 +351,16 @@ FT_OPTIONS = [
             "--ft-on-incident",
             Text("COMMAND", null=False),
             None,
-            "Command that each node starts after an incident, with the path of its incident.json "
-            "as the last argument; it has 60 s, and nothing waits for it",
+            "Command that is started after an incident of the job, with the path of its "
+            "incident.json as the last argument; it has 60 s, and nothing waits for it",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-on-incident-nodes",
+            Choice(["one", "all"]),
+            "one",
+            "Nodes that start that command: one of the job, or each, with its own incident.json",
+            "people want one message; all is for a command that looks at its node",
             in_env=True,
         ),
         _ours(

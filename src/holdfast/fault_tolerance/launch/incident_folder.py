@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,8 @@ class IncidentFolders:
         self._staging = staging
         self._first: said.Overdue | None = None
         self._last: Incident | None = None
+        self._waits: Incident | None = None
+        """To be written by the thread that delivers."""
 
     def over(self, over: IncidentOver) -> None:
         """An incident is judged: write it down, and say what it was."""
@@ -71,6 +72,7 @@ class IncidentFolders:
                 None if cause is None else clock.monotonic() - cause.at,
             )
         assert self._last is not None
+        self._last.notifies = self._last.notifies or over.notifies
         if is_news:
             shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118
             for line in incident_words.lines(self._last, shown):
@@ -101,12 +103,16 @@ class IncidentFolders:
         return os.path.join("incidents", folder_name(incident.number, incident.cycle))  # noqa: PTH118
 
     def _write(self, incident: Incident) -> None:
-        if len(incident.digests) > _MANY:
-            # To the run folder at once: the staged one may be removed meanwhile.
-            target = self._run_dir, incident
-            threading.Thread(target=self._write_to, args=target, daemon=True).start()
-        else:
+        if len(incident.digests) <= _MANY:
             self._write_to(self._staging.folder(incident.cycle), incident)
+        elif self._waits is not incident:
+            self._waits = incident
+            self._staging.call(lambda: self._write_late(incident))
+
+    def _write_late(self, incident: Incident) -> None:
+        """In the thread that delivers: to the run folder, as the staged one may be gone by now."""
+        self._waits = None
+        self._write_to(self._run_dir, incident)
 
     def _write_to(self, root: str, incident: Incident) -> None:
         from holdfast.core import incident_words  # noqa: PLC0415 - as above

@@ -80,4 +80,5 @@ class Incidents:
                     reason=verdict.reason,
                     overdue=[ranks[local_rank].place.rank for local_rank in effect.overdue],
                     without=effect.without,
+                    notifies=effect.notifies,
                 )

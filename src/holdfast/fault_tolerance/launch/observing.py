@@ -1,4 +1,8 @@
-"""The observer process of a node, for its launcher: started, heard, and let go at the end."""
+"""The observer process of a node, for its launcher: started, heard, and let go at the end.
+
+One that dies is started again, with what it has told of itself: at its old port, so that probes
+of an orchestrator do not end a job that is well.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.core.budget import Budget
 from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.common_events import Note
+from holdfast.core.failure import describe_exit
 from holdfast.fault_tolerance.launch.console import LOGGER
-from holdfast.host import child, wait_for
+from holdfast.host import child, clock, wait_for
 from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import start_observer
 from holdfast.observe.observer_main import LAST_HOOKS_S
-from holdfast.observe.observer_messages import FROM_OBSERVER, Orders
+from holdfast.observe.observer_messages import FROM_OBSERVER, Notified, Orders, Serving
 
 if TYPE_CHECKING:
     from holdfast.host.loop import Loop
     from holdfast.observe.observer_messages import Wanted
 
+DEATHS, DEATHS_PERIOD_S = 5, 60.0
+"""Of observers that are replaced, within so many seconds."""
 _SIGKILL = 9
 _SLACK_S = 2.0
 """For the observer to end the hooks that are late."""
@@ -54,13 +62,20 @@ class Observing:
     ) -> None:
         self._wanted = wanted
         self._loop = loop
+        self._job = job
+        self._about = str(run_dir), runtime_dir, nproc, node, run_id, tuple(sys.path)
+        self._port = 0
+        self._notified: tuple[str, ...] = ()
+        self._deaths = Budget(DEATHS, DEATHS_PERIOD_S)
         self._pid = 0
         self._peer: Channel | None = None
-        orders = Orders(
-            wanted, str(run_dir), runtime_dir, nproc, node, run_id, path=tuple(sys.path)
-        )
+        self._start(since=None)
+
+    def _start(self, since: float | None) -> None:
+        loop = self._loop
+        orders = Orders(self._wanted, *self._about, self._port, self._notified, since)
         try:
-            process = start_observer(encode(orders), job)
+            process = start_observer(encode(orders), self._job)
         except OSError as error:
             LOGGER.warning("no metrics and no hooks: no process can be started: %s", error)
             return
@@ -77,10 +92,22 @@ class Observing:
         if reaped.pid != self._pid:
             return False
         self._pid = 0
-        LOGGER.warning(
-            "no metrics and no hooks any more: their process has ended, exit code %d",
-            reaped.exit_code,
-        )
+        if self._peer is not None:
+            self._receive(self._peer)  # what it has still said
+        self._hang_up()
+        how, now = describe_exit(reaped.exit_code), clock.monotonic()
+        if self._deaths.take(now):
+            LOGGER.warning(
+                "the process of metrics and hooks (pid %d) has ended: %s; it is started again",
+                *(reaped.pid, how),
+            )
+            self._start(since=now)
+        else:
+            LOGGER.warning(
+                "no metrics and no hooks any more: their process (pid %d) has ended for the %dth "
+                "time within %g s: %s",
+                *(reaped.pid, DEATHS + 1, DEATHS_PERIOD_S, how),
+            )
         return True
 
     def close(self) -> None:
@@ -107,6 +134,10 @@ class Observing:
                 match decode(FROM_OBSERVER, frame):
                     case Note(level, text):
                         LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+                    case Serving(port):
+                        self._port = port
+                    case Notified(incident):
+                        self._notified += (incident,)
         except MessageError as error:
             LOGGER.warning("the observer process sent an unknown message: %s", error)
             self._hang_up()

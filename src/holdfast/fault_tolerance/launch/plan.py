@@ -421,6 +421,9 @@ def _care(
     )
 
 
+_SHELL_WORDS = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
+
+
 def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Observed | None:
     port, names = args.ft_metrics_port, args.ft_observers or ()
     try:
@@ -434,8 +437,13 @@ def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Obser
             "--ft-metrics-port needs prometheus_client, which is not installed: "
             "pip install 'holdfast[metrics]'"
         )
+    if for_a_shell := _SHELL_WORDS.intersection(command):
+        raise UsageError(
+            f"--ft-on-incident: no shell is started, so {min(for_a_shell)!r} would be an argument; "
+            "give a script, or: sh -c 'COMMAND with \"$1\"' hook"
+        )
     if command and not machine.program_exists(command[0], environ):
-        raise UsageError(f"--ft-on-incident: no such program: {command[0]!r}")
+        raise UsageError(f"--ft-on-incident: no program that may be executed: {command[0]!r}")
     from holdfast.observe import observer_messages  # noqa: PLC0415 - where used
 
     registered = machine.plug_in_names(observer_messages.GROUP) if names else ()
@@ -445,7 +453,10 @@ def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Obser
             f"{', '.join(sorted(registered)) or 'none'} as entry points of "
             f"{observer_messages.GROUP}"
         )
-    return observer_messages.Wanted(port, args.ft_metrics_host or "", command, tuple(names))
+    on_every_node = args.ft_on_incident_nodes == "all"
+    return observer_messages.Wanted(
+        port, args.ft_metrics_host or "", command, tuple(names), on_every_node
+    )
 
 
 def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
