@@ -55,7 +55,7 @@ def digests(
         members: Global ranks of a group, by torch's name of it; empty: not known.
         text_of: Of ``core/rank_sets.py``.
     """
-    known = [*entries]
+    known = of_living_groups(entries, members)
     groups: dict[str, list[Entry]] = {}
     for entry in known:
         name = group_of(entry)
@@ -68,6 +68,22 @@ def digests(
         ranks = members(name.partition(" ")[0])
         found.append(_digest(name, of_group, ranks, text_of, is_unusual=is_unusual))
     return tuple(found)
+
+
+def of_living_groups(
+    entries: Iterable[Entry], members: Callable[[str], tuple[int, ...]]
+) -> list[Entry]:
+    """Without what groups did that were destroyed: after an abort, that may never end.
+
+    A new group may have the name of an old one; its number differs. Where no group is known any
+    more, the entries are all there is.
+    """
+    listed = [*entries]
+    newest = {group_of(entry): entry.get("pg_id") for entry in listed}
+    listed = [entry for entry in listed if entry.get("pg_id") == newest[group_of(entry)]]
+    names = {group_of(entry).partition(" ")[0] for entry in listed}
+    living = {name for name in names if members(name)}
+    return [e for e in listed if group_of(e).partition(" ")[0] in living] if living else listed
 
 
 def _digest(
