@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from holdfast.core.codec import encode
 from holdfast.core.evidence import ANSWERED, SILENT, Verdict
 from holdfast.core.monitor.monitor_messages import GoOn
 from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
-from holdfast.host.sight import look_at_thread
+from holdfast.host import sight
 from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start
 
 __all__ = ["start"]
@@ -37,6 +38,9 @@ def hold_the_interpreter():
     re.match(r"(a+)+$", "a" * 64 + "b")
 def hold_the_interpreter_asleep():
     libc = ctypes.PyDLL(None)
+    while True: libc.sleep(1000)
+def sleep_in_c():
+    libc = ctypes.CDLL(None)
     while True: libc.sleep(1000)
 def compute():
     while True: pass
@@ -87,6 +91,7 @@ def look(node: Node, pid: int, incident: int, within_s: float = 5.0) -> dict[str
         ("wait_for_a_lock", {"helper": ANSWERED, "state": "S", "waits_for": "a lock"}),
         ("hold_the_interpreter", {"helper": SILENT, "state": "R"}),
         ("hold_the_interpreter_asleep", {"helper": SILENT, "state": "S"}),
+        ("sleep_in_c", {"helper": ANSWERED, "state": "S", "waits_for": "a sleep"}),
         ("compute", {"helper": ANSWERED, "state": "R"}),
         ("read_a_pipe", {"helper": ANSWERED, "state": "S", "waits_for": "a pipe"}),
         ("sleep", {"helper": ANSWERED, "state": "S", "waits_for": "a sleep"}),
@@ -104,6 +109,10 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
             digest = look(node, rank.pid, incident)
             if shows.items() <= {"place": None, **digest}.items():
                 break
+        if digest["state"] == "S":
+            before = sight.look_at(rank.pid)
+            digest = look(node, rank.pid, incident := incident + 1)
+            assert sight.look_at(rank.pid) == before, "a sleep in C does not end of the evidence"
         node.tell(**encode(GoOn(incident, 0, Verdict())))
 
         assert shows.items() <= {"place": None, **digest}.items(), digest
@@ -118,9 +127,10 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
             "hold_the_interpreter",
             "hold_the_interpreter_asleep",
         ):  # before it has its name, perhaps
-            helper = look_at_thread(rank.pid, HELPER_NAME)
+            until = time.monotonic() + BOUND_S
+            while (helper := sight.look_at_thread(rank.pid, HELPER_NAME)) and helper.state != "S":
+                assert time.monotonic() < until, "it sleeps when it has answered"
             assert helper is not None
-            assert helper.state == "S"
         folder = node.folder / "incidents" / f"{incident:04d}-cycle0"
         record = json.loads((folder / "rank3.json").read_text())
         assert record["state"] == shows["state"]

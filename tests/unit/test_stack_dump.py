@@ -214,3 +214,45 @@ def test_a_dump_file_that_is_gone_is_the_reason(
 
     assert "No such file" in dump.why_not
     assert collect(dump) == ""
+
+
+def test_a_helper_that_writes_the_stacks_is_waited_for_and_no_signal_is_sent(
+    path: str, victim: Callable[[str], proc.Process]
+) -> None:
+    """It says when it has written all: there is no quiet to be waited for."""
+    process = victim(SLEEP)
+    Path(path).touch()
+
+    def write() -> None:
+        Path(path).write_text("Thread 1")
+        dumps.append(1)
+
+    dumps: list[int] = []
+    before = proc.process_state(process.pid)
+    dump = StackDump(process, SIGNUM, path, 100.0, ask_helper=write)
+    assert not dump.step(100.0)
+    assert not dump.step(100.0 + 10 * stack_dump.QUIET_S), "it may have no CPU now"
+    dump.written()
+
+    assert dump.step(101.0)
+    assert (dump.text(), dumps, dump.why_not) == ("Thread 1", [1], None)
+    assert proc.process_state(process.pid) == before
+    dump.close()
+
+
+def test_a_helper_that_writes_nothing_is_given_the_signal_or_the_main_thread_is(
+    path: str, victim: Callable[[str], proc.Process]
+) -> None:
+    """The lock may have been taken since it answered."""
+    process = victim(SLEEP_WITH_THE_LOCK)
+    found: list[int] = []
+
+    def find() -> int:
+        found.append(process.pid)
+        return process.pid
+
+    dump = StackDump(
+        process, SIGNUM, path, time.monotonic(), ask_helper=lambda: None, find_thread=find
+    )
+    assert "name_in_the_stack" in collect(dump)
+    assert len(found) == 2, "when it is asked, and when it has not answered"

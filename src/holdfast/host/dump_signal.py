@@ -16,13 +16,14 @@ from holdfast.host.proc import process_state
 _PREFERRED = 7
 """Above SIGRTMIN."""
 
+_RANK_MONITOR = "rank monitor"
 _registered: dict[str, tuple[str, int]] = {}
 """By owner: path of the dump file, and the signal."""
-_files: list[int] = []
-"""Descriptors that signal handlers write to; never closed."""
+_files: dict[str, list[int]] = {}
+"""By owner: descriptors that its signal handler has written to, and writes to; never closed."""
 
 
-def register_stack_dump(path: str, owner: str = "rank monitor") -> int:
+def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
     """From now on, a signal to this process appends the stacks of its threads to ``path``.
 
     Takes SIGRTMIN+7, or the next real-time signal that nobody handles or ignores.
@@ -45,10 +46,24 @@ def register_stack_dump(path: str, owner: str = "rank monitor") -> int:
     if number == 0:
         return 0
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    _files.append(fd)
+    _files.setdefault(owner, []).append(fd)
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
     _registered[owner] = path, number
     return number
+
+
+def dump_signal() -> int:
+    """By which the rank monitor asks for stacks; 0: there is none."""
+    return _registered.get(_RANK_MONITOR, ("", 0))[1]
+
+
+def write_stacks() -> None:
+    """What that signal does, from an ordinary thread: no system call of another one is interrupted.
+
+    While it lasts no thread runs Python, so all stacks are of the same moment.
+    """
+    if files := _files.get(_RANK_MONITOR):
+        faulthandler.dump_traceback(file=files[-1], all_threads=True)
 
 
 def free_signal(above_first: int) -> int:

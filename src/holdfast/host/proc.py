@@ -162,7 +162,7 @@ class ProcessState(Value):
         blocked: Signals the main thread blocks, bit ``n - 1`` for signal ``n``.
         caught: Signals that have a handler, same form.
         ignored: Signals that are ignored, same form.
-        pending: Signals that were sent to the process and are not delivered yet, same form.
+        pending: Signals that were sent to it and are not delivered yet, same form.
     """
 
     state: str
@@ -205,9 +205,9 @@ class ProcessState(Value):
         }
 
 
-def process_state(pid: int) -> ProcessState | None:
-    """State of ``pid``; ``None`` where there is no such process."""
-    status = _read(f"/proc/{pid}/status")
+def process_state(pid: int, thread_id: int | None = None) -> ProcessState | None:
+    """State of ``pid``, of its main thread or another one; ``None``: there is no such process."""
+    status = _read(f"/proc/{pid}/task/{thread_id}/status" if thread_id else f"/proc/{pid}/status")
     if not status:
         return None
     fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
@@ -219,7 +219,7 @@ def process_state(pid: int) -> ProcessState | None:
         int(fields.get(b"VmRSS", b"0").split()[0]),  # a zombie has none
         int(fields[b"SigBlk"], 16),
         int(fields[b"SigCgt"], 16),
-        int(fields[b"ShdPnd"], 16),
+        int(fields[b"ShdPnd"], 16) | int(fields[b"SigPnd"], 16),
         int(fields[b"SigIgn"], 16),
     )
 
@@ -291,6 +291,16 @@ class Process:
         try:
             os.kill(self.pid, signum)
         except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def send_to_thread(self, thread_id: int, signum: int) -> bool:
+        """Send a signal to one of its threads; ``False`` where that cannot be done."""
+        if start_ticks(self.pid) != self._ticks:
+            return False
+        try:
+            system_calls.signal_thread(self.pid, thread_id, signum)
+        except OSError:
             return False
         return True
 

@@ -57,14 +57,18 @@ def _reads(pid: int) -> str:
 
 def look_at_thread(pid: int, name: str) -> Sight | None:
     """Look at the thread of this name; None: there is none."""
+    thread_id = thread_of(pid, name)
+    return look_at(pid, thread_id) if thread_id else None
+
+
+def thread_of(pid: int, name: str) -> int:
+    """The thread of this name; 0: there is none."""
     try:
         threads = os.listdir(f"{ROOT}/{pid}/task")
     except OSError:
-        return None
-    for thread in threads:
-        if _read(f"{ROOT}/{pid}/task/{thread}/comm") == name.encode() + b"\n":
-            return look_at(pid, int(thread))
-    return None
+        return 0
+    comm = name.encode() + b"\n"
+    return next((int(it) for it in threads if _read(f"{ROOT}/{pid}/task/{it}/comm") == comm), 0)
 
 
 def unread_bytes(pid: int) -> int:

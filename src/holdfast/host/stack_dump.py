@@ -10,6 +10,10 @@ caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. 
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death.
+
+A handler in the main thread ends a sleep in C that it has interrupted, and with it perhaps the hang
+itself. So a thread of the rank's that is there for such questions (``look_helper.py``) is asked
+first, or given the signal, where it can be.
 """
 
 from __future__ import annotations
@@ -18,11 +22,17 @@ import os
 
 from holdfast.host import proc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 QUIET_S = 0.005
 """A dump is written in pieces; one that has not grown for so long, and whose handler the main
 thread has left, has ended."""
 SILENT_S = 0.05
 """A dump takes under 3 ms; nothing for so long means that something is in its way."""
+HELPER_S = 0.1
+"""The same of a thread that may have to wait for the interpreter's lock, or for a CPU, first."""
 _POLL_S = 0.005
 """Where the kernel cannot tell of writes."""
 _STACKS_BYTES_MAX = 256 * 1024
@@ -34,6 +44,15 @@ _IN_MODIFY = 0x2
 class StackDump:
     """One attempt to get stacks.
 
+    Args:
+        process: Whose.
+        signum: That dumps them; 0: none may be sent.
+        path: Into this file; None: there is none.
+        now: When it begins.
+        ask_helper: Has a thread of the process write them, which then calls :meth:`written`.
+        find_thread: Finds a thread that gets the signal in place of the main thread, 0: there is
+            none now.
+
     Attributes:
         state: What /proc said before anything was sent; ``None``: the process was gone.
         was_stopped: It was stopped.
@@ -41,13 +60,26 @@ class StackDump:
         next_step_at: When to call :meth:`step` at the latest; ``None``: it is done.
     """
 
-    def __init__(self, process: proc.Process, signum: int, path: str | None, now: float) -> None:
+    def __init__(
+        self,
+        process: proc.Process,
+        signum: int,
+        path: str | None,
+        now: float,
+        *,
+        ask_helper: Callable[[], None] | None = None,
+        find_thread: Callable[[], int] | None = None,
+    ) -> None:
         self.process = process
         self.path = path
         self.started_at = now
         self.why_not: str | None = None
         self.next_step_at: float | None = None
         self._signum = signum
+        self._ask_helper = ask_helper
+        self._find_thread = find_thread or (lambda: 0)
+        self._thread_id = self._find_thread()
+        self._is_written = False
         self._repeated = False
         self._grew_at: float | None = None
         self._watch: WriteWatch | None = None
@@ -81,10 +113,25 @@ class StackDump:
             self._watch = None
         if self.was_stopped:
             self.process.send(_SIGCONT)
-        self.process.send(self._signum)
+        if self._ask_helper is not None:
+            self._ask_helper()
+        else:
+            self._send()
+        is_helped = self._ask_helper is not None or self._thread_id
+        self._silent_until = now + (HELPER_S if is_helped else SILENT_S)
         self.why_not = f"no answer to signal {self._signum}"
         self._bytes = self._before_bytes
-        self._plan(now + SILENT_S, now)
+        self._plan(self._silent_until, now)
+
+    def _send(self) -> None:
+        thread_id = self._thread_id
+        if not (thread_id and self.process.send_to_thread(thread_id, self._signum)):
+            self._thread_id = 0
+            self.process.send(self._signum)
+
+    def written(self) -> None:
+        """The helper has written all of it."""
+        self._is_written = True
 
     def _plan(self, at: float, now: float) -> None:
         self.next_step_at = at if self._watch is not None else min(at, now + _POLL_S)
@@ -114,6 +161,8 @@ class StackDump:
             self.why_not = None
         if self._grew_at is None:
             self._nothing_yet(now)
+        elif self._is_written:
+            self.next_step_at = None
         elif now < self._grew_at + QUIET_S:
             self._plan(self._grew_at + QUIET_S, now)
         elif self._is_dumping():
@@ -125,15 +174,15 @@ class StackDump:
     def _nothing_yet(self, now: float) -> None:
         if self._repeated:
             self._plan(now + SILENT_S, now)
-        elif now >= self.started_at + SILENT_S:
+        elif now >= self._silent_until:
             self._ask_again()
             self._plan(now + SILENT_S, now)
         else:
-            self._plan(self.started_at + SILENT_S, now)
+            self._plan(self._silent_until, now)
 
     def _ask_again(self) -> None:
         """Unless the signal is on its way, as on a busy machine: a second one dumps twice."""
-        state = proc.process_state(self.process.pid)
+        state = proc.process_state(self.process.pid, self._thread_id)
         is_stopped = state is not None and state.is_stopped
         is_coming = state is not None and (state.blocks(self._signum) or state.awaits(self._signum))
         if is_coming and not is_stopped:
@@ -142,11 +191,14 @@ class StackDump:
         self.was_stopped = self.was_stopped or is_stopped
         self.process.send(_SIGCONT)
         if not is_coming:
-            self.process.send(self._signum)
+            self._thread_id = self._find_thread() if self._ask_helper is not None else 0
+            self._send()
 
     def _is_dumping(self) -> bool:
+        if self._ask_helper is not None and not self._repeated:
+            return True
         # The kernel blocks a signal while its handler runs.
-        state = proc.process_state(self.process.pid)
+        state = proc.process_state(self.process.pid, self._thread_id)
         return state is not None and state.blocks(self._signum)
 
     def text(self) -> str:

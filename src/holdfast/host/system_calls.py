@@ -63,6 +63,22 @@ def pidfd_send_signal(pidfd: int, signum: int) -> None:
         _system_call("pidfd_send_signal", pidfd, signum, None, 0)
 
 
+def signal_thread(pid: int, thread_id: int, signum: int) -> None:
+    """Send a signal to one thread of a process.
+
+    Without it the process is signalled, and its main thread runs the handler.
+
+    Raises:
+        ProcessLookupError: There is no such thread.
+        PermissionError: It is another user's, or a sandbox refuses this call.
+        OSError: This C library (glibc before 2.30) has no such call.
+    """
+    function = getattr(_c_library(), "tgkill", None)
+    if function is None:
+        raise OSError(errno.ENOSYS, "no tgkill in this C library")
+    _checked(function(pid, thread_id, signum))
+
+
 def memory_file(name: str) -> int:
     """Descriptor of a file in memory that has no path; closed at exec.
 

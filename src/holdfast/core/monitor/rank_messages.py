@@ -107,9 +107,17 @@ class Operations(Value):
     why_not: Raw = ""
 
 
+class Dumped(Value):
+    """The answer to ``Dump``: all stacks have been written."""
+
+
 # ---------------------------------------------------------------- answers to a rank
 class Look(Value):
     """To the helper thread: say where the rank is."""
+
+
+class Dump(Value):
+    """To the helper thread: write all stacks where the signal for that would write them."""
 
 
 class Learned(Value):
@@ -172,8 +180,8 @@ class Control(Value):
     description: Raw = ""
 
 
-FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations
-ToRank = Welcome | Ok | Error | Look
+FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped
+ToRank = Welcome | Ok | Error | Look | Dump
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.evidence import RankDigest
     from holdfast.core.monitor.hang import Overdue
-    from holdfast.core.monitor.rank_messages import Alive, Operations
+    from holdfast.core.monitor.rank_messages import Alive, Dumped, Operations
     from holdfast.fault_tolerance.monitor.monitor_reports import Reports
     from holdfast.fault_tolerance.monitor.rank_look import RankLook
     from holdfast.fault_tolerance.monitor.visitors import Seat
@@ -124,7 +124,7 @@ class Looks:
             self.begin(seat, process, view, dump, now, message.within_s, wakes_stopped=False)
         self.asked, self._has_told = message, False
 
-    def helper_said(self, message: Alive | Operations) -> None:
+    def helper_said(self, message: Alive | Operations | Dumped) -> None:
         """Pass on what the rank's helper thread says."""
         if self.look is not None:
             self.look.helper_said(message)

@@ -35,6 +35,7 @@ from holdfast.core.monitor.rank_messages import (
     Alive,
     Armed,
     Bye,
+    Dumped,
     Limits,
     Ok,
     Operations,
@@ -539,7 +540,7 @@ class Monitor:
                     self.left(seat, "said bye")
         return Ok()
 
-    def helper_said(self, message: Alive | Operations) -> None:
+    def helper_said(self, message: Alive | Operations | Dumped) -> None:
         """The rank's helper thread has answered."""
         self._looks.helper_said(message)
 

@@ -3,9 +3,12 @@
     /proc, helper asked ──50 ms──► /proc again, helper has answered or is silent
                                      ──► stacks ──► its loader's workers ──► done
 
-In this order: the signal that dumps stacks ends a sleep in the kernel, and the rank would seem to
-compute, or to leave the interpreter's lock to others. A stopped rank is woken for its stacks last,
-when all ranks of the job have been looked at (:meth:`RankLook.wake`): it runs on from there.
+In this order: the signal that dumps stacks ends a sleep in C, and the rank would seem to compute,
+or to leave the interpreter's lock to others. It would also end the hang. So no signal is sent where
+the helper writes the stacks; where it cannot, as the main thread sleeps with the lock or in the
+kernel, it is the helper that gets the signal; a main thread that runs gets its own. A stopped rank
+is woken for its stacks last, when all ranks of the job have been looked at (:meth:`RankLook.wake`):
+it runs on from there.
 Nothing here waits: ``step`` is called at ``next_step_at`` and when something has come.
 """
 
@@ -13,14 +16,15 @@ from __future__ import annotations
 
 from holdfast.core import stacks
 from holdfast.core.monitor.rank_digest import Seen, Sight, state_of, waits_for
-from holdfast.core.monitor.rank_messages import Look, Operations
+from holdfast.core.monitor.rank_messages import Dump, Dumped, Look, Operations
 from holdfast.host import proc, sight
 from holdfast.host.stack_dump import StackDump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from holdfast.core.monitor.rank_messages import Alive
     from holdfast.fault_tolerance.monitor.visitors import Visitor
@@ -88,6 +92,8 @@ class RankLook:
         self._place = stacks.Place()
         self._unread_bytes = 0
         self._worker = ""
+        self._helper = helper
+        self._latest: Sight | None = None
         self._asked: proc.Process | None = None  # for the stacks that come now
         self._dump: StackDump | None = None
         self._stacks_until = until
@@ -117,8 +123,12 @@ class RankLook:
         """The rank is stopped, and has not been woken."""
         return self.dump is None and state_of(self.first, self.second) in _STOPPED
 
-    def helper_said(self, message: Alive | Operations) -> None:
+    def helper_said(self, message: Alive | Operations | Dumped) -> None:
         """Take in what the rank's helper thread says."""
+        if isinstance(message, Dumped):
+            if self._dump is not None and self._asked is self._process:
+                self._dump.written()
+            return
         # After the stacks were asked for, an answer proves nothing: see above.
         self._is_alive = self._is_alive or not self._is_silent
         if isinstance(message, Operations):
@@ -152,7 +162,7 @@ class RankLook:
 
     def _look_again(self, now: float) -> None:
         self._second_at = now
-        self.second = sight.look_at(self._process.pid)
+        self.second = self._latest = sight.look_at(self._process.pid)
         after = _look_at_all(self._workers)
         self._workers = {pid: one for pid, one in after.items() if one is not None}
         if state_of(self.first, self.second) in ("D", *_STOPPED):
@@ -194,11 +204,30 @@ class RankLook:
 
     def _ask(self, process: proc.Process, now: float) -> None:
         self._asked = process
-        self._dump = dump = StackDump(process, self._signal, self._path, now)
+        self._dump = dump = StackDump(process, self._signal, self._path, now, **self._way())
         if self.dump is None:
             self.dump = dump
         if dump.fileno() >= 0:
             self._epoll.register(dump.fileno(), _EPOLLIN)
+
+    def _way(self) -> Mapping[str, Any]:
+        """How to ask the rank so that its main thread notices nothing, if there is such a way."""
+        helper = self._helper
+        if helper is None or self._asked is not self._process or self.is_left_stopped:
+            return {}
+        ask = lambda: helper.send(Dump())  # noqa: E731
+        return {"ask_helper": ask if self._is_alive else None, "find_thread": self._find_thread}
+
+    def _find_thread(self) -> int:
+        """Of the helper, if the main thread has slept since the last look; 0: it has not.
+
+        Its frames may be read by another thread as long as it does not run them.
+        """
+        pid, before = self._process.pid, self._latest
+        self._latest = after = sight.look_at(pid)
+        if before is None or after is None or before.switches != after.switches:
+            return 0
+        return sight.thread_of(pid, HELPER_NAME) if after.state in ("S", "D") else 0
 
     def fileno(self) -> int:
         """Readable when stacks have come; -1: they are not waited for like that."""

@@ -1,8 +1,9 @@
 """A thread in each rank that sleeps until the monitor asks where the rank is.
 
 It costs nothing while it sleeps: it waits in the kernel, for its socket. Asked, it says first that
-it is there, then in which collectives the rank is. A thread needs the interpreter's lock for that:
-**silence means that the lock is held**.
+it is there, then in which collectives the rank is, and writes the stacks. A thread needs the
+interpreter's lock for that: **silence means that the lock is held**. The signal that dumps stacks
+is for this thread then, for in the main thread it would end a sleep in C, and so the hang.
 
 It starts with the monitoring, so never in a parked interpreter before that is a rank; a forked
 child has none. It is no thread of ``threading``: programs count those, and wait for them.
@@ -18,7 +19,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.core.codec import MessageError, decode, encode
-from holdfast.core.monitor.rank_messages import TO_RANK, Alive, Helper, Look, Operations
+from holdfast.core.monitor.rank_messages import (
+    TO_RANK,
+    Alive,
+    Dump,
+    Dumped,
+    Helper,
+    Look,
+    Operations,
+)
+from holdfast.host.dump_signal import dump_signal, write_stacks
 from holdfast.wire.frames import Decoder, FrameError
 from holdfast.wire.frames import encode as frame
 
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
 THREAD_NAME = "holdfast-look"
 """As in /proc, where the monitor looks whether it has the CPU."""
 _CHUNK_BYTES = 4096
+_START_S = 0.1
+"""How long its start may hold up the rank, on a machine that has no time for it."""
 _C10D = "torch.distributed.distributed_c10d"
 
 
@@ -50,7 +62,10 @@ class LookHelper:
         if _C10D in sys.modules:
             # Now, as what hangs the rank later may be the file system.
             import holdfast.torch_edge.current_collectives  # noqa: F401, PLC0415
+        self._is_up = _thread.allocate_lock()
+        self._is_up.acquire()
         _thread.start_new_thread(self._serve, ())
+        self._is_up.acquire(timeout=_START_S)  # the same again: it can be found by its name
 
     def close(self) -> None:
         """End it; does nothing the second time."""
@@ -69,9 +84,11 @@ class LookHelper:
 
     def _serve(self) -> None:
         # A signal that the main thread blocks, as it waits for it, is not for this one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        others = signal.valid_signals() - {dump_signal()}
+        signal.pthread_sigmask(signal.SIG_SETMASK, others)
         with contextlib.suppress(OSError), open("/proc/thread-self/comm", "w") as name:  # noqa: PTH123
             name.write(THREAD_NAME)
+        self._is_up.release()
         with contextlib.suppress(OSError, FrameError, MessageError):
             while not self._is_over:
                 self._visit(self._socket or self._connect())
@@ -100,9 +117,14 @@ class LookHelper:
             decoder = Decoder()
             while not self._is_over and (data := connected.recv(_CHUNK_BYTES)):
                 for message in decoder.feed(data):
-                    if not isinstance(decode(TO_RANK, message), Look):
-                        raise ConnectionRefusedError("this rank is not served")
-                    _answer(connected)
+                    match decode(TO_RANK, message):
+                        case Look():
+                            _answer(connected)
+                        case Dump():
+                            write_stacks()
+                            connected.sendall(frame(encode(Dumped())), socket.MSG_NOSIGNAL)
+                        case _:
+                            raise ConnectionRefusedError("this rank is not served")
         finally:
             self._socket = None
             connected.close()
