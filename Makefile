@@ -79,11 +79,11 @@ etcd: $(VENV)/.ready  ## launchers that meet over a real etcd, which fails and c
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench
 
-soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job (FAULTS=n SEED=n), 3000 process tables (TABLES=n), hosts with broken names
+soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job (FAULTS=n SEED=n), 3000 process tables (TABLES=n), hosts with broken names, a run with 20 faults told
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
-	@HOLDFAST_REPORT_FAULTS=40 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/test_ledger.py
+	@HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/test_ledger.py tests/unit/test_trace.py
 
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
 	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"

@@ -1,4 +1,4 @@
-"""What a job leaves is told truly: ledger, report and trace agree with its events and the clock."""
+"""What is told of a job agrees: report, trace, metrics and views, events, clock, and its ranks."""
 
 from __future__ import annotations
 
@@ -7,122 +7,451 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 import time
+import urllib.request
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.observe.report import as_json, tell
+from holdfast.host.port import ReservedPort
+from holdfast.observe.report import tell
 from holdfast.observe.report_html import as_html
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import resolve
-from holdfast.observe.trace import trace_of
-from tests.real.harness import BOUND_S, Launcher, kill, until
+from tests.real.counted import NodeCount, count
+from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan
+from tests.real.harness import BOUND_S, SCALE, Launcher, kill, until
 from tests.unit.made_events import HANG, THEN_WELL
 from tests.unit.trace_format import violations
 
-FAULTS = int(os.environ.get("HOLDFAST_REPORT_FAULTS", "4"))
+FAULTS = int(os.environ.get("HOLDFAST_REPORT_FAULTS", "8"))
 """20 and more: make soak."""
-
-TRAINS = """
-import os, pathlib, signal, sys, time
-from holdfast.fault_tolerance import RankMonitorClient
-
-rank, cycle = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-saved, faults, steps = pathlib.Path(os.environ["OUT"], "saved"), int(sys.argv[1]), int(sys.argv[2])
-client = RankMonitorClient()
-client.init_workload_monitoring()
-with client.section("setup"):
-    begin = int(saved.read_text()) if saved.exists() else 0
-fails = cycle < faults and cycle % 2 == rank
-for step in range(begin, steps):
-    if fails and step == begin + 4 + cycle % 3:
-        kind = cycle % 4
-        if kind == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif kind == 1:
-            sys.exit(3)
-        elif kind == 2:
-            raise RuntimeError("planted")
-    with client.section("step"):
-        time.sleep(60 if fails and step == begin + 4 + cycle % 3 else 0.01)
-    if step % 3 == 2:
-        with client.section("checkpoint"):
-            time.sleep(0.005)
-            if rank == 0 and (cycle >= faults or step < begin + 6):
-                saved.with_suffix(".new").write_text(str(step + 1))
-                saved.with_suffix(".new").rename(saved)
-    if step % 10 == 9:
-        with client.section("eval"):
-            time.sleep(0.005)
-client.shutdown_workload_monitoring()
-"""
-"""Two ranks that save every third step; in each cycle one dies, leaves, raises or hangs."""
+SOME = ("killed", "hangs", "raises", "stopped")
+"""Of the run with two nodes, whose launchers take their time to start."""
+HOLDFAST = [sys.executable, "-m", "holdfast.cli"]
+LATE_S = 0.02 * SCALE
+"""A busy machine may stop a process for so long between two instants that it takes."""
 
 
-def _options() -> list[str]:
-    limits = "setup:30,step:0.5,checkpoint:30,eval:30"
-    return [
-        *("--nproc-per-node=2", f"--max-restarts={FAULTS}", "--log-dir=logs"),
-        *("--rdzv-id=told", "--ft-rank-section-timeouts", limits),
-    ]
+def told_by(command: str, *words: str | Path) -> str:
+    """What a command of ours prints."""
+    done = subprocess.run([*HOLDFAST, command, *map(str, words)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
-def test_ledger_report_and_trace_of_a_run_with_faults_agree(ft: Launcher) -> None:
-    """The ledger closes to a thousandth of what the clock says, and nothing is told twice."""
-    began = time.monotonic()
-    job = ft.start(*_options(), ft.script(TRAINS), str(FAULTS), str(60 + 6 * FAULTS))
-    assert job.wait() == 0, job.stderr
-    outside_s = time.monotonic() - began
+class Scrape:
+    """What a node's launcher tells Prometheus."""
 
-    run = read_run(resolve([str(job.folder / "logs")]))
-    story = tell(run)
-    told, trace = as_json(story), trace_of(story)
-    by_kind = Counter(event["kind"] for event in run.events)
-    failed = {e["cycle"] for e in run.events if e["kind"] == "worker_exited" and e["exit_code"]}
+    def __init__(self, port: int) -> None:
+        self.at = time.monotonic()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        self._families = list(text_string_to_metric_families(text))
 
-    # The ledger: each rank, and all accounts of the cycles.
-    wall_s = run.events[-1]["t"] - run.events[0]["t"]
-    assert wall_s <= outside_s
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """Samples of this name, by one of their labels."""
+        return {labels[label]: value for labels, value in self._samples(name)}
+
+    def one(self, name: str) -> float:
+        """The only sample of this name."""
+        ((_, value),) = self._samples(name)
+        return value
+
+    def by_rank_and_section(self, name: str) -> dict[tuple[int, str], float]:
+        """Samples of sections."""
+        return {(int(at["rank"]), at["section"]): value for at, value in self._samples(name)}
+
+    def _samples(self, name: str) -> list[tuple[Mapping[str, str], float]]:
+        return [
+            (sample.labels, sample.value)
+            for family in self._families
+            for sample in family.samples
+            if sample.name == f"holdfast_{name}"
+        ]
+
+
+class Watched:
+    """The page's events and the metrics, read all the time that a job runs."""
+
+    def __init__(self, run: FaultyRun) -> None:
+        self._run = run
+        self.states: list[dict[str, Any]] = []
+        self.scrapes: list[Scrape] = []
+        self._is_over = threading.Event()
+        self._view = subprocess.Popen(
+            [*HOLDFAST, "view", "--port", "0", *map(str, run.folders)], stdout=subprocess.PIPE
+        )
+        assert self._view.stdout is not None
+        self.url = self._view.stdout.readline().decode().strip()
+        self._threads = [threading.Thread(target=each) for each in (self._page, self._metrics)]
+        for thread in self._threads:
+            thread.start()
+
+    def _page(self) -> None:
+        with urllib.request.urlopen(f"{self.url}events", timeout=BOUND_S) as stream:
+            while not self._is_over.is_set():
+                if line := stream.readline().strip():
+                    self.states.append(json.loads(line.removeprefix(b"data: ")))
+
+    def _metrics(self) -> None:
+        port = self._run.metrics_port(self._run.jobs[0])
+        while not self._is_over.wait(0.2):
+            with suppress(OSError):  # at the end nobody is there
+                self.scrapes.append(Scrape(port))
+
+    def close(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(BOUND_S)
+        self._view.terminate()
+        self._view.wait(BOUND_S)
+        assert self._view.stdout is not None
+        self._view.stdout.close()
+
+
+@contextmanager
+def watched(run: FaultyRun) -> Iterator[Watched]:
+    """Nothing of it stays."""
+    one = Watched(run)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def test_all_that_is_told_of_a_run_with_faults_of_many_kinds_agrees(ft: Launcher) -> None:
+    """While it runs and when it is over; on one node."""
+    tell_and_compare(FaultyRun(ft, plan(FAULTS)))
+
+
+def test_what_is_told_of_a_run_on_two_nodes_agrees(ft: Launcher) -> None:
+    """Each launcher has seen its part only: a fault is counted once, by its first symptom."""
+    port = ReservedPort()
+    try:
+        faults = plan(max(3, FAULTS // 3), SOME)
+        tell_and_compare(FaultyRun(ft, faults, endpoint=f"127.0.0.1:{port.number}"))
+    finally:
+        port.release()
+
+
+def tell_and_compare(run: FaultyRun) -> None:
+    """Let it run, and compare all that is told of it."""
+    for job in run.jobs:
+        until(lambda job=job: job.run_dir and job.events("cycle_started"), "a cycle")
+    with watched(run) as seen:
+        run.has_done_its_steps()
+        metrics_agree(run)
+        views_agree(run, json.loads(told_by("top", "--json", *run.folders)), seen)
+        run.end()
+        until(lambda: seen.states[-1]["state"] == "succeeded", "the page shows the end")
+    nodes = [count(folder) for folder in run.folders]
+    the_planned_faults_happened(run, nodes)
+    report_agrees(run, nodes)
+    trace_agrees(run, nodes)
+    top = json.loads(told_by("top", "--json", *run.folders))
+    assert {one["rank"]: one["state"] for one in top["ranks"]} == states_of(nodes)
+    assert top["age_s"] == pytest.approx(length_of(nodes), abs=0.05)
+    for shown in (top, seen.states[-1]):
+        assert (shown["state"], shown["restarts"]) == ("succeeded", len(run.faults))
+        assert incidents_shown(shown["incidents"]) == incidents_written(nodes)
+    page_was_never_wrong(seen, nodes)
+
+
+# ---------------------------------------------------------------- what is true
+def the_planned_faults_happened(run: FaultyRun, nodes: list[NodeCount]) -> None:
+    """Each cycle ended as planned, seen by the node of its rank."""
+    for node in nodes:
+        assert node.cycles == list(range(len(run.faults) + 1))
+        assert sorted(node.faults) == list(range(len(run.faults)))
+    for cycle, planned in enumerate(run.faults):
+        kind, _, whose = planned.partition(":")
+        here = [node.faults[cycle] for node in nodes if node.faults[cycle].kind != "elsewhere"]
+        first = min(here, key=lambda fault: fault.at)
+        assert first.rank == int(whose) or kind in ("both", "skips"), planned
+        is_hang = first.kind == "hang"
+        assert (is_hang, not is_hang) == (kind in HANGS, kind in CRASHES), planned
+
+
+def first_fault(nodes: list[NodeCount], cycle: int) -> Any:
+    """What was noticed first, on any node."""
+    found = [node.faults[cycle] for node in nodes if node.faults[cycle].kind != "elsewhere"]
+    return min(found, key=lambda fault: fault.at)
+
+
+def length_of(nodes: list[NodeCount]) -> float:
+    """Seconds from the first event to the last."""
+    return max(n.events[-1]["t"] for n in nodes) - min(n.began for n in nodes)
+
+
+def states_of(nodes: list[NodeCount]) -> dict[int, str]:
+    """Of all ranks."""
+    return {rank: state for node in nodes for rank, state in node.states.items()}
+
+
+def incidents_written(nodes: list[NodeCount]) -> list[tuple[int, str, list[int]]]:
+    """Of the job: each node writes its own file of each."""
+    written = {name: data for node in nodes for name, data in node.incidents.items()}
+    return sorted((data["cycle"], data["kind"], data["culprits"]) for data in written.values())
+
+
+def incidents_shown(shown: list[dict[str, Any]]) -> list[tuple[int, str, list[int]]]:
+    """The same, of a report or a view."""
+    return sorted((one["cycle"], one["kind"], one["culprits"]) for one in shown)
+
+
+def done(told: list[Told], section: str) -> tuple[int, int]:
+    """How often a section was closed, at least and at most: a rank may die before it says so."""
+    of_name = [one for one in told if one.name == section]
+    return sum(one.closed is not None for one in of_name), len(of_name)
+
+
+# ---------------------------------------------------------------- metrics
+def metrics_agree(run: FaultyRun) -> None:
+    """Of each node, with its events; the ranks wait meanwhile."""
+    for job, folder in zip(run.jobs, run.folders, strict=True):
+        port = run.metrics_port(job)
+        kinds = lambda folder=folder: dict(count(folder).kinds)  # noqa: E731
+        until(
+            lambda port=port, kinds=kinds: Scrape(port).by("kind", "events_total") == kinds(), "all"
+        )
+        scrape, node = Scrape(port), count(folder)
+        faults = list(node.faults.values())
+        assert scrape.one("restarts_total") == len(node.cycles) - 1 == scrape.one("cycle")
+        assert scrape.by("kind", "faults_total") == Counter(fault.kind for fault in faults)
+        kinds_of = Counter(data["kind"] for data in node.incidents.values())
+        assert scrape.by("kind", "incidents_total") == kinds_of
+        hangs = [fault for fault in faults if fault.kind == "hang"]
+        for name, values in (
+            ("recovery_seconds", [fault.recovered_s for fault in faults]),
+            ("stalled_seconds", [fault.stalled_s for fault in hangs]),
+            ("detection_lateness_seconds", [max(0.0, fault.late_s) for fault in hangs]),
+        ):
+            assert scrape.one(f"{name}_count") == len(values), name
+            assert scrape.one(f"{name}_sum") == pytest.approx(sum(values), abs=1e-6), name
+        states = Counter(node.states.values())
+        assert scrape.by("state", "ranks") == {
+            state: states[state] for state in ("running", "overdue", "completed", "failed")
+        }
+        # Every second of every rank, until the scrape; and the steps that ranks say they did.
+        seconds = scrape.by("account", "rank_seconds")
+        places = len(node.states)
+        wall_s = scrape.at - node.began
+        assert sum(seconds.values()) == pytest.approx(places * wall_s, abs=places * 0.5 * SCALE)
+        assert scrape.one("goodput_ratio") == pytest.approx(
+            seconds["steps"] / sum(seconds.values()), abs=1e-3
+        )
+        ends = scrape.by_rank_and_section("section_ends_total")
+        spent = scrape.by_rank_and_section("section_seconds_total")
+        for rank in node.states:
+            for section in ("data", "step", "checkpoint", "eval"):
+                told = [one for one in run.told(len(run.faults), rank) if one.name == section]
+                least = sum(one.closed[0] - one.opened[1] for one in told)
+                most = sum(one.closed[1] - one.opened[0] for one in told)
+                assert ends[rank, section] == len(told)
+                assert least - 0.002 <= spent[rank, section] <= most
+        productive_s(run, node, seconds)
+
+
+def productive_s(run: FaultyRun, node: NodeCount, seconds: Mapping[str, float]) -> None:
+    """Time in saves and evaluations as the ranks took it, up to what a crash left unmeasured."""
+    for account, section in (("checkpointing", "checkpoint"), ("evaluating", "eval")):
+        told = [
+            one
+            for cycle in node.cycles
+            for rank in node.states
+            for one in run.told(cycle, rank)
+            if one.name == section and one.closed
+        ]
+        least = sum(one.closed[0] - one.opened[1] for one in told)
+        most = sum(one.closed[1] - one.opened[0] for one in told)
+        late_s = 0.001 * len(node.cycles) * len(node.states)
+        assert least - late_s <= seconds[account] <= most, account
+
+
+# ---------------------------------------------------------------- live views
+def views_agree(run: FaultyRun, top: dict[str, Any], seen: Watched) -> None:
+    """``top`` and the page show the same, and what the events say."""
+    nodes = [count(folder) for folder in run.folders]
+
+    def page() -> dict[str, Any]:
+        return seen.states[-1] if seen.states else {"restarts": -1}
+
+    until(lambda: page()["restarts"] == len(run.faults), "the page is up to date")
+    for shown in (top, page()):
+        assert (shown["state"], shown["restarts"]) == ("running", len(run.faults))
+        assert (shown["run_id"], len(shown["nodes"])) == ("told", len(nodes))
+        assert {one["rank"]: one["state"] for one in shown["ranks"]} == states_of(nodes)
+        assert incidents_shown(shown["incidents"]) == incidents_written(nodes)
+        pids = {e["rank"]: e["pid"] for n in nodes for e in n.of("worker_started", n.cycles[-1])}
+        assert {one["rank"]: one["pid"] for one in shown["ranks"]} == pids
+        age_s = shown["wall"] - min(node.events[0]["wall"] for node in nodes)
+        assert shown["age_s"] == pytest.approx(age_s, abs=0.05)
+    said = told_by("top", "--once", *run.folders)
+    n = len(run.faults), len(incidents_written(nodes))
+    assert f"{n[0]} restarts  {n[1]} incident{'' if n[1] == 1 else 's'}\n" in said
+
+
+def page_was_never_wrong(seen: Watched, nodes: list[NodeCount]) -> None:
+    """Each state was true within the second for which a look is good."""
+    starts = [event for node in nodes for event in node.of("cycle_started")]
+    for shown in seen.states:
+        known = [e["cycle"] for e in starts if e["wall"] <= shown["wall"] - 0.5 * SCALE]
+        possible = [e["cycle"] for e in starts if e["wall"] <= shown["wall"]]
+        assert max(known, default=0) <= shown["restarts"] <= max(possible, default=0)
+    for name in ("restarts_total", "recovery_seconds_count", "stalled_seconds_sum"):
+        values = [scrape.one(name) for scrape in seen.scrapes]
+        assert values == sorted(values), name
+    assert len(seen.scrapes) > 3
+    assert len(seen.states) > 3
+
+
+# ---------------------------------------------------------------- report
+def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
+    """Its three forms."""
+    folders = run.folders
+    told = json.loads(told_by("report", "--json", *folders))
+    wall_s = length_of(nodes)
+    began = min(node.began for node in nodes)
+    assert told["state"] == "succeeded"
+    assert told["length_s"] == pytest.approx(wall_s, abs=0.01)
+
+    # The ledger: each rank from the first event of its launcher to the last.
+    assert len(told["ranks"]) == 2
+    own_s = {
+        folder.name: node.events[-1]["t"] - node.began
+        for folder, node in zip(folders, nodes, strict=True)
+    }
+    folder_of = {node["node"]: Path(node["folder"]).name for node in told["nodes"]}
     for rank in told["ranks"]:
-        assert sum(rank["rank_seconds"].values()) == pytest.approx(wall_s, rel=1e-3)
+        of_launcher = own_s[folder_of[rank["node"]]]
+        assert sum(rank["rank_seconds"].values()) == pytest.approx(of_launcher, rel=1e-3)
     sums = [sum(row["rank_seconds"].values()) for row in told["cycles"]]
-    assert sum(sums) == pytest.approx(2 * wall_s, rel=1e-3)
-    assert {"steps", "steps_again", "checkpointing", "importing"} <= set(told["rank_seconds"])
-    (line,) = [line for line in job.stderr.splitlines() if "holdfast: goodput " in line]
-    assert f"goodput {100 * told['goodput']:.1f} %" in line
+    assert sum(sums) == pytest.approx(sum(told["rank_seconds"].values()), rel=1e-4)
+    if len(nodes) == 1:
+        productive_s(run, nodes[0], told["rank_seconds"])
+        (line,) = [one for one in run.jobs[0].stderr.splitlines() if "holdfast: goodput " in one]
+        assert f"goodput {100 * told['goodput']:.1f} %" in line
 
-    # The report: a row for each cycle, a failure for each that failed, nobody could not be read.
-    assert len(failed) == FAULTS
-    assert [row["cycle"] for row in told["cycles"]] == list(range(FAULTS + 1))
-    assert {row["cycle"] for row in told["cycles"] if row["failure"]} == failed
-    hangs = {e["cycle"] for e in run.events if e["kind"] == "rank_overdue"}
+    # A row for each cycle, a failure for each that failed: when, who, and how it went on.
+    assert [row["cycle"] for row in told["cycles"]] == list(range(len(run.faults) + 1))
+    for row in told["cycles"]:
+        cycle, failure = row["cycle"], row["failure"]
+        least, most = zip(*(done(run.told(cycle, rank), "step") for rank in (0, 1)), strict=True)
+        assert max(least) <= (row["steps"] or 0) <= max(most), cycle
+        assert row["ranks"] == 2
+        stopped = max(node.of("cycle_stopped", cycle)[0]["t"] for node in nodes)
+        assert row["until_s"] == pytest.approx(stopped - began, abs=0.01) or not failure
+        assert (failure is not None) == (cycle < len(run.faults))
+        if failure is None:
+            continue
+        first = first_fault(nodes, cycle)
+        assert failure["detected_s"] == pytest.approx(first.at - began, abs=0.01)
+        assert re.match(rf"ranks? (\d, )?{first.rank}\b", failure["symptom"]), failure
+        assert ("hung" in failure["symptom"]) == (first.kind == "hang")
+        again = max(e["t"] for n in nodes for e in n.of("worker_started", cycle + 1))
+        assert failure["ranks_started_after_s"] == pytest.approx(again - first.at, abs=0.01)
+        firsts = [
+            next(one for one in run.told(cycle + 1, rank) if one.name != "setup").opened
+            for rank in (0, 1)
+        ]
+        steps_after_s = max(opened[1] for opened in firsts) - first.at
+        assert failure["steps_after_s"] == pytest.approx(steps_after_s, abs=LATE_S)
+    assert incidents_shown(told["incidents"]) == incidents_written(nodes)
+    assert all(node["lines_passed_over"] == 0 for node in told["nodes"])
+    hung = {cycle for cycle in range(len(run.faults)) if first_fault(nodes, cycle).kind == "hang"}
     stalled = {
         row["cycle"] for row in told["cycles"] if row["rank_seconds"].get("stalled", 0) > 0.4
     }
-    assert stalled >= hangs
-    assert {one["cycle"] for one in told["incidents"]} == hangs
-    assert told["nodes"][0]["lines_passed_over"] == 0
-    assert as_html(story).count("class='mark'") + as_html(story).count('class="mark"') == FAULTS
+    assert hung <= stalled
 
-    # The trace: what Perfetto takes, an instant for each event, a slice for each cycle and span.
-    assert violations(json.loads(json.dumps(trace))) == []
-    marks = Counter(e["cat"] for e in trace["traceEvents"] if e["ph"] == "i")
+    # As text, and as a page.
+    text = told_by("report", *folders)
+    assert f": succeeded after {len(run.faults)} restarts and " in text
+    assert f"Goodput {100 * told['goodput']:.1f} %" in text
+    assert max(len(line) for line in text.splitlines() if str(run.shared.parent) not in line) <= 100
+    rows = re.findall(r"^ +(\d+)  .*$", text, re.MULTILINE)
+    assert [int(row) for row in rows] == list(range(len(run.faults) + 1))
+    found = re.findall(r"(?:at|\+) +[\d.]+ s   detected   (.*)", text)
+    assert len(found) == len(run.faults)
+    page = as_html(tell(read_run(folders)))
+    assert len(re.findall("class=[\"']mark[\"']", page)) == len(run.faults)
+    assert f">{100 * told['goodput']:.1f} %<" in page
+    assert page.count("<tr data-from=") == len(run.faults) + 1
+
+
+# ---------------------------------------------------------------- trace
+def trace_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
+    """What Perfetto takes; an instant for each event; and each section where its rank has it."""
+    trace = json.loads(told_by("trace", "-o", "-", *run.folders))
+    events = trace["traceEvents"]
+    assert violations(trace) == []
+    kinds = sum((node.kinds for node in nodes), Counter[str]())
+    marks = Counter(e["cat"] for e in events if e["ph"] == "i")
     for kind in (
-        "worker_exited",
-        "rank_overdue",
-        "evidence",
-        "kill_sent",
-        "incident",
-        "cycle_stopped",
+        *("rank_armed", "rank_overdue", "evidence", "kill_sent", "worker_exited"),
+        *("incident", "cycle_stopping", "cycle_stopped", "job_succeeded"),
     ):
-        assert marks[kind] == by_kind[kind], kind
-    slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
-    assert sum(e["cat"] == "cycle" for e in slices) == FAULTS + 1
-    assert sum(e["dur"] for e in slices if e["cat"] == "account") == pytest.approx(
-        2e6 * wall_s, rel=1e-3
+        assert marks[kind] == kinds[kind], kind
+    slices = [e for e in events if e["ph"] == "X"]
+    per = Counter(e["cat"] for e in slices)
+    n_nodes, n_faults = len(nodes), len(run.faults)
+    assert per["cycle"] == n_nodes * (n_faults + 1)
+    assert per["restart"] == n_nodes * n_faults
+    assert per["stopping"] == sum(  # none where all ranks had ended before
+        node.of("cycle_stopping", cycle)[0]["t"] < node.of("cycle_stopped", cycle)[0]["t"]
+        for node in nodes
+        for cycle in range(n_faults)
     )
+    assert per["taking evidence"] == kinds["evidence"]
+    assert per["kill"] == kinds["kill_sent"]
+    assert marks["first_step"] == 2 * (n_faults + 1)
+    own_s = sum(len(n.states) * (n.events[-1]["t"] - n.began) for n in nodes)
+    accounts = sum(e["dur"] for e in slices if e["cat"] == "account")
+    assert accounts == pytest.approx(1e6 * own_s, rel=1e-3)
+    names = {e["name"] for e in slices if e["cat"] == "account"}
+    assert {"importing", "setup", "productive steps", "evidence and stopping"} <= names
+
+    # Sections: those of one time are the rank's own, those of many are as many.
+    began = min(node.began for node in nodes)
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    told = {
+        rank: [one for cycle in range(n_faults + 1) for one in run.told(cycle, rank)]
+        for rank in (0, 1)
+    }
+    counted = Counter[tuple[int, str]]()
+    for e in slices:
+        if e["cat"] != "section":
+            continue
+        rank, section = re.match(r"rank (\d): (\w+)$", tracks[e["pid"], e["tid"]]).groups()
+        of_rank = [one for one in told[int(rank)] if one.name == section]
+        start, end = began + e["ts"] / 1e6, began + (e["ts"] + e["dur"]) / 1e6
+        many = e["args"].get("times", 1)
+        is_open = e["args"].get("still open", False)
+        assert e["args"]["section"] == section
+        inside = [one for one in of_rank if start <= one.inside <= end]
+        if is_open or many == 1:
+            (one,) = [
+                one for one in of_rank if one.opened[0] - 1e-5 <= start <= one.opened[1] + 1e-5
+            ]
+            if one.closed is not None:
+                assert not is_open
+                assert one.closed[0] - 1e-5 <= end <= one.closed[1] + 1e-5
+        else:
+            least, most = done(inside, section)
+            assert least <= many <= most, e
+        counted[int(rank), section] += 0 if is_open else many
+    for rank in (0, 1):
+        for section in ("setup", "data", "step", "checkpoint", "eval"):
+            least, most = done(told[rank], section)
+            assert least <= counted[rank, section] <= most, (rank, section)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
@@ -147,8 +476,7 @@ def test_a_run_is_told_while_it_goes_on_and_when_its_launcher_was_killed(
     ft: Launcher,
 ) -> None:
     """Its state says which; the ledger closes in both."""
-    script = ft.script(TRAINS)
-    job = ft.start(*_options(), script, "0", "100000")
+    (job,) = FaultyRun(ft, []).jobs
     until(lambda: job.said("is monitored"), "ranks at work")
     until(lambda: len(job.events("rank_armed")) == 2, "both are written down")
 

@@ -105,6 +105,18 @@ def made_up(seed: int) -> list[dict[str, object]]:
             for k in ranks
             if rng.random() < 0.7
         ]
+        for k in ranks:
+            if rng.random() < 0.4:
+                took = {"took_s": rng.choice((None, -1.0, "x", rng.uniform(0, 40)))}
+                events.append(event(wait(3.0), "evidence", cycle, rank=k, **took))
+            if rng.random() < 0.4:
+                signals = {"signal": rng.choice((9, 15)), "local_rank": k}
+                events.append(event(wait(3.0), "kill_sent", cycle, rank=k, **signals))
+        if rng.random() < 0.4:
+            events.append(event(wait(3.0), "incident", cycle, reason="?", incident=1))
+        if rng.random() < 0.6:
+            stop = {"cause": "?", "restart": rng.choice((True, False, None, 3))}
+            events.append(event(wait(), "cycle_stopping", cycle, **stop))
         told = {
             str(k): progress(
                 {"step": instant()} if rng.random() < 0.5 else {},

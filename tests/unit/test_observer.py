@@ -143,6 +143,30 @@ def test_a_scrape_shows_how_old_sections_and_heartbeats_are(served, tmp_path: Pa
     assert "holdfast_rank_monitored 4" not in found  # its page is not there
 
 
+def test_goodput_is_that_of_now_though_the_launcher_looks_at_pages_seldom(served, tmp_path) -> None:
+    """The rank is at work since a minute; no event has said so yet."""
+    server, take = served
+    began = clock.monotonic() - 70
+    armed = {"kind": "rank_armed", "armed_at": began + 4.0, "sections": ["step"]}
+    take(*({**event, "t": began + event["t"]} for event in STARTED))
+    take(*({**armed, "cycle": 0, "t": began + 4, "local_rank": k, "rank": 4 + k} for k in (0, 1)))
+    create_page(str(tmp_path / "c0_r1.page"), 0)
+    page = map_page(str(tmp_path / "c0_r1.page"), writable=True)
+    page.store_names(["step"])
+    for word, value in {
+        layout.LIMITS_VERSION: 2.0,
+        layout.slot(0) + layout.TIMES: 3.0,
+        layout.slot(0) + layout.TOTAL_S: 60.0,
+        layout.slot(0) + layout.FIRST_AT: began + 10,
+        layout.slot(0) + layout.CLOSED_AT: began + 70,
+        layout.ARMED_AT: began + 4,
+    }.items():
+        page.words[word] = value
+    found = samples(scrape(server)[1])
+    page.close()
+    assert 60 <= found["holdfast_rank_seconds steps"] < 60 + 60
+
+
 def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served) -> None:
     server, take = served
     take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)

@@ -78,6 +78,38 @@ def test_ranks_that_hang_elsewhere_are_not_counted_in():
     assert hang.symptom == "rank 1 hung (section 'step': 4.0 s, timeout 4 s)"
 
 
+def _stopping(t, cause, launcher=None, **fields):
+    where = {} if launcher is None else {"launcher": launcher}
+    return _event(t, "cycle_stopping", cause=cause, restart=True, **where, **fields)
+
+
+def test_ranks_that_a_launcher_has_ended_are_no_symptom():
+    """A node was lost: the others of that cycle did not fail, and the launcher has said why."""
+    (lost,) = recoveries([_stopping(5.0, "node b is gone"), _exited(5.1, 0, 0, -15)])
+    assert (lost.symptom, lost.detected_at) == ("node b is gone", 5.0)
+
+
+def test_a_rank_that_fails_on_another_node_is_the_symptom_whatever_its_clock_says():
+    """This node has stopped its ranks; there the rank has died before its own launcher stopped."""
+    there = {**_exited(5.2, 0, 3, -9), "launcher": 1}
+    here = [_stopping(5.0, "rank 3 died"), _exited(5.1, 0, 0, -15)]
+    (end,) = recoveries([*here, there, _stopping(5.3, "rank 3 died", launcher=1)])
+    assert (end.symptom, end.detected_at) == ("rank 3: killed by SIGKILL", 5.2)
+
+
+def test_a_job_that_was_stopped_for_good_has_not_failed():
+    """Its scheduler ended it."""
+    stop = _event(5.0, "cycle_stopping", cause="SIGTERM", restart=False)
+    assert recoveries([stop, _exited(5.1, 0, 0, -15)]) == []
+
+
+def test_what_happened_is_in_order_of_time():
+    """The verdict is there before the stacks are written."""
+    events = [*THEN_HUNG, _event(14.05, "incident", 1, reason="rank 0 sleeps")]
+    words = [line.split()[3] for line in lines(recoveries(events), start=0.0)]
+    assert words.index("verdict") < words.index("evidence")
+
+
 def test_heartbeats_have_no_section_to_name():
     """The clock that ran out is named instead."""
     (hang,) = recoveries([_overdue(9.0, 0, 1, clock="heartbeat", name=None)])

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.host import proc
+from holdfast.host.job_name import new_job
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Stacks, Top
 from holdfast.view.words import SORTS, as_text, of_limit, seconds
@@ -67,6 +68,48 @@ def test_two_nodes_are_one_job(tmp_path) -> None:
         *((4, "n0"), (5, "n0")),
         *((6, "n1"), (7, "n1")),
     ]
+
+
+def test_an_incident_that_two_nodes_have_written_is_one(tmp_path) -> None:
+    """That of the node which knows of more ranks is shown; at first an event tells of it."""
+    told = {"kind": "incident", "cycle": 0, "t": 7.2, "incident": 1, "verdict": "lock"}
+    folders = [
+        run_folder(tmp_path / name, START, *STARTED, {**told, "culprits": [5]}) for name in "ab"
+    ]
+    job = LiveJob(folders)
+    assert [(one["kind"], one["culprits"]) for one in job.look().incidents] == [("lock", [5])]
+    for folder, ranks in zip(folders, ({"5": {}}, {"4": {}, "5": {}}), strict=True):
+        path = folder / "incidents" / "0001-cycle0" / "incident.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"culprits": [5], "kind": "lock", "cycle": 0, "ranks": ranks}))
+        job.look()
+    (shown,) = job.look().incidents
+    assert shown["path"].startswith(str(folders[1]))
+
+
+@pytest.mark.parametrize(
+    "last", [{"kind": "job_failed", "cycle": 0, "end": "failed", "exit_code": 1}, STOPPING]
+)
+def test_the_age_of_a_job_that_is_over_does_not_grow(tmp_path, last) -> None:
+    """It said so, or its launcher is gone, with its ranks."""
+    dead = "-".join(["4194303", "1", *new_job().split("-")[2:]])
+    gone = {**START, "job": dead}
+    end = {**last, "t": 60.5}
+    view = LiveJob([run_folder(tmp_path / "a", gone, *STARTED, end)]).look()
+    assert view.state in ("failed", "gone")
+    assert view.age_s == pytest.approx(60.0)
+    assert {one.state for one in view.ranks} == {"running" if view.state == "failed" else "gone"}
+
+
+def test_the_newest_events_of_all_nodes_are_kept(tmp_path) -> None:
+    """However many one of them has written."""
+    many = [{"kind": "cycle_started", "cycle": k, "t": 2.0 + k} for k in range(300)]
+    folders = [
+        run_folder(tmp_path / name, {**START, "node": node}, *many, node=node)
+        for name, node in (("a", "n0"), ("b", "n1"))
+    ]
+    shown = LiveJob(folders).look().events[-4:]
+    assert sorted(event["node"] for event in shown) == ["n0", "n0", "n1", "n1"]
 
 
 @pytest.mark.parametrize("garbage", ["", "{}\n[]\nnull\n\xff\n", '{"kind": "worker_started"}\n'])

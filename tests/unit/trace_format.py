@@ -1,6 +1,11 @@
-"""What a Chrome trace must be, so that Perfetto opens it and shows all of it."""
+"""What a Chrome trace must be, so that Perfetto opens it and shows all of it.
 
+Perfetto reads times as whole nanoseconds, sorts by them, and drops slices that overlap in part.
+"""
+
+import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +15,10 @@ _NEEDED = {
     "C": ("name", "ts", "pid", "args"),
     "M": ("name", "pid", "tid", "args"),
 }
+_COLOURS = (
+    *("good", "bad", "terrible", "yellow", "olive", "grey", "rail_response", "rail_animation"),
+    *("rail_idle", "rail_load", "startup", "generic_work", "white", "black"),
+)
 _METADATA = ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
 
 
@@ -17,7 +26,13 @@ def violations(trace: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with it."""
     if not isinstance(trace.get("traceEvents"), list) or trace.get("displayTimeUnit") != "ms":
         return ["it is no trace of the JSON object format"]
-    return [*_of_events(trace["traceEvents"]), *_of_slices(trace["traceEvents"])]
+    json.dumps(trace, allow_nan=False)
+    events = trace["traceEvents"]
+    return [*_of_events(events), *_of_tracks(events), *_of_slices(events)]
+
+
+def _ns(us: float) -> int:
+    return round(1000 * us)
 
 
 def _of_events(events: list[dict[str, Any]]) -> Iterator[str]:
@@ -39,22 +54,34 @@ def _of_events(events: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{event} has no scope"
         if phase == "M" and event["name"] not in _METADATA:
             yield f"{event} is of an unknown kind"
+        if event.get("cname", "good") not in _COLOURS:
+            yield f"{event} has a colour that there is not"
         if phase == "C" and not all(isinstance(v, (int, float)) for v in event["args"].values()):
             yield f"{event} counts what is no number"
 
 
+def _of_tracks(events: list[dict[str, Any]]) -> Iterator[str]:
+    """Each has one name; what is on them comes in order of time."""
+    names = [e for e in events if e.get("name") in ("thread_name", "process_name")]
+    own = Counter((e["name"], e["pid"], e["tid"]) for e in names)
+    yield from (f"{track} is named twice" for track, times in own.items() if times > 1)
+    order = [(_ns(e["ts"]), -_ns(e.get("dur", 0))) for e in events if e.get("ph") != "M"]
+    if order != sorted(order):
+        yield "events are not in order of time, the longest first"
+
+
 def _of_slices(events: list[dict[str, Any]]) -> Iterator[str]:
     """Slices of a track lie within each other or apart: Perfetto drops those that overlap."""
-    tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    tracks: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in events:
         if event.get("ph") == "X":
-            ends = event["ts"], event["ts"] + event["dur"]
+            ends = _ns(event["ts"]), _ns(event["ts"]) + _ns(event["dur"])
             tracks.setdefault((event["pid"], event["tid"]), []).append(ends)
     for track, slices in tracks.items():
-        open_until: list[float] = []
+        open_until: list[int] = []
         for start, end in sorted(slices, key=lambda ends: (ends[0], -ends[1])):
-            while open_until and open_until[-1] <= start + 0.002:  # rounded to nanoseconds
+            while open_until and open_until[-1] <= start:
                 open_until.pop()
-            if open_until and end > open_until[-1] + 0.002:
+            if open_until and end > open_until[-1]:
                 yield f"slices overlap on track {track} at {start}"
             open_until.append(end)

@@ -82,11 +82,8 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
     of_ranks: list[Incident] = []
     for node, folder in folders:
         for path in sorted(folder.glob("incidents/*/incident.json")):
-            if (data := _read(path)) is not None:
-                name, found = path.parent.name, _of_job(path, node, data)
-                # Every node writes it; the one that knows of most ranks is shown.
-                if name not in of_job or len(found.ranks) > len(of_job[name].ranks):
-                    of_job[name] = found
+            if (found := of_file(path, node)) is not None:
+                keep(of_job, found)
         for path in sorted(folder.glob("incidents/*/rank*.json")):
             if (data := _read(path)) is not None and (rank := number(data.get("rank"))) is not None:
                 texts.setdefault(path.parent.name, {})[int(rank)] = _stack_in(data)
@@ -99,6 +96,14 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
             group.stack = next((known[rank] for rank in group.ranks if rank in known), "")
     found_all = [*of_job.values(), *_merged(of_ranks)]
     return sorted(found_all, key=lambda one: (one.cycle, one.wall or 0.0))
+
+
+def keep(incidents: dict[str, Incident], found: Incident) -> None:
+    """By the name of its folder; every node writes one: that which knows of most ranks stays."""
+    name = found.path.parent.name
+    before = incidents.get(name)
+    if before is None or found.path == before.path or len(found.ranks) > len(before.ranks):
+        incidents[name] = found
 
 
 def of_event(event: Mapping[str, Any], folder: Path) -> Incident:
@@ -123,6 +128,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
+
+
+def of_file(path: Path, node: str) -> Incident | None:
+    """What an ``incident.json`` says; None: it is not there, or not whole."""
+    data = _read(path)
+    return None if data is None else _of_job(path, node, data)
 
 
 def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident:

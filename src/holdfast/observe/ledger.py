@@ -78,9 +78,16 @@ class LiveLedger:
         self._ledger.add("", self.spans.drain())
         return self._ledger
 
-    def at(self, now: float) -> Ledger:
-        """As it would be if the job ended now."""
+    def at(self, now: float, shown: Event | None = None) -> Ledger:
+        """As it would be if the job ended now.
+
+        Args:
+            now: Instant.
+            shown: What ranks show now, as an event of progress; the last one may be old.
+        """
         spans, ledger = copy.deepcopy((self.spans, self._ledger))
+        if shown is not None:
+            spans.take(shown)
         spans.close(now)
         ledger.add("", spans.drain())
         return ledger

@@ -105,18 +105,21 @@ class Metrics:
         yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
         yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
         yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
-        yield from self._of_ledger(clock.monotonic())
         ranks = list(outages.ranks.items())
         states = self._family("ranks", "Ranks of this node, by state.", "state")
         for state in STATES:
             n = sum(rank.state == state for _, rank in ranks)
             states.add_metric((*self._values, state), n)
         yield states
-        yield from self._of_pages([(k, rank.rank) for k, rank in ranks if rank.state == "running"])
+        running = [(k, rank.rank) for k, rank in ranks if rank.state == "running"]
+        shown: dict[str, Any] = {}
+        yield from self._of_pages(running, outages.cycle, shown)
+        yield from self._of_ledger(clock.monotonic(), outages.cycle, shown)
 
-    def _of_ledger(self, now: float) -> Iterator[GaugeMetricFamily]:
+    def _of_ledger(self, now: float, cycle: int, shown: Any) -> Iterator[GaugeMetricFamily]:
+        progress = {"kind": "progress", "t": now, "cycle": cycle, "ranks": shown}
         with self._ledger_lock:
-            ledger, is_watched = self._ledger.at(now), self._ledger.spans.is_watched
+            ledger, is_watched = self._ledger.at(now, progress), self._ledger.spans.is_watched
         seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")
         for account in ACCOUNTS:
             seconds.add_metric((*self._values, account), ledger.seconds.get(account, 0.0))
@@ -132,7 +135,10 @@ class Metrics:
     def _family(self, name: str, text: str, *names: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"holdfast_{name}", text, labels=(*self._names, *names))
 
-    def _of_pages(self, ranks: list[tuple[int, int]]) -> Iterator[Any]:
+    def _of_pages(
+        self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Also puts into ``shown`` what each page shows, by local rank, as events have it."""
         watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
         beats = self._family("heartbeat_age_seconds", "Since the last heartbeat.", "rank")
         limits = self._family("heartbeat_timeout_seconds", "Of heartbeats.", "rank")
@@ -148,7 +154,7 @@ class Metrics:
             labels = (*self._values, str(rank))
             try:
                 page = map_page(
-                    f"{self._runtime_dir}/c{self.outages.cycle}_r{local_rank}.page",
+                    f"{self._runtime_dir}/c{cycle}_r{local_rank}.page",
                     writable=False,
                 )
             except PageError:
@@ -167,6 +173,7 @@ class Metrics:
             for name, ended in view.ended_sections().items():
                 spent.add_metric((*labels, name), ended.total_s)
                 ends.add_metric((*labels, name), ended.times)
+            shown[str(local_rank)] = view.summary(view.armed_at)
             if view.iteration is not None:
                 iterations.add_metric(labels, view.iteration)
             del view

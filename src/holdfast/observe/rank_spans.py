@@ -403,14 +403,19 @@ class RankSpans:
             marks.append((works_until, "steps"))
             marks.append((gone_at, "stalled"))
         marks.append((end, "stopping"))
-        spans, at = [], cycle.began_at
+        spans: list[Span] = []
+        at = cycle.began_at
         for mark, account in marks:
             until = min(max(mark, at), end)
             if until > at:
-                shares: Mapping[Account, float] = {account: until - at}
+                begin = at
+                if spans and spans[-1].account == account:
+                    begin = spans.pop().start
+                shares: Mapping[Account, float] = {account: until - begin}
                 if account == "steps":
-                    shares = self._shares(local_rank, at, until, progress, saved_at)
-                spans.append(Span(cycle.cycle, local_rank, at, until, account, shares, rank.rank))
+                    shares = self._shares(local_rank, begin, until, progress, saved_at)
+                place = cycle.cycle, local_rank, begin, until
+                spans.append(Span(*place, account, shares, rank.rank))
             at = until
         return spans
 

@@ -243,7 +243,7 @@ def _incidents(story: Story) -> Iterator[str]:
         who = ""
         if one.culprits:
             who = f'<span class="culprit">rank {", ".join(map(str, one.culprits))}</span>: '
-        sure = f", {one.confidence} confidence" if one.confidence else ""
+        sure = f", {one.confidence} confidence" if one.culprits and one.confidence else ""
         yield (
             f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {who}"
             f"{escape(one.kind)}{escape(sure)} <span class='dim'>{escape(one.reason)}</span>"

@@ -18,6 +18,8 @@ from holdfast.observe.timeline import lines
 _BAR = 30
 _ROWS_SHOWN = 40
 _RANKS_SHOWN = 8
+_WORDS_AT = " " * 30
+"""Where the words of a line of "What happened" begin."""
 
 
 def as_text(story: Story) -> str:
@@ -100,7 +102,8 @@ def _after(failure: dict[str, Any] | None, key: str) -> str:
 
 def _recoveries(story: Story) -> list[str]:
     found = story.recoveries[-_ROWS_SHOWN:]
-    return ["What happened", *lines(found, story.run.began)] if found else []
+    rows = [_wrap(line, "", _WORDS_AT) for line in lines(found, story.run.began)]
+    return ["What happened", *(line for row in rows for line in row)] if found else []
 
 
 def _incidents(story: Story) -> list[str]:
@@ -125,7 +128,7 @@ def slow_words(cycle: int, one: Slow) -> str:
 
 def _incident(one: Incident) -> list[str]:
     who = f"{_ranks(one.culprits)}: {one.kind}" if one.culprits else one.kind
-    sure = f" ({one.confidence} confidence)" if one.confidence else ""
+    sure = f" ({one.confidence} confidence)" if one.culprits and one.confidence else ""
     text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
     text += [f"    {_ranks(each.ranks)}: {each.doing or 'no stack'}" for each in one.groups]
     return [*text, *_wrap(one.advice, "    "), f"    {one.path}"]
@@ -139,10 +142,16 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def _wrap(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str, further: str | None = None) -> list[str]:
     from textwrap import wrap  # noqa: PLC0415 - where it is used
 
-    return wrap(text, 98, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return wrap(
+        text,
+        98,
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_on_hyphens=False,
+    )
 
 
 def _cut(text: str, width: int) -> str:

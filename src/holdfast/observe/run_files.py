@@ -81,7 +81,8 @@ class Run:
 
     Attributes:
         nodes: In order of their start.
-        events: Of all, in order of time, on the clock of the first.
+        events: Of all, in order of time, on the clock of the first; those of the second
+            launcher and of further ones have its number as ``launcher``.
         incidents: Of all, each once.
     """
 
@@ -133,8 +134,8 @@ def read_run(folders: Iterable[Path]) -> Run:
     )
     run = Run(nodes)
     first = nodes[0].offset_s
-    for node in nodes:
-        run.events += [_shifted(event, node.offset_s - first) for event in node.events]
+    for index, node in enumerate(nodes):
+        run.events += [_shifted(event, node.offset_s - first, index) for event in node.events]
     run.events.sort(key=lambda event: float(event["t"]))
     run.incidents = read_incidents([(node.node, node.folder) for node in nodes])
     told = [
@@ -157,11 +158,11 @@ def _t(node: NodeRun) -> float:
     return float(node.start.get("t", 0.0))
 
 
-def _shifted(event: Event, by_s: float) -> Event:
-    if not by_s:
+def _shifted(event: Event, by_s: float, launcher: int) -> Event:
+    if not launcher:
         return event
     moved = {key: at + by_s for key in _INSTANTS if (at := number(event.get(key))) is not None}
-    return {**event, **moved}
+    return {**event, **moved, "launcher": launcher}
 
 
 def _read_node(folder: Path) -> NodeRun:

@@ -77,15 +77,36 @@ def recoveries(events: Iterable[Event]) -> list[Recovery]:
         by_cycle.setdefault(int(event["cycle"]), []).append(event)
     found = []
     for cycle, here in sorted(by_cycle.items()):
-        if symptoms := [event for event in here if _is_symptom(event)]:
+        if symptoms := _symptoms(here):
             found.append(_recovery(cycle, here, symptoms, by_cycle.get(cycle + 1, ())))
     return found
 
 
-def _is_symptom(event: Event) -> bool:
-    if event["kind"] == "worker_exited":
-        return bool(event["exit_code"] != 0)
-    return bool(event["kind"] == "rank_overdue")
+def _symptoms(here: Sequence[Event]) -> list[Event]:
+    """What went wrong in a cycle, first things first; not ranks that a launcher has then ended.
+
+    Where nothing went wrong with a rank, something else did, of which a launcher has said why the
+    others go on without that cycle: a host that is not healthy, a node that is gone.
+    """
+    stops = [event for event in here if event["kind"] == "cycle_stopping"]
+    stopped_at: dict[object, float] = {}
+    for event in stops:
+        stopped_at.setdefault(event.get("launcher"), float(event["t"]))
+    found = [
+        event
+        for event in here
+        if event["kind"] == "rank_overdue"
+        or (
+            event["kind"] == "worker_exited"
+            and event["exit_code"] != 0
+            and float(event["t"]) <= stopped_at.get(event.get("launcher"), float("inf"))
+        )
+    ]
+    return sorted(found, key=_noticed_at) or [e for e in stops if e.get("restart") is True][:1]
+
+
+def _noticed_at(symptom: Event) -> float:
+    return float(symptom.get("detected_at", symptom["t"]))
 
 
 def _recovery(
@@ -96,7 +117,7 @@ def _recovery(
     recovery = Recovery(
         cycle=cycle,
         symptom=_words(symptoms),
-        detected_at=min(float(event.get("detected_at", event["t"])) for event in symptoms),
+        detected_at=_noticed_at(symptoms[0]),
         stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
         evidence_at=max((float(event["t"]) for event in stacks), default=None),
         restarted_at=max(started, default=None),
@@ -124,6 +145,8 @@ def _first(kind: str, events: Iterable[Event]) -> Event | None:
 
 def _words(symptoms: Sequence[Event]) -> str:
     first = symptoms[0]
+    if first["kind"] == "cycle_stopping":
+        return str(first.get("cause") or "not known")
     if first["kind"] == "worker_exited":
         return f"rank {first['rank']}: {describe_exit(int(first['exit_code']))}"
     clock, name = str(first["clock"]), first.get("name")
@@ -166,7 +189,7 @@ def lines(found: Iterable[Recovery], start: float) -> list[str]:
         if recovery.resumed_at is not None:
             lost = "" if recovery.steps_lost is None else f", {recovery.steps_lost} steps lost"
             rows.append((recovery.resumed_at, "resumed", f"at step {recovery.resumed_step}{lost}"))
-        for at, what, words in rows:
+        for at, what, words in sorted(rows, key=lambda row: row[0]):
             since = at - recovery.began_at
             when = f"at {at - start:7.2f} s" if at == recovery.began_at else f"+{since:9.3f} s"
             text.append(f"  {when}   {what:<10} {words}")

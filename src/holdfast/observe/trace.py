@@ -1,17 +1,18 @@
 """The timeline of a run in the Chrome trace format, which Perfetto opens. Pure.
 
-    process   a node            thread 0      its launcher: cycles, and what it did
-                                thread 1 + k  local rank k: accounts, faults, evidence, kills
-    counters  sections of each rank: their share of the time between two looks at its page
+    process   a node            thread 0   its launcher: cycles, and what it did in them
+                                then       each rank: accounts; evidence and kill within them
+                                           its sections, a track each
 
 Times are microseconds since the run began. A rank's spans lie end to end: they are those of the
-ledger. What is inside the time at work is not known occurrence by occurrence, so its parts are in
-the arguments of the span and in the counters, not drawn where they may not have been.
+ledger. Slices of a track lie apart or within each other, as the format asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core.failure import describe_exit, signal_name
@@ -19,6 +20,7 @@ from holdfast.observe.accounts import LABELS
 from holdfast.observe.rank_spans import Progress, Span, number
 from holdfast.observe.report import NodeSpans, Story, place
 from holdfast.observe.run_files import Event
+from holdfast.observe.section_slices import Look, SectionSlice, by_name, section_slices
 
 TraceEvent = dict[str, Any]
 
@@ -56,6 +58,7 @@ _OF_LAUNCHER = {
     "control_request": "a rank asks",
     "incident": "verdict",
     "monitor_exited": "a monitor died",
+    "restarted_in_place": "restarted in place",
     "job_succeeded": "job succeeded",
     "job_failed": "job failed",
 }
@@ -65,116 +68,292 @@ def trace_of(story: Story) -> dict[str, Any]:
     """The whole trace, as JSON holds it."""
     events: list[TraceEvent] = []
     for index, each in enumerate(story.nodes):
-        name = place(story.run, index)
-        events += _names(index, name, each)
-        events += [_slice(index, span, each.shift_s) for span in each.spans]
-        events += _first_steps(index, each)
-        events += _launcher(index, each)
-        events += _marks(index, each)
-        events += _counters(index, each)
+        node = _Node(index, each)
+        events += node.names(place(story.run, index))
+        events += node.accounts()
+        events += node.done_to_ranks()
+        events += node.sections()
+        events += node.cycles()
+        events += node.marks()
     run = story.run
     return {
-        "traceEvents": sorted(events, key=lambda event: event.get("ts", -1.0)),
+        "traceEvents": sorted(
+            events, key=lambda event: (event.get("ts", -1.0), -event.get("dur", 0))
+        ),
         "displayTimeUnit": "ms",
         "otherData": {"run_id": run.run_id, "script": run.name, "state": run.state},
     }
 
 
-def _names(pid: int, node: str, each: NodeSpans) -> Iterator[TraceEvent]:
-    yield _meta(pid, _LAUNCHER, "process_name", name=f"node {node}")
-    yield _meta(pid, _LAUNCHER, "process_sort_index", sort_index=pid)
-    yield _meta(pid, _LAUNCHER, "thread_name", name="launcher")
-    yield _meta(pid, _LAUNCHER, "thread_sort_index", sort_index=-1)
-    numbers: dict[int, set[int]] = {}
-    for span in each.spans:
-        of_rank = numbers.setdefault(span.local_rank, set())
-        if span.rank is not None:
-            of_rank.add(span.rank)
-    for local_rank, ranks in sorted(numbers.items()):
-        name = "/".join(map(str, sorted(ranks))) or "?"
-        yield _meta(pid, 1 + local_rank, "thread_name", name=f"rank {name}")
-        yield _meta(pid, 1 + local_rank, "thread_sort_index", sort_index=local_rank)
+Slice = tuple[str, str, float, float, dict[str, Any]]
+"""Name, category, start and end as instants of the launcher, arguments."""
+
+
+class _Node:
+    """The tracks of one launcher and its ranks.
+
+    Args:
+        pid: Of the trace's process.
+        each: What is known.
+    """
+
+    def __init__(self, pid: int, each: NodeSpans) -> None:
+        self._pid = pid
+        self._each = each
+        self._events = each.node.events
+        self._end = max((float(event["t"]) for event in self._events), default=0.0)
+        self._end = max(self._end, each.node.now or self._end)
+        self._spans: dict[int, list[Span]] = {}
+        for span in each.spans:
+            self._spans.setdefault(span.local_rank, []).append(span)
+        self._sections = {k: by_name(slices) for k, slices in self._section_slices().items()}
+        self._tracks: dict[tuple[int, str], int] = {}
+        for k, sections in self._sections.items():
+            for name in ("", *sections):
+                self._tracks[k, name] = len(self._tracks) + 1
+
+    # ------------------------------------------------------------ tracks
+    def names(self, node: str) -> Iterator[TraceEvent]:
+        """Of process and threads."""
+        pid = self._pid
+        yield _meta(pid, _LAUNCHER, "process_name", name=f"node {node}")
+        yield _meta(pid, _LAUNCHER, "process_sort_index", sort_index=pid)
+        yield _meta(pid, _LAUNCHER, "thread_name", name="launcher")
+        yield _meta(pid, _LAUNCHER, "thread_sort_index", sort_index=-1)
+        for (k, section), tid in self._tracks.items():
+            ranks = dict.fromkeys(s.rank for s in self._spans[k] if s.rank is not None)
+            name = f"rank {'/'.join(map(str, ranks))}" if ranks else f"local rank {k}"
+            yield _meta(pid, tid, "thread_name", name=f"{name}: {section}" if section else name)
+            yield _meta(pid, tid, "thread_sort_index", sort_index=tid)
+
+    def _slice(self, tid: int, one: Slice) -> TraceEvent:
+        name, category, start, end, args = one
+        # Both ends are rounded, not the length: slices that touch must not overlap.
+        began, over = _us(start + self._each.shift_s), _us(end + self._each.shift_s)
+        return {
+            "ph": "X",
+            "pid": self._pid,
+            "tid": tid,
+            "ts": began,
+            "dur": round(max(0.0, over - began), 3),
+            "name": name,
+            "cat": category,
+            "args": args,
+        }
+
+    # ------------------------------------------------------------ ranks
+    def accounts(self) -> Iterator[TraceEvent]:
+        """What each rank's time was spent on."""
+        for k, spans in self._spans.items():
+            for span in spans:
+                args: dict[str, Any] = {"cycle": span.cycle, "rank": span.rank}
+                if len(span.shares) > 1:
+                    args |= {f"{LABELS[a]} (s)": round(s, 6) for a, s in span.shares.items()}
+                one = LABELS[span.account], "account", span.start, span.end, args
+                event = self._slice(self._tracks[k, ""], one)
+                if colour := _COLOURS.get(span.account):
+                    event["cname"] = colour
+                yield event
+
+    def done_to_ranks(self) -> Iterator[TraceEvent]:
+        """Evidence and signals, within the account that the time belongs to."""
+        done: dict[int, list[Slice]] = {}
+        ends = {(e["cycle"], int(e["rank"])): float(e["t"]) for e in self._of("worker_exited")}
+        places = {
+            (e["cycle"], int(e["rank"])): int(e["local_rank"]) for e in self._of("worker_started")
+        }
+        for event in self._of("evidence", "kill_sent"):
+            key, t = (event["cycle"], int(event["rank"])), float(event["t"])
+            local_rank = places.get(key)
+            if local_rank not in self._spans:
+                continue
+            if event["kind"] == "evidence":
+                took_s = max(0.0, number(event.get("took_s")) or 0.0)
+                one = "evidence", "taking evidence", t - took_s, t, _args(event)
+            else:
+                name = f"{signal_name(int(event['signal']))}, until it has ended"
+                one = name, "kill", t, ends.get(key, self._end), _args(event)
+            done.setdefault(local_rank, []).append(one)
+        for local_rank, slices in done.items():
+            spans = self._spans[local_rank]
+            for one in _one_by_one(slices, [(span.start, span.end) for span in spans]):
+                yield self._slice(self._tracks[local_rank, ""], one)
+
+    def sections(self) -> Iterator[TraceEvent]:
+        """A track for each section of each rank."""
+        for k, sections in self._sections.items():
+            for name, slices in sections.items():
+                for one in slices:
+                    yield self._slice(self._tracks[k, name], _section(one))
+
+    def _section_slices(self) -> dict[int, list[SectionSlice]]:
+        """Of each rank that has spans, in order."""
+        began: dict[tuple[int, int], float] = {}
+        ended: dict[tuple[int, int], float] = {}
+        stopped: dict[int, float] = {}
+        looks: dict[tuple[int, int], list[Look]] = {}
+        for event in self._of("rank_armed", "worker_exited", "cycle_stopped", "progress"):
+            cycle, t = int(event["cycle"]), float(event["t"])
+            if event["kind"] == "cycle_stopped":
+                stopped[cycle] = t
+            elif event["kind"] == "progress":
+                read_at = min(t, number(event.get("at")) or t)
+                for local_rank, shown in _shown(event):
+                    looks.setdefault((local_rank, cycle), []).append((read_at, t, shown))
+            elif event["kind"] == "rank_armed":
+                armed_at = number(event.get("armed_at")) or t
+                began.setdefault((int(event["local_rank"]), cycle), armed_at)
+            else:
+                ended[int(event["local_rank"]), cycle] = t
+        found: dict[int, list[SectionSlice]] = {k: [] for k in sorted(self._spans)}
+        for key, then in looks.items():
+            until = ended.get(key, stopped.get(key[1], self._end))
+            if key[0] in found:
+                found[key[0]] += section_slices(began.get(key, then[0][0]), then, until)
+        return found
+
+    def _of(self, *kinds: str) -> Iterator[Event]:
+        return (event for event in self._events if event["kind"] in kinds)
+
+    # ------------------------------------------------------------ launcher
+    def cycles(self) -> Iterator[TraceEvent]:
+        """Each cycle until nothing of it is left, what the launcher does in it, and restarts."""
+        cycles: list[tuple[int, float, float]] = []
+        slices: list[Slice] = []
+        inner: list[Slice] = []
+        begun: tuple[int, float] | None = None
+        stopped_at: float | None = None
+        found_at: dict[int, float] = {}
+        for event in self._of("rank_overdue"):
+            at = number(event.get("detected_at")) or float(event["t"])
+            found_at.setdefault(int(event["cycle"]), at)
+        stopping: tuple[float, Event] | None = None
+
+        def stop(at: float) -> None:
+            nonlocal begun, stopping
+            if begun is not None:
+                cycles.append((*begun, at))
+                if stopping is not None:
+                    inner.append(("stopping", "stopping", stopping[0], at, _args(stopping[1])))
+            begun = stopping = None
+
+        for event in self._events:
+            kind, t, cycle = event["kind"], float(event["t"]), int(event["cycle"])
+            if kind == "cycle_started":
+                stop(t)
+                if stopped_at is not None:
+                    slices.append(("restart", "restart", stopped_at, t, {"cycle": cycle}))
+                begun, stopped_at = (cycle, t), None
+            elif begun is None or cycle != begun[0]:
+                continue
+            elif kind == "worker_started":
+                name = f"starts rank {int(event['rank'])}"
+                inner.append(
+                    (name, "start", max(begun[1], inner[-1][3] if inner else 0.0), t, _args(event))
+                )
+            elif kind == "restarted_in_place":
+                noticed = number(event.get("noticed_at")) or t
+                entered = number(event.get("entered_at")) or t
+                inner.append(("restart in place", "in place", noticed, entered, _args(event)))
+            elif kind == "incident" and cycle in found_at:
+                look = "all ranks are looked at", "incident", found_at[cycle], t
+                inner.append((*look, _args(event)))
+            elif kind == "cycle_stopping" and stopping is None:
+                stopping = t, event
+            elif kind == "cycle_stopped":
+                stop(t)
+                stopped_at = t
+        stop(self._end)
+        slices += [(f"cycle {c}", "cycle", start, end, {"cycle": c}) for c, start, end in cycles]
+        slices += _one_by_one(inner, [(start, end) for _, start, end in cycles])
+        for one in slices:
+            yield self._slice(_LAUNCHER, one)
+
+    # ------------------------------------------------------------ instants
+    def marks(self) -> Iterator[TraceEvent]:
+        """What happened at an instant."""
+        yield from self._first_steps()
+        places: dict[int, int] = {}
+        for event in self._events:
+            kind = event["kind"]
+            if kind == "worker_started":
+                places[int(event["rank"])] = int(event["local_rank"])
+            if kind in _OF_LAUNCHER:
+                yield self._mark(_LAUNCHER, event, _OF_LAUNCHER[kind])
+            elif kind in _OF_RANK:
+                rank, local_rank = number(event.get("rank")), number(event.get("local_rank"))
+                if local_rank is None and rank is not None:
+                    local_rank = places.get(int(rank))
+                track = (-1 if local_rank is None else int(local_rank)), ""
+                yield self._mark(self._tracks.get(track, _LAUNCHER), event, _named(event))
+
+    def _first_steps(self) -> Iterator[TraceEvent]:
+        """Where each rank is at work in a cycle for the first time."""
+        if not self._each.made.is_watched:
+            return
+        for k, spans in self._spans.items():
+            seen: set[int] = set()
+            for span in spans:
+                if span.account == "steps" and span.cycle not in seen:
+                    seen.add(span.cycle)
+                    event = {"t": span.start, "kind": "first_step", "cycle": span.cycle}
+                    yield self._mark(self._tracks[k, ""], event, "first step")
+
+    def _mark(self, tid: int, event: Event, name: str) -> TraceEvent:
+        exact = (number(event.get(key)) for key in ("detected_at", "armed_at"))
+        at = next((at for at in exact if at), float(event["t"]))
+        return {
+            "ph": "i",
+            "s": "t",
+            "pid": self._pid,
+            "tid": tid,
+            "ts": _us(at + self._each.shift_s),
+            "name": name,
+            "cat": event["kind"],
+            "args": _args(event),
+        }
+
+
+def _shown(event: Event) -> Iterator[tuple[int, Progress]]:
+    """By local rank; what has not the form of it is passed over."""
+    told = event.get("ranks")
+    for local_rank, shown in told.items() if isinstance(told, dict) else ():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            yield int(local_rank), Progress.of(shown)
+
+
+def _section(one: SectionSlice) -> Slice:
+    args: dict[str, Any] = {"section": one.name, "seconds": round(one.total_s, 6)}
+    name = one.name
+    if one.times > 1:
+        share = 100 * one.total_s / (one.end - one.start)
+        name = f"{name} x{one.times}, {share:.0f} %"
+        args |= {"times": one.times, "mean (s)": round(one.total_s / one.times, 6)}
+        args["share of this time (%)"] = round(share, 2)
+    if one.is_open:
+        args["still open"] = True
+    return name, "section", one.start, one.end, args
+
+
+def _one_by_one(slices: Iterable[Slice], parents: list[tuple[float, float]]) -> Iterator[Slice]:
+    """Each within the parent where it begins, and after the one before it.
+
+    Args:
+        slices: Of one track.
+        parents: Start and end of the slices that these lie in; in order, without overlap.
+    """
+    starts = [start for start, _ in parents]
+    free_from = float("-inf")
+    for name, category, start, end, args in sorted(slices, key=lambda one: one[2:4]):
+        begin = max(start, free_from)
+        index = bisect_right(starts, begin) - 1
+        if index >= 0 and begin < (until := min(end, parents[index][1])):
+            free_from = until
+            yield name, category, begin, until, args
 
 
 def _meta(pid: int, tid: int, what: str, **args: Any) -> TraceEvent:
     return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": args}
-
-
-def _slice(pid: int, span: Span, shift_s: float) -> TraceEvent:
-    args: dict[str, Any] = {"cycle": span.cycle, "rank": span.rank}
-    if len(span.shares) > 1:
-        args |= {f"{LABELS[account]} (s)": round(s, 6) for account, s in span.shares.items()}
-    event: TraceEvent = {
-        "ph": "X",
-        "pid": pid,
-        "tid": 1 + span.local_rank,
-        "ts": _us(span.start + shift_s),
-        "dur": _us(span.end - span.start),
-        "name": LABELS[span.account],
-        "cat": "account",
-        "args": args,
-    }
-    if colour := _COLOURS.get(span.account):
-        event["cname"] = colour
-    return event
-
-
-def _first_steps(pid: int, each: NodeSpans) -> Iterator[TraceEvent]:
-    """Where each rank is at work in a cycle for the first time."""
-    if not each.made.is_watched:
-        return
-    seen: set[tuple[int, int]] = set()
-    for span in each.spans:
-        key = span.cycle, span.local_rank
-        if span.account == "steps" and key not in seen:
-            seen.add(key)
-            event: Event = {"t": span.start, "kind": "first_step", "cycle": span.cycle}
-            yield _mark(pid, 1 + span.local_rank, event, "first step", each.shift_s)
-
-
-def _launcher(pid: int, each: NodeSpans) -> Iterator[TraceEvent]:
-    """A slice for each cycle, from its start to the end of its last process."""
-    began: dict[int, float] = {}
-    last = 0.0
-    for event in each.node.events:
-        cycle, last = int(event["cycle"]), float(event["t"])
-        if event["kind"] == "cycle_started":
-            began[cycle] = last
-        elif event["kind"] == "cycle_stopped" and cycle in began:
-            yield _cycle(pid, cycle, began.pop(cycle), last, each.shift_s)
-    for cycle, start in began.items():
-        yield _cycle(pid, cycle, start, max(last, each.node.now or last), each.shift_s)
-
-
-def _cycle(pid: int, cycle: int, start: float, end: float, shift_s: float) -> TraceEvent:
-    return {
-        "ph": "X",
-        "pid": pid,
-        "tid": _LAUNCHER,
-        "ts": _us(start + shift_s),
-        "dur": _us(end - start),
-        "name": f"cycle {cycle}",
-        "cat": "cycle",
-        "args": {"cycle": cycle},
-    }
-
-
-def _marks(pid: int, each: NodeSpans) -> Iterator[TraceEvent]:
-    """What happened at an instant."""
-    places: dict[int, int] = {}
-    for event in each.node.events:
-        kind = event["kind"]
-        if kind == "worker_started":
-            places[int(event["rank"])] = int(event["local_rank"])
-        if kind in _OF_LAUNCHER:
-            yield _mark(pid, _LAUNCHER, event, _OF_LAUNCHER[kind], each.shift_s)
-        elif kind in _OF_RANK:
-            rank = number(event.get("rank"))
-            local_rank = number(event.get("local_rank"))
-            if local_rank is None and rank is not None:
-                local_rank = places.get(int(rank))
-            tid = _LAUNCHER if local_rank is None else 1 + int(local_rank)
-            yield _mark(pid, tid, event, _named(event), each.shift_s)
 
 
 def _named(event: Event) -> str:
@@ -186,19 +365,9 @@ def _named(event: Event) -> str:
     return name
 
 
-def _mark(pid: int, tid: int, event: Event, name: str, shift_s: float) -> TraceEvent:
-    at = number(event.get("detected_at")) or float(event["t"])
+def _args(event: Event) -> dict[str, Any]:
     left_out = ("t", "wall", "kind", "node", "job")
-    return {
-        "ph": "i",
-        "s": "t",
-        "pid": pid,
-        "tid": tid,
-        "ts": _us(at + shift_s),
-        "name": name,
-        "cat": event["kind"],
-        "args": {key: _plain(value) for key, value in event.items() if key not in left_out},
-    }
+    return {key: _plain(value) for key, value in event.items() if key not in left_out}
 
 
 def _plain(value: Any) -> Any:
@@ -209,52 +378,6 @@ def _plain(value: Any) -> Any:
         text = str(value)
         return text if len(text) <= _ARGS_CHARS_MAX else f"{text[:_ARGS_CHARS_MAX]} ..."
     return value
-
-
-def _counters(pid: int, each: NodeSpans) -> Iterator[TraceEvent]:
-    """Between two looks at a page: the share of the time that each section was open."""
-    before: dict[tuple[int, str], tuple[float, Mapping[str, float]]] = {}
-    for event in each.node.events:
-        if event["kind"] not in ("progress", "rank_armed"):
-            continue
-        at = float(event["t"])
-        if event["kind"] == "rank_armed":
-            before[int(event["cycle"]), str(event.get("local_rank"))] = at, {}
-            continue
-        if event.get("final"):  # written when the next cycle has begun, about the end of this one
-            continue
-        told = event.get("ranks")
-        for local_rank, shown in told.items() if isinstance(told, dict) else ():
-            try:
-                totals = _totals(Progress.of(shown), at)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                continue
-            key = int(event["cycle"]), str(local_rank)
-            since, earlier = before.get(key, (at, {}))
-            before[key] = at, totals
-            if at <= since or not local_rank.isdecimal():
-                continue
-            yield {
-                "ph": "C",
-                "pid": pid,
-                "tid": 1 + int(local_rank),
-                "ts": _us(since + each.shift_s),
-                "name": f"sections of local rank {local_rank} (%)",
-                "args": {
-                    name: round(
-                        min(100.0, max(0.0, 100 * (s - earlier.get(name, 0.0)) / (at - since))), 2
-                    )
-                    for name, s in totals.items()
-                },
-            }
-
-
-def _totals(progress: Progress, at: float) -> dict[str, float]:
-    """Seconds in each section until ``at``."""
-    totals = {name: each.total_s for name, each in progress.ended.items()}
-    for name, since in progress.open.items():
-        totals[name] = totals.get(name, 0.0) + max(0.0, at - since)
-    return totals
 
 
 def _us(s: float) -> float:

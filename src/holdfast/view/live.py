@@ -6,7 +6,6 @@ of their ranks. Changes nothing but for :meth:`LiveJob.stacks`, which asks ranks
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,9 @@ from holdfast.host.job_name import PREFIX, launcher_of
 from holdfast.host.page import PageError, map_page
 from holdfast.host.stack_dump import StackDump
 from holdfast.observe.follow import Follower
+from holdfast.observe.incident_files import Incident, keep, of_event, of_file
 from holdfast.observe.outages import Outages, Rank
+from holdfast.observe.rank_spans import number
 from holdfast.wire.page_view import PageView
 
 _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is in it
@@ -41,7 +42,7 @@ class RankView:
         node: Of its host.
         local_rank: Within its node.
         pid: Of its process.
-        state: ``running``, ``overdue``, ``completed`` or ``failed``.
+        state: ``running``, ``overdue``, ``completed``, ``failed``; ``gone`` with its launcher.
         section: The open section that is nearest to its timeout.
         section_age_s: Since it was opened.
         section_limit_s: Its timeout.
@@ -96,7 +97,7 @@ class JobView:
         name: Of its script.
         run_id: Of the job.
         wall: When this was seen, seconds since 1970.
-        age_s: Since its first launcher began.
+        age_s: Since its first launcher began; of a job that is over, until it was.
         restarts: So far.
         nodes: All whose folders are known.
         ranks: In order.
@@ -136,6 +137,8 @@ class _Node:
         self.name = "?"
         self.outages = Outages(nproc=1 << 30)
         self.pids: dict[int, int] = {}
+        self.incidents: list[Incident] = []
+        self.last_wall = 0.0
         self._follower = Follower(folder)
         self._runtime_dir: str | None = None
 
@@ -148,12 +151,15 @@ class _Node:
             if event.get("kind") == "worker_started":
                 with suppress(KeyError, TypeError, ValueError):
                     self.pids[int(event["local_rank"])] = int(event["pid"])
+            if event.get("kind") == "incident":
+                self.incidents.append(of_event(event, self.folder))
+            self.last_wall = max(self.last_wall, number(event.get("wall")) or 0.0)
             list(self.outages.take(event))
             text = None
             with suppress(KeyError, TypeError, ValueError):
                 text = _in_words(event, self.outages)
             if text is not None:
-                yield {"wall": event.get("wall"), "node": self.name, "text": text}
+                yield {"wall": number(event.get("wall")) or 0.0, "node": self.name, "text": text}
 
     @property
     def is_here(self) -> bool:
@@ -196,27 +202,33 @@ class LiveJob:
         self._stragglers = Stragglers()
         self._iterations: dict[tuple[int, int], deque[tuple[float, int]]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX)
-        self._incidents: dict[Path, dict[str, Any]] = {}
+        self._incidents: dict[str, Incident] = {}
+        self._incidents_read: dict[Path, int] = {}
         self._where: dict[int, tuple[_Node, int]] = {}
 
     def look(self) -> JobView:
         """How it stands now."""
+        fresh = [event for node in self._nodes for event in node.follow()]
+        self._events.extend(sorted(fresh, key=lambda event: event["wall"]))
         for node in self._nodes:
-            self._events.extend(node.follow())
             self._read_incidents(node)
         view = JobView(wall=clock.wall(), nodes=[node.view() for node in self._nodes])
         if starts := [node.start for node in self._nodes if node.start]:
             first = min(starts, key=lambda start: float(start.get("wall", 0.0)))
             view.name, view.run_id = str(first.get("name", "")), str(first.get("run_id", ""))
-            view.age_s = view.wall - float(first.get("wall", view.wall))
+            is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
+            until = max(node.last_wall for node in self._nodes) if is_over else view.wall
+            view.age_s = max(0.0, until - float(first.get("wall", until)))
         view.restarts = max((node.cycle for node in view.nodes), default=0)
         view.restarts = max(0, view.restarts)
         totals: dict[int, dict[str, tuple[int, float]]] = {}
         self._where.clear()
-        for node in self._nodes:
+        for node, seen in zip(self._nodes, view.nodes, strict=True):
             for local_rank, rank in sorted(node.outages.ranks.items()):
                 self._where[rank.rank] = node, local_rank
                 one, sections = self._look_at(node, local_rank, rank)
+                if seen.state == "gone" and one.state in ("running", "overdue"):
+                    one.state = "gone"  # with its launcher, which could not write that down
                 view.ranks.append(one)
                 totals[rank.rank] = sections
         by_rank: dict[int, Slow] = {}
@@ -227,9 +239,10 @@ class LiveJob:
                 one.slow = found.section, round(found.factor, 2)
         view.ranks.sort(key=lambda one: one.rank)
         view.incidents = sorted(
-            self._incidents.values(), key=lambda each: (each["cycle"], each["wall"] or 0.0)
+            (_shown(one) for one in self._incidents.values()),
+            key=lambda each: (each["cycle"], each["wall"] or 0.0),
         )
-        view.events = sorted(self._events, key=lambda event: event["wall"] or 0.0)
+        view.events = sorted(self._events, key=lambda event: event["wall"])
         return view
 
     def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
@@ -326,19 +339,28 @@ class LiveJob:
         return (progress - before) / took_s if took_s > 0 and then else None
 
     def _read_incidents(self, node: _Node) -> None:
+        while node.incidents:  # told of before its file is there, if that can be written
+            keep(self._incidents, node.incidents.pop())
         for path in node.folder.glob("incidents/*/incident.json"):
-            if path not in self._incidents:
-                with suppress(OSError, ValueError, AttributeError):
-                    data = json.loads(path.read_bytes())
-                    self._incidents[path] = {
-                        "path": str(path),
-                        "node": node.name,
-                        "cycle": int(data.get("cycle") or 0),
-                        "wall": data.get("wall"),
-                        "kind": str(data.get("kind") or "unknown"),
-                        "culprits": list(data.get("culprits") or ()),
-                        "reason": str(data.get("reason") or ""),
-                    }
+            with suppress(OSError):
+                version = path.stat().st_mtime_ns  # it is written again when more is known
+                if self._incidents_read.get(path) != version and (
+                    found := of_file(path, node.name)
+                ):
+                    self._incidents_read[path] = version
+                    keep(self._incidents, found)
+
+
+def _shown(one: Incident) -> dict[str, Any]:
+    return {
+        "path": str(one.path),
+        "node": one.node,
+        "cycle": one.cycle,
+        "wall": one.wall,
+        "kind": one.kind,
+        "culprits": one.culprits,
+        "reason": one.reason,
+    }
 
 
 def _fill(

@@ -18,7 +18,7 @@ _LOOK_S = 1.0
 _NEAR = 0.8
 """Share of a timeout from which a rank is shown in yellow."""
 _EVENTS = 6
-_STYLES = {"overdue": "bold red", "failed": "red", "completed": "dim"}
+_STYLES = {"overdue": "bold red", "failed": "red", "gone": "red", "completed": "dim"}
 
 
 class Stacks(ModalScreen[None]):

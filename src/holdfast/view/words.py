@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.core.wording import count
+from holdfast.observe.ledger import duration
 from holdfast.view.live import JobView, RankView
 
 COLUMNS = (
@@ -68,7 +69,7 @@ def cells(one: RankView) -> list[str]:
 def headline(job: JobView) -> str:
     """Name, state, age, size and restarts in one line."""
     return (
-        f"{job.name or '?'}  {job.state}  {seconds(job.age_s)}  "
+        f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
         f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
         f"{count(job.restarts, 'restart')}  {count(len(job.incidents), 'incident')}"
     )

@@ -137,9 +137,10 @@ class ProgressLog:
 
     def _look(self) -> None:
         for cycle, ranks in list(self._cycles.items()):
+            read_at = clock.monotonic()
             told = {str(local_rank): shown.told() for local_rank, shown in ranks.items()}
             is_over = cycle in self._is_over
-            self._event("progress", cycle, ranks=told, final=is_over)
+            self._event("progress", cycle, ranks=told, final=is_over, at=read_at)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
                     shown.close()

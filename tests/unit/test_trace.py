@@ -1,0 +1,120 @@
+"""The timeline for Perfetto: well-formed whatever the events are, and what it shows of a hang."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.observe.report import tell
+from holdfast.observe.run_files import read_run
+from holdfast.observe.trace import trace_of
+from tests.unit.made_events import HANG, THEN_WELL, event, made_up, of_rank, progress, shown
+from tests.unit.trace_format import violations
+
+EXAMPLES = int(os.environ.get("HOLDFAST_LEDGER_EXAMPLES", "40"))
+
+
+def traced(*nodes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The trace of these launchers' events, as a program reads it."""
+    folders = [_folder() / str(k) for k in range(len(nodes))]
+    for path, events in zip(folders, nodes, strict=True):
+        path.mkdir(exist_ok=True)
+        lines = "".join(f"{json.dumps(each)}\n" for each in events)
+        (path / "events-launcher.jsonl").write_text(lines)
+    return json.loads(json.dumps(trace_of(tell(read_run(folders)))))
+
+
+@cache
+def _folder() -> Path:
+    """For all examples: to make and remove one takes longer than to read it."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def slices(trace: dict[str, Any], category: str) -> list[tuple[str, str, float, float]]:
+    """Track, name, start and length in seconds."""
+    events = trace["traceEvents"]
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found = [e for e in events if e["ph"] == "X" and e["cat"] == category]
+    return [(tracks[e["tid"]], e["name"], e["ts"] / 1e6, e["dur"] / 1e6) for e in found]
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3))
+def test_whatever_the_events_are_every_track_can_be_drawn(seeds: list[int]) -> None:
+    """Slices of a track lie apart or within each other; tracks have names, instants are numbers."""
+    assert (
+        violations(traced(*(made_up(seed) or [event(0.0, "launcher_started")] for seed in seeds)))
+        == []
+    )
+
+
+def test_a_hang_is_drawn_from_its_section_to_the_restart() -> None:
+    """On the rank: its section, the stall, evidence, kill. On the launcher: look, stop, restart."""
+    hang = [one for one in HANG if one["kind"] != "progress" and one["t"] < 85.0]
+    taken = [
+        event(80.4, "incident", 0, incident=1, culprits=[1], reason="rank 1 sleeps"),
+        of_rank(80.45, "evidence", 0, 1, took_s=0.44),
+        of_rank(80.5, "kill_sent", 0, 1, signal=9),
+    ]
+    looked = [
+        shown(
+            0,
+            16.0,
+            {"1": progress({"checkpoint": 15.0}, {"step": [9, 4.5, 0.6, 10.0, 14.9]})},
+            final=False,
+        ),
+        shown(
+            0,
+            26.0,
+            {"1": progress({"checkpoint": 15.0}, {"step": [9, 4.5, 0.6, 10.0, 14.9]})},
+            final=False,
+        ),
+        shown(
+            0,
+            85.0,
+            {
+                "1": progress(
+                    {"step": 50.0},
+                    {
+                        "step": [39, 24.5, 0.9, 10.0, 49.0],
+                        "checkpoint": [1, 14.0, 14.0, 15.0, 29.0],
+                    },
+                )
+            },
+        ),
+    ]
+    trace = traced(sorted([*hang, *taken, *looked], key=lambda one: one["t"]))
+    assert violations(trace) == []
+    assert slices(trace, "section") == [
+        ("rank 1: step", "step x9, 92 %", 10.0, 4.9),
+        ("rank 1: checkpoint", "checkpoint", 15.0, 14.0),
+        ("rank 1: step", "step x30, 87 %", 26.0, 23.0),
+        ("rank 1: step", "step", 50.0, 31.0),
+    ]
+    assert slices(trace, "taking evidence") == [("rank 1", "evidence", 80.01, 0.44)]
+    assert slices(trace, "kill") == [("rank 1", "SIGKILL, until it has ended", 80.5, 0.5)]
+    assert slices(trace, "incident") == [("launcher", "all ranks are looked at", 80.0, 0.4)]
+    assert slices(trace, "stopping") == [("launcher", "stopping", 80.6, 1.4)]
+    assert slices(trace, "restart") == [("launcher", "restart", 82.0, 1.0)]
+    names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "i" and e["tid"] > 0]
+    assert {"reports in", "first step", "hung", "evidence taken", "SIGKILL sent"} <= set(names)
+
+
+def test_each_account_is_one_slice() -> None:
+    """Two marks that begin the same account are not drawn as two."""
+    accounts = [
+        name for track, name, *_ in slices(traced(HANG + THEN_WELL), "account") if track == "rank 1"
+    ]
+    assert all(name != after for name, after in pairwise(accounts))
