@@ -167,7 +167,7 @@ if rank == "1":
     stopping = r"Stopping workers\.\.\. Timeout = 15 sec\. \(1 still running\)"
     rounds = r"node has joined round 1 of the rendezvous '\w+' as rank 0 of 1"
     restart = [
-        r"ERROR.*: rank 1 \(local rank 1, pid \d+\): exit code 3",
+        r"ERROR.*: rank 1 \(.*\): exit code 3 \(its last line: the reactor is cold\)",
         rf"INFO.*: Worker group FAILED\. 1/2 attempts left; will restart worker group\. {stopping}",
         (
             r"INFO.*: cycle 1: started 2 ranks of .*script.py, pids \d+, \d+; "
@@ -190,7 +190,7 @@ if rank == "1":
     [
         ("os.kill(os.getpid(), 9)", "killed by SIGKILL, not by holdfast"),
         ("os.kill(os.getpid(), 11)", "killed by SIGSEGV (segmentation fault"),
-        ("raise MemoryError", "out of host memory: exit code 1. Advice: use fewer or smaller data"),
+        ("raise MemoryError", "out of host memory: exit code 1 at script.py:2. Advice: use fewer"),
         ("raise ValueError('loss is NaN')", "ValueError: loss is NaN"),
     ],
 )

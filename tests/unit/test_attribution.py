@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.attribution import _RULES, Attribution, attribute
+from holdfast.core import last_words
+from holdfast.core.attribution import _RULES, Attribution
+from holdfast.core.attribution import attribute as attribute_words
 
 IN_SCRIPT = 'Traceback (most recent call last):\n  File "/job/train.py", line 12, in <module>\n'
 IN_TORCH = (
@@ -22,6 +24,22 @@ NCCL = (
     "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/"
     "ProcessGroupNCCL.cpp:3356, {}, NCCL version 2.21.5\n{}: {}\nLast error:\n{}"
 )
+
+
+def attribute(
+    exit_code: int,
+    error: str | None = None,
+    traceback: str | None = None,
+    last_lines: list[str] | tuple[str, ...] = (),
+    *,
+    is_oom_kill: bool = False,
+) -> Attribution:
+    """As a rank's end has it: from its error file, else from the end of its stderr."""
+    words = last_words.read(last_lines, exit_code=exit_code)
+    if error:
+        words = last_words.of_error_file(error, traceback)
+    return attribute_words(exit_code, words, last_lines, is_oom_kill=is_oom_kill)
+
 
 REAL = [
     # torch 2.13 and Python 3.11, on a CPU
@@ -299,7 +317,8 @@ def test_an_exception_that_no_rule_knows_has_its_place_and_name() -> None:
     """It is not guessed what it means."""
     found = attribute(1, last_lines=[*IN_SCRIPT.splitlines(), "KeyError: 'lr'"])
 
-    assert found == Attribution("", "", "", "/job/train.py:12", "KeyError")
+    assert found == Attribution("", "", "", "/job/train.py:12", "KeyError", "KeyError: 'lr'")
+    assert f"{found.words}{found.at}" == "KeyError ('lr') at train.py:12"
     assert found.signature == "KeyError at /job/train.py:12"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.collectives import digests, recent
+from holdfast.core.collectives import breaks_order, digests, recent
 from holdfast.core.evidence import GroupDigest
 from holdfast.core.rank_sets import text_of
 
@@ -41,7 +41,8 @@ def test_the_oldest_operation_that_has_not_ended_is_what_a_rank_waits_in() -> No
     [group] = of(
         entry("nccl:all_reduce", 1), pending("nccl:all_gather", 2), pending("nccl:all_reduce", 3)
     )
-    assert group == GroupDigest("0 nccl", "0-3", 3, 1, "all_gather Float[8]", 2)
+    now, last = "all_gather Float[8]", "all_reduce Float[8]"
+    assert group == GroupDigest("0 nccl", "0-3", 3, 1, now, 2, last=last)
 
 
 def test_where_all_has_ended_nothing_is_pending() -> None:
@@ -88,3 +89,30 @@ def test_the_last_operations_are_lines() -> None:
         "0 gloo 1 all_reduce Float[8]",
         "0 gloo 2 barrier (has not ended)",
     )
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ("ABABAB", False),
+        ("ABABB", True),  # it left out the A
+        ("ABABA", False),
+        ("ABABAX", False),  # an evaluation begins
+        ("ABABAXA", False),
+        ("AAAAA", False),
+        ("A", False),
+    ],
+)
+def test_an_operation_that_is_new_breaks_no_order(calls: str, expected: bool) -> None:
+    """One that the rank has called before does, where it never followed the one before it."""
+    ended = [entry(f"gloo:{call}", at + 1) for at, call in enumerate(calls[:-1])]
+    last = pending(f"gloo:{calls[-1]}", len(calls))
+    assert breaks_order([*ended, last]) is expected
+
+
+def test_the_collective_before_the_pending_one_is_told() -> None:
+    """Of each group on its own; none where nothing is pending."""
+    done, now = entry("gloo:all_gather", 1), pending("gloo:barrier", 2)
+    world, sub = of(done, now, entry("gloo:all_reduce", 1, group="5"))
+    assert (world.pending, world.seq, world.last) == ("barrier Float[8]", 2, "all_gather Float[8]")
+    assert (sub.pending, sub.last) == ("", "")

@@ -9,6 +9,9 @@ from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
 from holdfast.fault_tolerance.launch.report import cause_line, failure_summary
 
 GIB_IN_KIB = 1 << 20
+GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4711"
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in step']
+ABORT = ["terminate called after throwing an instance of 'gloo::IoException'", f"  what():  {GLOO}"]
 
 
 def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
@@ -58,6 +61,12 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
         ),
         (1, {"last_lines": ["MemoryError"]}, "out of host memory: exit code 1"),
         (
+            1,
+            {"last_lines": [*TRACEBACK, "ValueError: lr is -1"]},
+            "ValueError (lr is -1): exit code 1 at train.py:3",
+        ),
+        (1, {"last_lines": ["no field 'lr'"]}, "exit code 1 (its last line: no field 'lr')"),
+        (
             -9,
             {"hang": Hang("section", "step", 312.44, 300.0)},
             "hung (section 'step': 312.4 s, timeout 300 s); killed by SIGKILL by its monitor",
@@ -103,11 +112,6 @@ def test_a_big_process_that_was_killed_precedes_the_echoes_of_its_death() -> Non
     assert first_cause([echo, killed]) is killed
     small = end(0, -9, 12.0, peak_rss_kib=GIB_IN_KIB // 10)
     assert first_cause([echo, small]) is echo
-
-
-GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4711"
-TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in step']
-ABORT = ["terminate called after throwing an instance of 'gloo::IoException'", f"  what():  {GLOO}"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,56 @@ def test_the_cause_comes_before_what_it_caused_in_whatever_order_they_are_report
     for ends in ([*echoes, cause], [cause, *echoes]):
         assert first_cause(ends) is cause
     assert first_cause(echoes) is echoes[0], "nothing else is known"
+
+
+TOP = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
+RAISED = [*TOP, "ValueError: bad sample"]
+
+
+def test_a_failure_begins_when_its_exception_is_written() -> None:
+    """A rank may take seconds to exit, and its peers fail of its absence meanwhile."""
+    slow = end(1, 1, 9.0, last_lines=RAISED, line_times=[5.0] * 3)
+    abort = end(0, -6, 6.0, last_lines=["terminate called", "  what(): x"], line_times=[5.9] * 2)
+
+    assert slow.began_at == 5.0
+    assert abort.began_at == 5.9
+    assert first_cause([abort, slow]) is slow
+
+
+@pytest.mark.parametrize("exit_code", [1, -15, -9])
+def test_a_rank_that_was_exiting_of_its_exception_when_it_was_stopped_is_the_cause(
+    exit_code: int,
+) -> None:
+    """Its peer failed first, and the launcher stopped all others."""
+    asked = {"asked": True, "asked_at": 6.1, "last_lines": RAISED}
+    peer = end(0, -6, 6.0, last_lines=ABORT, line_times=[6.0] * 2)
+    exiting = end(1, exit_code, 6.5, line_times=[5.0] * 3, **asked)
+    told = "ValueError (bad sample) at train.py:3: it was still exiting when it was stopped"
+
+    assert first_cause([peer, exiting]) is exiting
+    assert explain(exiting) == told
+    assert f"First cause: rank 1 (local rank 1, pid 4001)\n  {told}" in failure_summary(
+        "train.py", "n0", 0, [peer, exiting], "over", "/logs"
+    )
+    assert first_cause([end(0, 3, 6.0), exiting]).rank == 0, "that one says nothing of a peer"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"line_times": [6.2] * 3},  # the handler of our SIGTERM raised it
+        {"line_times": [5.0] * 3, "asked_at": 500.0},  # it was survived
+        {"line_times": [5.0] * 3 + [5.9], "last_lines": [*RAISED, "step 10"]},
+        {"line_times": []},
+        {"line_times": [5.0] * 3, "last_lines": [*TOP, GLOO]},
+        {"line_times": [5.0] * 3, "last_lines": [*TRACEBACK, "ValueError: caught, and shown"]},
+    ],
+)
+def test_a_rank_that_was_running_when_it_was_stopped_is_not_the_cause(more: dict) -> None:
+    peer = end(0, -6, 6.0, last_lines=ABORT, line_times=[6.0] * 2)
+    stopped = end(1, -15, 6.5, **{"asked": True, "asked_at": 6.1, "last_lines": RAISED, **more})
+
+    assert first_cause([peer, stopped]) is peer
 
 
 def test_no_rank_ends_a_negative_time_after_the_cause() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.host import clock
 from holdfast.host.file_writer import LineLog, LogFile
 from holdfast.host.output import TAIL_LINES, OutputPump, Stream
 
@@ -99,19 +100,24 @@ def test_everything_written_before_settling_has_been_passed_on(
     assert pump.settle([pipe.stream], 5.0)
     assert writer.close(5.0)
     assert log.read_bytes().endswith(b"x\nlast\n")
-    assert pipe.stream.last_lines()[-1] == "last"
+    assert pipe.stream.last_lines()[0][-1] == "last"
 
 
 def test_the_last_lines_are_kept_for_the_report(pump: OutputPump, tmp_path: Path) -> None:
     """As many as a report needs, an unfinished one included."""
     pipe = Pipe(tmp_path)
     pump.add(pipe.stream)
-    pipe.write(b"".join(b"line %d\n" % number for number in range(100)) + b"Segm")
+    before = clock.monotonic()
+    pipe.write(b"".join(b"line %d\n" % number for number in range(1000)))
+    pump.settle([pipe.stream], 5.0)
+    between = clock.monotonic()
+    pipe.write(b"line 1000\nSegm")
     pump.settle([pipe.stream], 5.0)
 
-    lines = pipe.stream.last_lines()
-    assert len(lines) == TAIL_LINES
-    assert lines[-2:] == ["line 99", "Segm"]
+    lines, times = pipe.stream.last_lines()
+    assert len(lines) == len(times) == TAIL_LINES
+    assert lines[-3:] == ["line 999", "line 1000", "Segm"]
+    assert before <= times[-3] <= between <= times[-2] <= times[-1], "when they came"
 
 
 def test_matching_lines_are_duplicated(pump: OutputPump, tmp_path: Path) -> None:

@@ -187,7 +187,20 @@ def test_a_receive_that_no_recorder_has_is_not_taken_for_a_culprit() -> None:
     """Gloo's does not have them: rank 2 waits for a rank that is not known."""
     verdict = on(*others(2), rank(2, done(20), call="recv", is_in_collective=True))
 
-    assert verdict.culprits == ()
+    assert (verdict.culprits, verdict.kind) == ((), e.MISMATCH)
+    assert verdict.reason == (
+        "rank 2 (pid 102, node n1) waits in `train` train.py:9, in its call of `recv` for a rank "
+        "that torch does not record; 3 other ranks wait for it in `all_reduce`"
+    )
+
+
+def test_ranks_that_are_being_stopped_are_not_blamed_for_their_silence() -> None:
+    """Nor is the only one that shows something: it may be one of many that wait."""
+    stopped = {"lacks": "the ranks of this node are being stopped"}
+    silent = [RankDigest(number, "n0", number, **stopped) for number in (1, 2, 3)]
+
+    assert on(waiter(0), *silent).culprits == ()
+    assert on(rank(0, overdue="initial heartbeat", is_in_collective=True), *silent).culprits == ()
 
 
 def test_two_culprits_are_both_named() -> None:
@@ -232,6 +245,55 @@ def test_a_rank_that_left_out_what_a_subgroup_does_is_named() -> None:
     )
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.MISMATCH, e.HIGH)
+    assert verdict.reason == (
+        "rank 1 (pid 101, node n0) called `all_reduce Float[8]` of group 0 gloo (collective 21) in "
+        "`train` train.py:9, and left out `all_reduce Float[8]` of group 1 gloo (collective 7), in "
+        "which rank 0 waits"
+    )
+
+
+def test_who_left_out_what_a_subgroup_does_once_has_begun_less_than_the_others() -> None:
+    """Ranks 0 and 1 did the same in their own group before; rank 3 only waits for rank 2."""
+    subs = [done(1, f"{name} gloo", members=of) for name, of in ((1, "0,1"), (1, "0,1"))]
+    waits = rank(3, done(20), group(1, name="2 gloo", members="2,3"))
+    some = [rank(number, group(21), subs[number]) for number in (0, 1)]
+
+    verdict = on(*some, waiter(2), waits)
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.MISMATCH, e.MEDIUM)
+    assert "left out `all_reduce Float[8]` of group 2 gloo (collective 1)" in verdict.reason
+
+    verdict = on(waiter(0), waiter(1), waiter(2), waits)
+    assert verdict.culprits == (), "2 and 3 wait for each other, and either may be wrong"
+
+
+def test_a_call_of_another_size_is_found_when_some_have_left_it() -> None:
+    """Gloo sums what it has: two ranks go on, two wait for ever in the collective before."""
+    here = [group(22, last="all_reduce Float[5]"), group(22, last="all_reduce Float[3]")]
+    there = group(21, "all_reduce Float[5]")
+    verdict = on(rank(0, here[0]), rank(1, there), rank(2, here[1]), rank(3, there))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.MISMATCH, e.MEDIUM)
+    assert "called `all_reduce Float[3]` of group 0 gloo (collective 21)" in verdict.reason
+    assert "3 other ranks called `all_reduce Float[5]`" in verdict.reason
+
+
+def test_calls_whose_sizes_differ_between_ranks_match() -> None:
+    """A slow network, and no rank to be named."""
+    uneven = [rank(n, group(21, f"all_to_all Float[{n}]")) for n in range(4)]
+
+    assert on(*uneven).kind == e.COMMUNICATION
+
+
+def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
+    """Not those that fail of its absence meanwhile, nor where no rank waits for it."""
+    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0")
+    fails = rank(1, helper=SILENT, state="R", place="")
+    verdict = on(waiter(0), fails, gone, waiter(3))
+
+    assert (verdict.culprits, verdict.kind) == ((2,), e.DEAD)
+    assert verdict.reason.startswith("rank 2 (node n1) has ended (it has ended well: exit code 0)")
+    alone = on(rank(0, done(20), waits_for="a lock", overdue="heartbeat"), gone)
+    assert alone.culprits == (0,)
 
 
 def test_two_halves_that_do_not_match_are_told_and_none_is_named() -> None:

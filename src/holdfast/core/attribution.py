@@ -1,8 +1,8 @@
 """What kind of failure a crashed rank died of, from its exit code and its last words.
 
 Pure: one table of rules, first match wins; from the particular to the general. A rule reads the
-exception at the end of the rank's stderr (or of its error file), and where a rank was aborted in
-native code all of its last lines. What no rule knows has no kind, and is not guessed.
+exception that ended the rank (``last_words.py``), and where a rank was aborted in native code all
+of its last lines. What no rule knows has no kind, and is not guessed.
 
 Two failures are *the same* if they are of one kind, at one line of the user's code. A failure
 without a known place (a signal, a bare exit code) is never the same as another one.
@@ -11,15 +11,11 @@ without a known place (a signal, a bare exit code) is never the same as another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from holdfast.core.last_words import LastWords
 from holdfast.core.value import Value
 
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""What torch's excepthook puts before each line, once there is a process group."""
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:: |$)")
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>")
 _SIGILL, _SIGABRT, _SIGBUS, _SIGFPE, _SIGSEGV, _SIGTERM = 4, 6, 7, 8, 11, 15
 _WHAT_MAX = 200
 """Characters of a detail."""
@@ -34,6 +30,7 @@ class Attribution(Value):
         advice: One line; empty: there is none but to look at the traceback.
         place: ``file:line`` of the innermost frame of the user's code; empty: not known.
         exception: Name of the exception, without its module; empty: there was none.
+        message: First line of it with that name, or the last line of stderr.
     """
 
     kind: str = ""
@@ -41,10 +38,24 @@ class Attribution(Value):
     advice: str = ""
     place: str = ""
     exception: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
         """Kind and detail: ``missing file (/data/shard-0)``; empty where there is no kind."""
         return f"{self.kind} ({self.what})" if self.what else self.kind
+
+    @property
+    def words(self) -> str:
+        """Kind or exception, and detail: ``ValueError (lr is negative)``."""
+        if self.kind or not self.exception:
+            return str(self)
+        said = self.message.partition(": ")[2]
+        return f"{self.exception} ({said})" if said else self.exception
+
+    @property
+    def at(self) -> str:
+        """`` at train.py:8``; empty: it is not known where."""
+        return f" at {self.place.rpartition('/')[2]}" if self.place else ""
 
     @property
     def signature(self) -> str:
@@ -145,8 +156,8 @@ _RULES = (
     _Rule(
         "collectives that do not match",
         ("op.preamble.length <= op.nbytes", "Detected mismatch between collectives on ranks"),
-        "ranks called different operations, or one with tensors of different sizes; "
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL names the call",
+        "this rank or another one made a different call than the rest, or with tensors of another "
+        "size; TORCH_DISTRIBUTED_DEBUG=DETAIL names the call",
         r"op\.nbytes\. (\d+ vs \d+)",
     ),
     _Rule(
@@ -316,8 +327,7 @@ _BY_THE_SCHEDULER = r"CANCELLED AT .* DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE
 
 def attribute(
     exit_code: int,
-    error: str | None = None,
-    traceback: str | None = None,
+    words: LastWords,
     last_lines: Sequence[str] = (),
     *,
     is_oom_kill: bool = False,
@@ -326,26 +336,23 @@ def attribute(
 
     Args:
         exit_code: As of the process; -N: killed by signal N.
-        error: What it wrote to its error file: type and message of an exception.
-        traceback: From the same file.
+        words: What it said of its end.
         last_lines: The end of its stderr.
         is_oom_kill: The kernel killed it for memory.
     """
     if exit_code == 0:
         return Attribution()
     aborted = exit_code == -_SIGABRT
-    lines = plain_lines(last_lines)
-    words = error or last_words(last_lines, aborted=aborted)
     if exit_code < 0 and not aborted:
-        kind, what, advice = _of_signal(-exit_code, lines, is_oom_kill=is_oom_kill)
-        return Attribution(kind, what, advice)
-    place = _place(traceback.splitlines() if traceback else _last_traceback(lines))
-    exception = _exception(words)
+        kind, what, advice = _of_signal(-exit_code, last_lines, is_oom_kill=is_oom_kill)
+        return Attribution(kind, what, advice, words.place if not words.exception else "")
+    message = words.message[:_WHAT_MAX]
+    rest = words.place, words.exception, message
     for rule in _RULES:
-        if any(text in words for text in rule.texts):
-            return Attribution(rule.kind, rule.detail(words), rule.advice, place, exception)
-    kind, advice = _ABORT if aborted and not exception else ("", "")
-    return Attribution(kind, "", advice, place, exception)
+        if any(text in words.text for text in rule.texts):
+            return Attribution(rule.kind, rule.detail(words.text), rule.advice, *rest)
+    kind, advice = _ABORT if aborted and not words.exception else ("", "")
+    return Attribution(kind, "", advice if words.text else "", *rest)
 
 
 def _of_signal(signum: int, lines: Sequence[str], *, is_oom_kill: bool) -> tuple[str, str, str]:
@@ -355,40 +362,3 @@ def _of_signal(signum: int, lines: Sequence[str], *, is_oom_kill: bool) -> tuple
         return "stopped by the scheduler", match[1].lower(), "queue the job again"
     kind, advice = _SIGNALS.get(signum, ("", ""))
     return kind, "", advice
-
-
-def plain_lines(lines: Iterable[str]) -> list[str]:
-    """Lines of stderr without what torch puts before them, and without empty ones."""
-    return [line for line in (_RANK_PREFIX.sub("", line).rstrip() for line in lines) if line]
-
-
-def last_words(lines: Sequence[str], *, aborted: bool) -> str:
-    """The exception at the end of stderr; all of its lines where an abort in C++ has no such form.
-
-    What a rank printed before may name peers that it has survived.
-    """
-    shown = plain_lines(lines)
-    heads = [i for i, line in enumerate(shown) if line.startswith("Traceback (most recent call")]
-    if not heads:
-        return "\n".join(shown if aborted else shown[-1:])
-    return "\n".join(line for line in shown[heads[-1] + 1 :] if not line.startswith(" "))
-
-
-def _last_traceback(lines: Sequence[str]) -> Sequence[str]:
-    heads = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call")]
-    return lines[heads[-1] :] if heads else lines
-
-
-def _place(lines: Sequence[str]) -> str:
-    frames = [match for match in map(_FRAME.match, lines) if match]
-    own = [each for each in frames if not any(part in each["file"] for part in _NOT_THE_USERS)]
-    return f"{own[-1]['file']}:{own[-1]['line']}" if own else ""
-
-
-def _exception(words: str) -> str:
-    for line in words.splitlines():
-        match = _EXCEPTION.match(line)
-        name = match["name"].rpartition(".")[2] if match else ""
-        if name.endswith(("Error", "error", "Exception", "Interrupt", "Exit", "Iteration")):
-            return name
-    return ""

@@ -100,6 +100,7 @@ def _digest(
     waits = next((entry for entry in collectives if is_pending(entry)), None)
     completed = enqueued if waits is None else waits.get("collective_seq_id", 0) - 1
     is_p2p = oldest is not None and bool(oldest.get("is_p2p"))
+    ended = [entry for entry in collectives if entry.get("collective_seq_id") == completed]
     return GroupDigest(
         name,
         text_of(ranks),
@@ -109,6 +110,7 @@ def _digest(
         seq=-1 if oldest is None else oldest.get("collective_seq_id", -1),
         peers=_peers(oldest, ranks, text_of) if oldest is not None and is_p2p else "",
         is_unusual=is_unusual and oldest is not None,
+        last=operation(ended[-1]) if ended and oldest is not None and not is_p2p else "",
     )
 
 
@@ -122,14 +124,16 @@ def _peers(entry: Entry, ranks: tuple[int, ...], text_of: Callable[..., str]) ->
 def breaks_order(entries: list[Entry]) -> bool:
     """The operation that the rank waits in has never followed the one before it, and others have.
 
-    In the order of all groups: a rank that leaves out what one group does goes on with another.
+    In the order of all groups: a rank that leaves out what one group does goes on with another. An
+    operation that the rank has not called before breaks no order: evaluations begin with such.
     """
     at = next((at for at, entry in enumerate(entries) if is_pending(entry)), 0)
     if at == 0:
         return False
     names = [f"{group_of(one)} {operation(one)}" for one in entries[max(0, at - _ORDER) : at + 1]]
     followed = {after for before, after in pairwise(names[:-1]) if before == names[-2]}
-    return bool(followed) and names[-1] not in followed
+    is_known = names[-1] in names[:-1]
+    return bool(followed) and is_known and names[-1] not in followed
 
 
 def recent(entries: Iterable[Entry]) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class GroupDigest(Value):
         seq: Its sequence number.
         peers: Set of ranks that it waits for, where it is a send or receive.
         is_unusual: Something is pending, and the rank's own order of operations is broken.
+        last: The collective before the pending one, in the same form; "": there was none.
     """
 
     SPARSE = True
@@ -74,6 +75,7 @@ class GroupDigest(Value):
     seq: int = -1
     peers: Raw = ""
     is_unusual: bool = False
+    last: Raw = ""
 
 
 class RankDigest(Value):

@@ -9,6 +9,9 @@ stamps in error files are whole seconds written by different processes and say n
 - A hang began when it was found, before its rank was killed and its peers lost their connections.
 - Where evidence of all ranks tells which of them hold up the job, the first cause is one of those,
   whatever ended it: it need not be the one whose timeout ran out.
+- A rank may need seconds to exit after its exception. Its peers lose it meanwhile, fail first, and
+  the launcher stops it. So a failure begins when the exception is written; and where all failures
+  name a peer, the cause is a rank that was exiting of an exception when it was stopped.
 - A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
   peers see its sockets close earlier and may fail and be reported first.
 """
@@ -18,8 +21,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from holdfast.core.attribution import Attribution, attribute, last_words
+from holdfast.core import last_words
+from holdfast.core.attribution import Attribution, attribute
+from holdfast.core.last_words import LastWords
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
 
 NAMES_A_PEER = (
@@ -36,6 +42,8 @@ NAMES_A_PEER = (
 )
 """Texts of errors that a rank reports when another one has failed, hangs or was lost."""
 
+EXITING_S = 60.0
+"""An exception that is older when its rank is stopped was not on its way to end it."""
 FREEING_S_PER_GIB = 0.2
 """How long the kernel may take to free the memory of a killed process, at most, as measured."""
 
@@ -71,6 +79,8 @@ class RankEnd:
         error: What the rank wrote to its error file (type and message), if anything.
         traceback: From the same file.
         last_lines: The end of its stderr.
+        line_times: When each of these came, monotonic seconds; empty: not known.
+        asked_at: When we told it to stop, monotonic seconds; None: we have not.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
@@ -88,6 +98,8 @@ class RankEnd:
     error: str | None = None
     traceback: str | None = None
     last_lines: Sequence[str] = ()
+    line_times: Sequence[float] = ()
+    asked_at: float | None = None
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0
     is_stuck: bool = False
@@ -99,6 +111,32 @@ class RankEnd:
         """It did not end well, and the launcher had not asked it to end."""
         return not self.asked and (self.exit_code != 0 or self.is_condemned)
 
+    @cached_property
+    def last_words(self) -> LastWords:
+        """What it said of its end."""
+        if self.error:
+            return last_words.of_error_file(self.error, self.traceback)
+        return self._on_stderr
+
+    @cached_property
+    def _on_stderr(self) -> LastWords:
+        return last_words.read(
+            self.last_lines,
+            self.line_times,
+            exit_code=1 if self.asked else self.exit_code,
+            ended_at=self.ended_at,
+        )
+
+    @cached_property
+    def exception_when_asked(self) -> LastWords | None:
+        """The exception that was ending it when it was told to stop; None: none was."""
+        words = self._on_stderr if self.asked and not self.is_stuck else LastWords()
+        if not words.is_final or words.has_more or _names_a_peer(words):
+            return None
+        if words.began_at is None or self.asked_at is None:
+            return None
+        return words if 0.0 <= self.asked_at - words.began_at <= EXITING_S else None
+
     @property
     def began_at(self) -> float:
         """When its failure began, as well as can be known."""
@@ -106,31 +144,32 @@ class RankEnd:
             return self.hang.found_at
         if self.exit_code == -signal.SIGKILL and not self.is_stuck:
             return self.ended_at - FREEING_S_PER_GIB * self.peak_rss_kib / 2**20
-        return self.ended_at
+        wrote_at = self._on_stderr.began_at
+        return self.ended_at if wrote_at is None else min(wrote_at, self.ended_at)
 
     @property
     def names_a_peer(self) -> bool:
         """It failed of an error that says that another rank is gone, or does not answer."""
-        aborted = self.exit_code == -signal.SIGABRT
-        if self.exit_code <= 0 and not aborted:
+        if self.exit_code <= 0 and self.exit_code != -signal.SIGABRT:
             return False  # a signal from outside
         if self.hang is not None or self.host_problem is not None:
             return False
-        words = self.error or last_words(self.last_lines, aborted=aborted)
-        return any(text in words for text in NAMES_A_PEER)
+        return _names_a_peer(self.last_words)
 
-    @property
+    @cached_property
     def attribution(self) -> Attribution:
         """What it died of by itself, as far as its last words tell."""
+        if (words := self.exception_when_asked) is not None:
+            return attribute(1, words)
         if self.asked or self.hang is not None or self.host_problem is not None or self.is_stuck:
             return Attribution()
-        return attribute(
-            self.exit_code,
-            self.error,
-            self.traceback,
-            self.last_lines,
-            is_oom_kill="cgroup" in self.oom_kills,
-        )
+        is_oom_kill = "cgroup" in self.oom_kills
+        lines = self.last_lines
+        return attribute(self.exit_code, self.last_words, lines, is_oom_kill=is_oom_kill)
+
+
+def _names_a_peer(words: LastWords) -> bool:
+    return any(text in words.text for text in NAMES_A_PEER)
 
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
@@ -147,6 +186,8 @@ def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> Rank
     """
     failures = [end for end in ends if end.rank in culprits]
     failures = failures or [end for end in ends if end.failed]
+    if all(end.names_a_peer for end in failures):
+        failures = [end for end in ends if end.exception_when_asked is not None] or failures
     failures = failures or [end for end in ends if end.is_stuck]
     return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
 
@@ -174,6 +215,10 @@ def explain(end: RankEnd) -> str:
             why = f"its host is not healthy ({end.host_problem}); "
         return f"{why}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
     how = describe_exit(end.exit_code)
+    if end.exception_when_asked is not None:
+        return (
+            f"{end.attribution.words}{end.attribution.at}: it was still exiting when it was stopped"
+        )
     if end.hang is not None:
         by = "by its monitor" if end.exit_code < 0 else "after its monitor's signal"
         return f"hung ({end.hang}); {how} {by}"
@@ -189,7 +234,8 @@ def explain(end: RankEnd) -> str:
                 f"this host for it meanwhile ({used})"
             )
         return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
-    kind = str(end.attribution)
-    if not kind:
-        return how
-    return f"{kind}: {how}" if end.exit_code > 0 else f"{how} ({kind})"
+    found = end.attribution
+    words, last = found.words, found.message
+    if not words:
+        return f"{how} (its last line: {last})" if last else f"{how}{found.at}"
+    return f"{words}: {how}{found.at}" if end.exit_code > 0 else f"{how} ({words}){found.at}"

@@ -48,11 +48,16 @@ from holdfast.core.evidence import (
     RankDigest,
     Verdict,
 )
+from holdfast.core.mismatch import CallsAt, begun_of, differ, left_out, odd_ones
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
 
 ENDED = ("its process has ended", "the process is gone")
 """Beginnings of :attr:`RankDigest.lacks` of a rank that is dead."""
+ENDED_WELL = "it has ended well"
+"""The same of a rank that may have done all its work."""
+BEING_STOPPED = "the ranks of this node are being stopped"
+"""The same of a rank whose silence has that reason."""
 NOT_ASKED = "not asked"
 """Beginning of :attr:`Missing.why` of ranks that cannot be blamed for their silence."""
 BUSY_SHARE = 0.5
@@ -95,6 +100,11 @@ class _Job:
         """How many ranks are known of."""
         return len(self.digests.keys() | self.silent.keys())
 
+    @property
+    def count_ended_well(self) -> int:
+        """How many have ended, and not of a failure."""
+        return sum(digest.lacks.startswith(ENDED_WELL) for digest in self.digests.values())
+
     @cached_property
     def has_recorder(self) -> bool:
         """Some rank has told of its collectives."""
@@ -113,6 +123,18 @@ class _Job:
         for rank, digest in self.digests.items():
             for group in digest.groups:
                 found[group.name, group.members][rank] = group
+        return found
+
+    @cached_property
+    def calls_at(self) -> CallsAt:
+        """What each rank called as which collective, as far as ranks wait in it or the next."""
+        found: CallsAt = defaultdict(dict)
+        for (name, members), told in self.groups.items():
+            for rank, group in told.items():
+                if group.pending and not group.peers:
+                    found[name, members, group.seq][rank] = group.pending
+                    if group.last:
+                        found[name, members, group.seq - 1][rank] = group.last
         return found
 
     @cached_property
@@ -313,13 +335,13 @@ _HOW: dict[str, Callable[[RankDigest, Callable[[str], str]], str]] = {
     COMPUTING: _computing,
     NATIVE: lambda digest, do: f"{do('is')} in native code{_in(digest)}",
     WAITING: _waiting,
-    UNKNOWN: lambda digest, do: f"{do('shows')} nothing of itself: {digest.lacks}",
+    UNKNOWN: lambda digest, do: f"{do('shows')} nothing: {digest.lacks}",
 }
 
 
 def kind_of(digest: RankDigest) -> str:
     """How a rank hangs that waits for no other."""
-    if digest.lacks.startswith(ENDED) or digest.state in ("Z", "X"):
+    if digest.lacks.startswith((*ENDED, ENDED_WELL)) or digest.state in ("Z", "X"):
         return DEAD
     if digest.state in ("T", "t"):
         return STOPPED
@@ -338,7 +360,8 @@ def kind_of(digest: RankDigest) -> str:
 
 # ---------------------------------------------------------------- rules
 def _ended(job: _Job) -> Verdict | None:
-    ended = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
+    dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
+    ended = [rank for rank in dead if not job.digests[rank].lacks.startswith(ENDED_WELL)]
     return job.named(ended, HIGH) if ended and len(ended) < len(job.digests) else None
 
 
@@ -364,13 +387,16 @@ def _stopped(job: _Job) -> Verdict | None:
 
 def _awaited(job: _Job) -> Verdict | None:
     found = job.awaited - job.waiting
-    blamed = {rank for rank in found if rank in job.digests or _can_blame(job, rank)}
+    blamed = {rank for rank in found if _can_blame(job, rank)}
     if not blamed:
         return None
     # A receive that no recorder has: it waits, for a rank that is not known.
     free = {rank for rank in blamed if not _is_point_to_point(job.digests.get(rank))}
     if not free:
-        return None
+        waits = "waits" if len(blamed) == 1 else "wait"
+        where = _in(job.digests[min(blamed)])
+        reason = f"{job.name(blamed)} {waits}{where} for a rank that torch does not record"
+        return job.verdict((), MISMATCH, f"{reason}{job.others(blamed)}", NONE)
     free = next((some for some in _surest(job, free) if some), free)
     answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
     few = 2 * len(free) <= job.size
@@ -380,6 +406,7 @@ def _awaited(job: _Job) -> Verdict | None:
 def _surest(job: _Job, free: set[int]) -> Iterable[set[int]]:
     """Those who certainly have not begun: one that shows nothing may have."""
     shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
+    yield {rank for rank, it in shown.items() if it.lacks.startswith(ENDED_WELL)}
     yield {rank for rank, it in shown.items() if it.groups or kind_of(it) in (STOPPED, KERNEL)}
     # A busy machine may have left no time for an answer.
     yield {rank for rank, it in shown.items() if it.place and not it.is_in_collective}
@@ -387,6 +414,8 @@ def _surest(job: _Job, free: set[int]) -> Iterable[set[int]]:
 
 
 def _can_blame(job: _Job, rank: int) -> bool:
+    if (digest := job.digests.get(rank)) is not None:
+        return not digest.lacks.startswith(BEING_STOPPED)
     name = job.silent.get(rank)
     return name is not None and not job.missing[name].why.startswith(NOT_ASKED)
 
@@ -396,28 +425,25 @@ def _is_point_to_point(digest: RankDigest | None) -> bool:
 
 
 def _mismatch(job: _Job) -> Verdict | None:
-    differs: set[int] = set()
-    for of_group in job.groups.values():
-        waits = {rank: it for rank, it in of_group.items() if it.pending and not it.peers}
-        if len({(group.seq, group.pending) for group in waits.values()}) > 1:
-            differs.update(waits)
+    differs = {rank for calls in job.calls_at.values() if differ(calls) for rank in calls}
     is_cycle = bool(job.awaited) and job.awaited <= job.waiting
     if is_cycle:
         differs.update(job.waiting)
     if not differs:
         return None
-    calls = {rank: _call_of(job.digests[rank]) for rank in differs}
-    unusual = {rank for rank in differs if any(it.is_unusual for it in job.digests[rank].groups)}
-    if unusual and len(unusual) < len(differs):
-        return _mismatched(job, unusual, calls, HIGH)
-    counted = Counter(calls.values()).most_common()
-    fewest = [call for call, times in counted if times == counted[-1][1]]
-    minority = {rank for rank, call in calls.items() if call == fewest[0]}
-    if len(fewest) == 1 and len(counted) > 1:
-        return _mismatched(job, minority, calls, MEDIUM)
+    waits = {rank: _call_of(job.digests[rank]) for rank in differs & job.waiting}
+    unusual = {rank for rank in waits if any(it.is_unusual for it in job.digests[rank].groups)}
+    if unusual and len(unusual) < len(waits):
+        return _mismatched(job, unusual, waits, HIGH)
+    odd, calls = odd_ones(job.calls_at)
+    if not odd and is_cycle:
+        begun = {rank: begun_of(job.digests[rank]) for rank in waits}
+        odd, calls = left_out(job.calls_at, begun), waits
+    if odd:
+        return _mismatched(job, odd, calls, MEDIUM)
     told = "; ".join(
-        f"{_ranks([rank for rank in calls if calls[rank] == call])} called {call}"
-        for call, _ in counted[:_RANKS_TOLD]
+        f"{_ranks([rank for rank in waits if waits[rank] == call])} called {call}"
+        for call, _ in Counter(waits.values()).most_common(_RANKS_TOLD)
     )
     reason = (
         f"the ranks wait in collectives that do not match: {told}; the evidence does not tell "
@@ -438,16 +464,28 @@ def _ranks(ranks: Collection[int]) -> str:
 def _mismatched(
     job: _Job, culprits: set[int], calls: Mapping[int, str], confidence: str
 ) -> Verdict:
-    own = calls[min(culprits)]
+    first = min(culprits)
     others = [rank for rank in calls if rank not in culprits]
-    usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
-    place = job.digests[min(culprits)].place
+    place = job.digests[first].place
     where = f" in {shown(place)}" if place else ""
-    reason = (
-        f"{job.name(culprits)} called {own}{where}, where "
-        f"{count(len(others), 'other rank')} called {usual}"
-    )
+    called = f"{job.name(culprits)} called {calls[first]}{where}"
+    if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
+        waits = "waits" if len(waiting) == 1 else "wait"
+        reason = f"{called}, and left out {calls[waiting[0]]}, in which {_ranks(waiting)} {waits}"
+    else:
+        usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
+        reason = f"{called}, where {count(len(others), 'other rank')} called {usual}"
     return job.verdict(culprits, MISMATCH, reason, confidence)
+
+
+def _waits_for(job: _Job, rank: int, other: int) -> bool:
+    """In a collective that the other one has not begun."""
+    for group in job.digests[rank].groups:
+        if group.pending and not group.peers and other in (ranks_of(group.members) or ()):
+            told = job.groups[group.name, group.members].get(other)
+            if told is None or told.enqueued < group.seq:
+                return True
+    return False
 
 
 def _outside(job: _Job) -> Verdict | None:
@@ -502,7 +540,8 @@ def _slow(job: _Job) -> Verdict | None:
         )
         return job.verdict((), SLOW, reason, NONE)
     overdue = [rank for rank, digest in known.items() if digest.overdue]
-    if overdue and (len(overdue) < len(known) or len(known) == 1):
+    is_only_one = len(known) == 1 == job.size - job.count_ended_well
+    if overdue and (len(overdue) < len(known) or is_only_one):
         return job.named(overdue, MEDIUM)
     places = {digest.place for digest in known.values()}
     if len(places) == 1 and len(known) > 1 and all(places):

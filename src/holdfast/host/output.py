@@ -20,7 +20,8 @@ from holdfast.host import clock, wait_for
 from holdfast.host.file_writer import FileWriter, LineLog, LogFile, Tell
 
 _CHUNK_BYTES = 1 << 16
-TAIL_LINES = 30
+TAIL_LINES = 300
+"""Enough for an exception with the one that it was raised from, and what exit handlers write."""
 TAIL_LINE_BYTES = 2000
 _PARTIAL_BYTES_MAX = 1 << 20
 """A line longer than this is passed on in pieces."""
@@ -50,7 +51,8 @@ class Stream:
     matched_file: LogFile | None = None
     log: LineLog | None = None
     log_prefix: bytes = b""
-    tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    """Its last lines, and when they came."""
     _partial: bytearray = field(default_factory=bytearray)
     _shown: int = 0
     """How much of it is on the console."""
@@ -87,10 +89,14 @@ class Stream:
             if file is not None:
                 file.close()
 
-    def last_lines(self) -> list[str]:
-        """The last lines, an unfinished one included, as text."""
-        lines = [*self.tail, bytes(self._partial)] if self._partial else list(self.tail)
-        return [line[:TAIL_LINE_BYTES].decode(errors="replace") for line in lines[-TAIL_LINES:]]
+    def last_lines(self) -> tuple[list[str], list[float]]:
+        """The last lines, an unfinished one included, as text; and when they came (monotonic)."""
+        kept = list(self.tail)
+        if self._partial:
+            kept.append((bytes(self._partial), clock.monotonic()))
+        kept = kept[-TAIL_LINES:]
+        lines = [line[:TAIL_LINE_BYTES].decode(errors="replace") for line, _ in kept]
+        return lines, [at for _, at in kept]
 
     def _lines(self, data: bytes, *, final: bool) -> None:
         self._partial += data
@@ -105,7 +111,9 @@ class Stream:
             self._show(self.console, lines)
         if not lines:
             return
-        self.tail.extend(line[:TAIL_LINE_BYTES].rstrip(b"\r\n") for line in lines[-TAIL_LINES:])
+        now = clock.monotonic()
+        kept = lines[-TAIL_LINES:]
+        self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), now) for line in kept)
         if self.log is not None:
             self.log.write(self.log_prefix, lines)
         if self.matched_file is not None:

@@ -166,6 +166,7 @@ class RankLife:
         is_condemned: Its monitor has seen enough: however it ends, it has failed.
         is_written_about: Its monitor may still write to the incident.
         signals: What the launcher has sent it.
+        asked_at: When it sent the first of these.
         killed_at: When it was sent SIGKILL.
         has_outlived: Its monitor says that it has outlived that.
         is_told: The node knows that it was killed.
@@ -179,6 +180,7 @@ class RankLife:
     is_condemned: bool = False
     is_written_about: bool = False
     signals: set[int] = field(default_factory=set)
+    asked_at: float | None = None
     killed_at: float | None = None
     has_outlived: bool = False
     is_told: bool = False
@@ -314,6 +316,7 @@ class RankLives:
     # ------------------------------------------------------------ turns
     def _sent(self, life: RankLife, signum: int, now: float) -> None:
         life.signals.add(signum)
+        life.asked_at = now if life.asked_at is None else life.asked_at
         if signum == SIGKILL and life.killed_at is None:
             life.killed_at, life.is_told = now, True
 

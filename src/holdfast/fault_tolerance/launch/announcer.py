@@ -226,7 +226,8 @@ class Announcer:
         self._pump.write(_STDERR, f"{summary}\n".encode(errors="replace"))
         cause = first_cause(ends, hang.culprits if hang is not None else ())
         if cause and self._error_file:
-            text = report.cause_line(ends, hang) if hang is not None else ""
+            is_told = hang is None and cause.error  # by the rank itself
+            text = "" if is_told else report.cause_line(ends, hang)
             write_error_file(Path(self._error_file), cause, text)
 
     def finish(

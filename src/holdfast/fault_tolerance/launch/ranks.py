@@ -95,6 +95,7 @@ class Rank:
         now, life = clock.monotonic(), self.life
         exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
         error, traceback = self._error or read_error_file(self.error_file)
+        lines, times = self._last_lines()
         return RankEnd(
             local_rank=self.place.local_rank,
             rank=self.place.rank,
@@ -106,16 +107,18 @@ class Rank:
             host_problem=life.host_problem,
             error=error,
             traceback=traceback,
-            last_lines=self._last_lines(),
+            last_lines=lines,
+            line_times=times,
+            asked_at=life.asked_at,
             oom_kills=memory.oom_since(self.oom_before) if exit_code < 0 else (),
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=life.state(now) is State.STUCK,
             is_condemned=life.is_condemned,
         )
 
-    def _last_lines(self) -> list[str]:
+    def _last_lines(self) -> tuple[list[str], list[float]]:
         stream = self.streams.get(STDERR)
-        return [] if stream is None else stream.last_lines()
+        return ([], []) if stream is None else stream.last_lines()
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def failure_summary(
 
 
 def _cause(cause: RankEnd, what: str) -> list[str]:
-    how = "stopped by holdfast" if cause.asked and not cause.is_stuck else explain(cause)
+    failed_by_itself = cause.is_stuck or cause.exception_when_asked is not None
+    how = "stopped by holdfast" if cause.asked and not failed_by_itself else explain(cause)
     lines = [f"{what}{who(cause)}", f"  {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
@@ -97,10 +98,16 @@ def _cause(cause: RankEnd, what: str) -> list[str]:
     if cause.traceback:
         lines += ["  traceback:"]
         lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
-    elif shown := [line for line in cause.last_lines if line.strip()][-_LAST_LINES_SHOWN:]:
+    elif shown := _shown(cause):
         lines += ["  last lines of its stderr:"]
         lines += [f"    {line}" for line in shown]
     return lines
+
+
+def _shown(cause: RankEnd) -> list[str]:
+    """The lines of its stderr to its exception, or to their end."""
+    end = cause.last_words.end or len(cause.last_lines)
+    return [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
 
 
 def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:

@@ -1,0 +1,149 @@
+"""Which of the exceptions on a rank's stderr has ended it, from streams as Python writes them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.last_words import LastWords, of_error_file, read
+
+TOP = [
+    "Traceback (most recent call last):",
+    '  File "/job/train.py", line 9, in <module>',
+    "    main()",
+    '  File "/job/train.py", line 5, in main',
+]
+CAUGHT = [TOP[0], '  File "/job/data.py", line 3, in load', '    open("/x")']
+REAL, OTHER = "ValueError: the real one", "FileNotFoundError: [Errno 2] No such file: '/x'"
+ENDED_BY_REAL = {
+    "nothing else": [*TOP, REAL],
+    "an exit handler failed": [*TOP, REAL, "Exception ignored in atexit: <f>", *CAUGHT, OTHER],
+    "a destructor failed": [*TOP, REAL, "Exception ignored in: <f>", *CAUGHT, OTHER],
+    "logging failed": [*TOP, REAL, "--- Logging error ---", *CAUGHT, OTHER],
+    "a thread failed before": ["Exception in thread Thread-1 (f):", *CAUGHT, OTHER, *TOP, REAL],
+    "a thread failed after": [*TOP, REAL, "Exception in thread Thread-1 (f):", *CAUGHT, OTHER],
+    "another was survived": [*CAUGHT, OTHER, "going on", *TOP, REAL],
+    "a child failed before": [*TOP, OTHER, *TOP, REAL],
+    "a warning follows": [*TOP, REAL, "[W1122 09:11:12 ProcessGroupNCCL.cpp:1496] Warning: x"],
+    "a progress bar is before it": ["\r 10%|#   | 5/50" + TOP[0], *TOP[1:], REAL],
+    "torch says the rank": [f"[rank3]: {line}" for line in (*TOP, REAL)],
+    "colours": [*TOP, "\x1b[31mValueError\x1b[0m: the \x00real one"],
+    "rich": [
+        "╭─ Traceback (most recent call last) ─╮",
+        "│ /job/train.py:5 in <module>",
+        "╰─╯",
+        REAL,
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", ENDED_BY_REAL.values(), ids=ENDED_BY_REAL)
+def test_the_exception_that_ended_the_rank_is_found(lines: list[str]) -> None:
+    """Whatever is written before and after it."""
+    found = read(lines)
+
+    assert (found.message, found.exception) == (REAL, "ValueError")
+    assert found.place == "/job/train.py:5"
+    assert found.is_final
+
+
+@pytest.mark.parametrize(
+    ("lines", "later", "expected"),
+    [
+        ([*CAUGHT, OTHER], ["step 10"], LastWords("step 10", "step 10")),
+        ([*CAUGHT, OTHER], ["  100%|####| 50/50"], None),
+        ([*CAUGHT, OTHER], [], None),
+        ([*TOP, OTHER], ["wandb: 60 files uploaded"], None),
+        (["Exception in thread Thread-1 (f):", *CAUGHT, OTHER], [], None),
+        (["Exception in thread Thread-1 (f):", *CAUGHT, OTHER], ["on"], LastWords("on", "on")),
+    ],
+)
+def test_an_exception_that_the_rank_survived_did_not_end_it(
+    lines: list[str], later: list[str], expected: LastWords | None
+) -> None:
+    """It wrote more, a second later; its exit handlers may do that, too."""
+    times = [*[1.0] * len(lines), *[2.0] * len(later)]
+    found = read([*lines, *later], times, ended_at=3.0)
+
+    if expected is None:
+        assert (found.exception, found.began_at) == ("FileNotFoundError", 1.0)
+    else:
+        assert found == expected
+
+
+def test_what_a_rank_wrote_long_before_its_end_is_not_about_it() -> None:
+    assert read(["step 10"], [1.0], exit_code=3, ended_at=2.0).message == "step 10"
+    assert read(["step 10"], [1.0], exit_code=3, ended_at=60.0) == LastWords()
+    assert read(["bye", "x.py:3: UserWarning: y", "  warn()"], exit_code=3).message == "bye"
+
+
+CHAINED = [
+    *(*CAUGHT, OTHER, "", "The above exception was the direct cause of the following exception:"),
+    *("", *TOP, "RuntimeError: no config"),
+]
+GROUP = [
+    "  + Exception Group Traceback (most recent call last):",
+    '  |   File "/job/train.py", line 5, in <module>',
+    '  |     raise ExceptionGroup("two", [])',
+    "  | ExceptionGroup: two (2 sub-exceptions)",
+    "  +-+---------------- 1 ----------------",
+    "    | ValueError: a",
+    "    +---------------- 2 ----------------",
+    "    | Traceback (most recent call last):",
+    '    |   File "/job/data.py", line 3, in load',
+    "    | OSError: [Errno 28] No space left on device",
+    "    +------------------------------------",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "has"),
+    [
+        (CHAINED, "RuntimeError", "[Errno 2]"),
+        (GROUP, "OSError", "ExceptionGroup: two"),
+        ([*TOP, "HTTPFailure: 503"], "HTTPFailure", "503"),
+        ([*TOP, "mine.Odd"], "Odd", "Odd"),
+        ([*TOP, "RuntimeError: a", "", "  b", 'File "fake.py", line 3'], "RuntimeError", "b"),
+    ],
+)
+def test_all_that_an_exception_says_is_read(lines: list[str], name: str, has: str) -> None:
+    """What it was raised from, its parts, its further lines."""
+    found = read(lines)
+
+    assert found.exception == name
+    assert has in found.text
+    assert found.place in ("/job/train.py:5", "/job/data.py:3")
+
+
+def test_the_stack_of_a_rank_that_died_in_native_code_has_the_place() -> None:
+    """PYTHONFAULTHANDLER=1, innermost frame first."""
+    lines = [
+        *("Fatal Python error: Segmentation fault", ""),
+        "Current thread 0x00007f (most recent call first):",
+        '  File "/v/lib/python3.11/ctypes/__init__.py", line 519 in string_at',
+        '  File "/job/train.py", line 4 in step',
+        '  File "/job/train.py", line 9 in <module>',
+    ]
+
+    found = read(lines, [5.0] * len(lines), exit_code=-11)
+    assert (found.place, found.began_at) == ("/job/train.py:4", 5.0)
+
+
+def test_an_error_file_of_a_loader_has_the_message_of_its_worker() -> None:
+    error = f"KeyError: Caught KeyError in worker 0.\nOriginal {TOP[0]}\n{TOP[1]}\nKeyError: 'a'"
+
+    assert of_error_file(error, "\n".join(TOP)).message == "KeyError: 'a'"
+
+
+LINES = st.sampled_from([*TOP, *CAUGHT, REAL, *GROUP, *CHAINED, "", "  ", "Current thread x"])
+
+
+@given(st.lists(LINES | st.text()), st.integers(-12, 3), st.booleans())
+def test_whatever_the_lines_are_they_are_read(
+    lines: list[str], exit_code: int, has_times: bool
+) -> None:
+    times = [float(at) for at in range(len(lines))] if has_times else []
+    found = read(lines, times, exit_code=exit_code, ended_at=99.0)
+
+    assert 0 <= found.end <= len(lines)
