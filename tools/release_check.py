@@ -67,7 +67,7 @@ class Release:
     def examine_metadata(self) -> str:
         """As PyPI would, and with the same version and few requirements."""
         self.run(self.python("tools"), "-m", "twine", "check", "--strict", *self.dist.iterdir())
-        versions = set()
+        versions, addresses = set(), set()
         for name, wheel in self.wheels.items():
             with zipfile.ZipFile(wheel) as archive:
                 (path,) = [each for each in archive.namelist() if each.endswith("/METADATA")]
@@ -78,9 +78,15 @@ class Release:
             names = sorted(re.split(r"[^\w-]", text)[0].lower() for text in needs)
             demand(names == AT_RUN_TIME[name], f"{name} requires {names}")
             versions.add(metadata["Version"])
+            nowhere = re.findall(r"\]\((?!https?:|#)([^)]*)\)", str(metadata.get_payload()))
+            demand(not nowhere, f"the page of {name} on PyPI has relative links: {nowhere}")
+            addresses |= set(metadata.get_all("Project-URL", []))
             self.extras |= set(metadata.get_all("Provides-Extra", []))
         demand(len(versions) == 1, f"the distributions have the versions {sorted(versions)}")
-        return f"version {versions.pop()}; requirements: {', '.join(AT_RUN_TIME['holdfast'])}"
+        links = "" if addresses else "; project.urls has no Source, so PyPI's page has no links"
+        return (
+            f"version {versions.pop()}; requirements: {', '.join(AT_RUN_TIME['holdfast'])}{links}"
+        )
 
     def examine_contents(self) -> str:
         """A wheel has the package and nothing else; the sdist has all that git knows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import nvidia_resiliency_ext.shared_utils
 from nvidia_resiliency_ext._version import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from pypi_readme import absolute  # noqa: E402
+
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(
     re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -58,6 +63,26 @@ def test_each_development_tool_is_pinned() -> None:
     extras = toml("pyproject.toml")["optional-dependencies"]
     names = {Requirement(text).name.lower() for text in extras["dev"]} - {"holdfast"}
     assert names - pins == set()
+
+
+README = "![Demo](docs/demo.svg) [a page](docs/a.md#b), [elsewhere](https://x.org/y), [here](#z)"
+
+
+def test_links_of_the_readme_lead_somewhere_from_pypi() -> None:
+    """Of a release to its tag; of a development version to the newest; elsewhere as they are."""
+    there = "https://host/owner/project"
+    kept = "[elsewhere](https://x.org/y), [here](#z)"
+    assert absolute(README, f"{there}/", "1.2.0") == (
+        f"![Demo]({there}/raw/v1.2.0/docs/demo.svg) "
+        f"[a page]({there}/blob/v1.2.0/docs/a.md#b), {kept}"
+    )
+    assert f"{there}/blob/HEAD/docs/a.md#b" in absolute(README, there, "1.3.0.dev0")
+    assert absolute(README, None, "1.2.0") == f" a page, {kept}"
+
+
+def test_no_link_of_the_readme_stays_relative() -> None:
+    text = absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/p", "1.0")
+    assert [each for each in re.findall(r"\]\(([^)]*)\)", text) if ":" not in each] == []
 
 
 @pytest.mark.parametrize(

@@ -162,3 +162,20 @@ def test_no_page_has_a_banned_phrase(page: str) -> None:
         for match in re.finditer(phrase, text, re.IGNORECASE)
     ]
     assert found == []
+
+
+# ---------------------------------------------------------------- the page of messages
+MESSAGES_PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+PHRASES = [
+    phrase
+    for line in MESSAGES_PAGE.splitlines()
+    if line.startswith("| `")
+    for phrase in re.findall(r"`([^`]+)`", line.split(" | ")[0])
+]
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_words_that_the_page_of_messages_explains_are_in_a_message(phrase: str) -> None:
+    """``...`` stands for values. A message that was worded anew needs its new words there."""
+    pattern = re.compile(".*".join(map(re.escape, phrase.split("..."))))
+    assert any(pattern.search(text) for _, text in MESSAGES)
