@@ -80,7 +80,7 @@ def ranks_of_cycle(agent: NodeAgent, plan: LaunchPlan, cycle: int) -> Ranks:
     if launcher.lives.cycle != cycle:
         launcher.rank_lives = launcher.lives.start_cycle(cycle, plan.nproc_per_node, 100.0)
     lives = launcher.rank_lives
-    staged = Path(agent._staging.folder(cycle))
+    staged = Path(agent._folders.staging.folder(cycle))
     place = NodePlace("127.0.0.1", 29500)
     return Ranks(plan, place, agent.run_dir, staged, cycle, "job", None, lives)
 
@@ -100,7 +100,7 @@ def test_what_a_monitor_says_late_is_held_against_the_cycle_it_speaks_of(
 ) -> None:
     """The next cycle's rank in the same place has done nothing wrong."""
     past, now = (ranks_of_cycle(agent, plan, cycle) for cycle in (0, 1))
-    agent._past, agent._ranks = {0: past}, now
+    agent._past, agent._ranks = past, now
 
     agent._on_monitor_message(0, overdue(0))
 
@@ -140,7 +140,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     """It learns of its rank's end when the launcher does, and notes it in the incident."""
     delivered: list[tuple[int, bool]] = []
     monkeypatch.setattr(
-        agent._staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
+        agent._folders.staging, "deliver", lambda cycle, over=False: delivered.append((cycle, over))
     )
     told_to_the_node(agent, monkeypatch)
     agent._sweeper.family = FakeFamily()  # type: ignore[assignment]
@@ -351,10 +351,10 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
     told: list[said_by_monitor.Cycle] = []
     if is_full:
-        monkeypatch.setattr("holdfast.fault_tolerance.launch.monitors.reserve", no_room)
+        monkeypatch.setattr("holdfast.fault_tolerance.launch.watch.reserve", no_room)
     monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
 
-    agent._prepare_monitor(ranks_of_cycle(agent, plan, 0), 0)
+    agent._watch.begin(ranks_of_cycle(agent, plan, 0), None)
     agent._monitors.close()
 
     [cycle] = told
@@ -383,7 +383,7 @@ def test_a_sweep_ends_with_its_cycle(
 
     place = NodePlace("127.0.0.1", 29500), None
     agent._own_place = lambda: place  # type: ignore[method-assign]
-    agent._prepare_monitor = lambda *_: None  # type: ignore[method-assign]
+    agent._watch.begin = lambda *_: None  # type: ignore[method-assign]
     agent._monitors.start_missing = lambda: None  # type: ignore[method-assign]
     agent._do(node.StartCycle(1))
     family.pids.append(5822)
@@ -421,13 +421,14 @@ def test_a_host_that_has_no_port_left_does_not_cost_a_job_its_success(
     def none_left() -> None:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
-    assert agent._port is not None
-    agent._port.release()
-    agent._port = None
-    monkeypatch.setattr("holdfast.fault_tolerance.launch.agent.ReservedPort", none_left)
+    agent._sweeper.family = FakeFamily()  # type: ignore[assignment]
+    port = agent._port.hand_over()
+    assert port is not None
+    port.release()
+    monkeypatch.setattr("holdfast.fault_tolerance.launch.rank_0_port.ReservedPort", none_left)
     before = agent._launcher.member.desc
 
-    agent._reserve_port()
+    agent._do(node.Sweep(0))
 
     assert agent._launcher.member.desc == before
     assert "no port can be kept" in caplog.text

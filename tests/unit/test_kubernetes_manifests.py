@@ -13,7 +13,7 @@ import yaml
 
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.launch.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
-from holdfast.fault_tolerance.launch import agent, sweeper
+from holdfast.fault_tolerance.launch import agent, run_folders, sweeper
 from holdfast.torch_edge import job_threads
 from tests.unit.kubernetes_fields import refused
 from tests.unit.test_deploy_examples import (
@@ -168,7 +168,7 @@ AFTER_THE_RANKS_S = (
     + SWEEP_LIMIT_S
     + 2 * job_threads._LAST_WORDS_S  # last words, and threads that are stuck
     + sweeper._LAST_SWEEP_S
-    + agent._LAST_DELIVERY_S
+    + run_folders._LAST_DELIVERY_S
     + agent._OUTPUT_DRAIN_S
 )
 """What a launcher may need after --term-timeout, where everything is stuck."""

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.core.launch.standby import State
 from holdfast.core.ownership import Claim, Facts, Origin
+from holdfast.fault_tolerance.launch.part import CycleEnding, CycleStarted
 from holdfast.fault_tolerance.launch.plan import WarmStandby
 from holdfast.fault_tolerance.launch.standbys import Standbys
 from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, wait_for
@@ -297,7 +298,7 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
         standbys = Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: like, counts_steps=False
         )
-        standbys.cycle_started()
+        standbys.hear(CycleStarted(None))  # type: ignore[arg-type]
         standbys.on_time()
         parked = standbys.machine._parked[0]
         assert parked.state is State.PREPARING, "it was asked, and is not waited for"
@@ -309,6 +310,6 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
 
         assert parked.state is State.SKIPPED
         standbys.on_time()
-        standbys.cycle_ending()
+        standbys.hear(CycleEnding())
         standbys.close()
     until(lambda: not memory_read.readers(), "the readers are gone")

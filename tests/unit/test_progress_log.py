@@ -1,12 +1,16 @@
 """What the launcher writes down of its ranks' progress, and when it looks."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.monitor_messages import Armed
 from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.fault_tolerance.launch import progress_log
 from holdfast.fault_tolerance.launch.pages import Pages
+from holdfast.fault_tolerance.launch.part import CycleStarted
 from holdfast.fault_tolerance.launch.progress_log import ProgressLog
 from holdfast.fault_tolerance.launch.worker_env import unplaced
 from holdfast.host.page import map_page
@@ -22,7 +26,7 @@ class Log:
         self.on_event = None
         self._clock = clock
         self.pages = Pages(str(folder), lambda: "", lambda _: None)
-        self.progress = ProgressLog(self)
+        self.progress = ProgressLog(self, self.pages)
 
     def write(self, kind: str, cycle: int, **fields: object) -> None:
         event = {"t": self._clock.now, "wall": 0.0, "kind": kind, "cycle": cycle, **fields}
@@ -33,7 +37,7 @@ class Log:
         """A cycle of one rank, up to its report."""
         self.write("cycle_started", cycle)
         self.write("worker_started", cycle, local_rank=0, rank=0)
-        self.progress.cycle_started(cycle)
+        self.ranks_started(cycle)
         path = self.pages.make(Cycle(cycle), LocalRank(0))
         page = map_page(path, writable=True)
         page.store_names(["step", "checkpoint"])
@@ -41,8 +45,12 @@ class Log:
         page.words[layout.LONGEST_INITIAL] = -1.0
         page.words[layout.ARMED_AT] = self._clock.now
         self.page = page
+        self.progress.hear(MonitorSaid(0, Armed(cycle)))
+
+    def ranks_started(self, cycle: int) -> None:
         place = unplaced(0, 1)
-        self.progress.armed(type(place)(**{**vars(place), "cycle": Cycle(cycle)}), self.pages)
+        rank = SimpleNamespace(place=type(place)(**{**vars(place), "cycle": Cycle(cycle)}))
+        self.progress.hear(CycleStarted(SimpleNamespace(cycle=cycle, ranks={0: rank})))
 
     def step(self, seconds: float) -> None:
         """The rank has closed the section."""
@@ -129,7 +137,7 @@ def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> Non
 def test_a_job_of_which_nothing_is_known_has_no_lines(log: Log, clock: VirtualClock) -> None:
     """It ran once, and no rank has reported progress."""
     log.write("cycle_started", 0)
-    log.progress.cycle_started(0)
+    log.ranks_started(0)
     clock.now = 9.0
     log.write("job_succeeded", 0)
     assert log.progress.next_deadline() is None
@@ -142,7 +150,7 @@ def test_a_job_of_which_nothing_is_known_keeps_the_events_of_no_more_than_a_seco
     """However often it restarts."""
     for cycle in range(50):
         log.write("cycle_started", cycle)
-        log.progress.cycle_started(cycle)
+        log.ranks_started(cycle)
         clock.now += 2.0
         log.progress.on_time()
         log.write("cycle_stopped", cycle)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +32,6 @@ from holdfast.core.launch import node, node_evidence, rank_life
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.never import assert_never
-from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.announcer import Announcer
 from holdfast.fault_tolerance.launch.console import LOGGER, PumpHandler
@@ -42,21 +39,22 @@ from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
 from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.job_part import (
-    evidence_s,
     iteration_file,
     make_launcher,
     open_lease,
     open_log,
 )
-from holdfast.fault_tolerance.launch.monitors import Monitors, socket_path, watch_of
-from holdfast.fault_tolerance.launch.pages import Pages
+from holdfast.fault_tolerance.launch.monitors import Monitors
+from holdfast.fault_tolerance.launch.part import CycleBegins, CycleEnding, CycleStarted
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch.progress_log import ProgressLog
+from holdfast.fault_tolerance.launch.rank_0_port import Rank0Port
 from holdfast.fault_tolerance.launch.ranks import NodePlace, Rank, Ranks, rank_env
+from holdfast.fault_tolerance.launch.run_folders import RunFolders
 from holdfast.fault_tolerance.launch.sweeper import Sweeper, end_orphans
+from holdfast.fault_tolerance.launch.watch import Watch
 from holdfast.fault_tolerance.launch.worker_env import unplaced
-from holdfast.host import child, clock, memory_read, run_dirs, run_links
-from holdfast.host.bounded import call_within
+from holdfast.host import child, clock, memory_read
 from holdfast.host.family import Family
 from holdfast.host.job_name import new_job
 from holdfast.host.job_record import JobRecord
@@ -64,7 +62,6 @@ from holdfast.host.loop import Loop
 from holdfast.host.output import OutputPump
 from holdfast.host.port import ReservedPort
 from holdfast.host.proc import MARKER
-from holdfast.host.staging import Staging
 from holdfast.host.terminal import Terminal
 from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
@@ -72,17 +69,14 @@ if TYPE_CHECKING:
     from holdfast.core.health import Finding
     from holdfast.fault_tolerance.launch.host_care import HostCare
     from holdfast.fault_tolerance.launch.observing import Observing
+    from holdfast.fault_tolerance.launch.part import Happening, Part
     from holdfast.fault_tolerance.launch.standbys import Standbys
     from holdfast.host.controlled_process import ControlledProcess
     from holdfast.host.iteration_file import IterationReader
 
 _STDOUT, _STDERR = 1, 2
-_REMOVAL_S = 5.0
-"""How long the folder of a run in which nothing happened may take to be removed."""
 _LAST_WORDS_S = 0.5
 """How long the end of a job waits for what a monitor says of a rank that it has just ended."""
-_LAST_DELIVERY_S = 5.0
-"""How long the launcher's exit waits for a slow disk to take the last evidence."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
 
@@ -119,38 +113,26 @@ class NodeAgent:
         self._node_name = socket.gethostname()
         self._job = job or new_job()
         self._health = health
-        self.run_dir = Path(run_dirs.make_run_dir(plan.log_dir, plan.run_id))
-        self._runtime_dir = run_dirs.make_runtime_dir(self._job)
-        run_links.note_run_dir(self._runtime_dir, str(self.run_dir))
-        self._staged = os.path.join(self._runtime_dir, "evidence")  # noqa: PTH118
-        self._staging = Staging(
-            self._staged, str(self.run_dir), lambda text: LOGGER.error("%s", text)
-        )
-        self._pages = Pages(
-            self._runtime_dir,
-            lambda: run_dirs.make_spare_dir(self._job),
-            lambda text: LOGGER.error("%s", text),
-        )
+        self._folders = folders = RunFolders(plan.log_dir, plan.run_id, self._job)
+        self.run_dir = folders.run_dir
         self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
-        self._progress = ProgressLog(self._events)
-        self._port = ReservedPort() if self._fixed_port is None else None
-        self._launcher = make_launcher(
-            plan,
-            f"{self._node_name}-{self._job}",
-            self._port.number if self._port else self._fixed_port or 0,
-        )
+        self._progress = ProgressLog(self._events, folders.pages)
+        self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
+        self._launcher = make_launcher(plan, f"{self._node_name}-{self._job}", self._port.number)
         self._log = open_log(plan, lambda: self._launcher.member.phase is Phase.DONE)
         self._inbox: deque[machine.Event] = deque()
         self._is_at_work = False
         self._defect: Exception | None = None
         self._control: ControlEndpoint | None = None
-        self._lease = open_lease(plan, self._runtime_dir)
+        self._lease = open_lease(plan, folders.runtime_dir)
         self._pump = OutputPump()
         self._loop = Loop()
         self._monitors = Monitors(self._loop, self._on_monitor_message)
+        lease = self._lease.path if self._lease else None
+        self._watch = Watch(plan, self._job, self._node_name, folders, lease, self._monitors)
         self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
-        self._past: dict[int, Ranks] = {}
+        self._past: Ranks | None = None
         self._tie: list[str] = []
         self._says = Announcer(
             plan,
@@ -161,16 +143,18 @@ class NodeAgent:
             self._event,
             self._environ.get("TORCHELASTIC_ERROR_FILE"),
         )
-        folders = IncidentFolders(self._node_name, str(self.run_dir), self._staging)
-        self._incidents = Incidents(self._monitors, self._events, folders, self._says.incident_over)
+        kept = IncidentFolders(self._node_name, str(self.run_dir), folders.staging)
+        incidents = Incidents(self._events, kept, self._says.incident_over)
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
         self._observing: Observing | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
+        lines = self._says.restart_lines
+        self._parts: list[Part] = [self._sweeper, lines, self._progress, incidents]
         self._exit: int | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
-            self._runtime_dir, f"_ft_launcher{os.getpid()}.socket"
+            folders.runtime_dir, f"_ft_launcher{os.getpid()}.socket"
         )
 
     def run(self) -> int:
@@ -220,28 +204,14 @@ class NodeAgent:
                 on_sick=self._on_host_sick,
                 write_down=self._event,
             )
-        for warning in plan.warnings:
-            LOGGER.warning("%s", warning)
-        for note in plan.notes:
-            LOGGER.info("%s", note)
-        if self._terminal and self._terminal.exists:
-            LOGGER.info(
-                "local rank %d reads this terminal%s",
-                plan.stdin_rank,
-                "; where it waits for input for longer than its timeouts it counts as hung, "
-                "unless NVRX_DISABLE_RANK_MONITORS=1 is set"
-                if plan.monitors_enabled
-                else "",
-            )
+            self._parts.append(self._care)
+        has_terminal = self._terminal is not None and self._terminal.exists
+        self._says.job_begins(self._job, has_terminal=has_terminal)
         end_orphans()
         started = self._care.pids() if self._care else ()
-        self._record = JobRecord(self._runtime_dir, self._job)
-        self._sweeper.family = Family(
-            self._record, owns_process=self._owns_process, started=started
-        )
+        record = JobRecord(self._folders.runtime_dir, self._job)
+        self._sweeper.family = Family(record, owns_process=self._owns_process, started=started)
         self._tie = child.death_tie()
-        if plan.why_cold:
-            LOGGER.info("no warm standby: %s", plan.why_cold)
         if plan.warm:
             from holdfast.fault_tolerance.launch.standbys import Standbys  # noqa: PLC0415 - where used
 
@@ -251,18 +221,11 @@ class NodeAgent:
                 self._loop,
                 self._tie,
                 self._job,
-                self._runtime_dir,
+                self._folders.runtime_dir,
                 self._what_a_rank_is,
                 counts_steps=plan.counts_steps,
             )
-        self._event(
-            "launcher_started",
-            pid=os.getpid(),
-            job=self._job,
-            run_id=plan.run_id,
-            name=plan.name,
-            nproc=plan.nproc_per_node,
-        )
+            self._parts.append(self._standbys)
 
     def _serve(self, loop: Loop) -> None:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
@@ -304,39 +267,33 @@ class NodeAgent:
                 loop=self._loop,
                 job=self._job,
                 run_dir=self.run_dir,
-                runtime_dir=self._runtime_dir,
+                runtime_dir=self._folders.runtime_dir,
                 nproc=self._plan.nproc_per_node,
                 node=self._node_name,
                 run_id=self._plan.run_id,
             )
+            self._parts.append(self._observing)
 
     def _next_deadline(self) -> float | None:
-        parked = self._standbys.next_deadline() if self._standbys else None
-        care = self._care.next_deadline() if self._care else None
-        own = self._launcher.next_deadline()
-        again = self._sweeper.next_deadline()
-        told = self._says.restart_lines.next_deadline()
-        look = self._progress.next_deadline()
-        every = (own, again, parked, care, told, look)
+        every = (self._launcher.next_deadline(), *(part.next_deadline() for part in self._parts))
         return min((at for at in every if at is not None), default=None)
 
     def _on_time(self) -> None:
         self._work()  # who spoke meanwhile is not silent
         self._feed(TimePassed())
-        self._sweeper.on_time()
-        self._says.restart_lines.on_time()
-        self._progress.on_time()
-        if self._standbys:
-            self._standbys.on_time()
-        if self._care:
-            self._care.on_time()
+        for part in self._parts:
+            part.on_time()
 
-    def _on_signal(self, signum: int) -> None:
-        self._feed(SignalArrived(signum))
-        if self._standbys:
-            self._standbys.job_ending()
+    def _tell(self, happening: Happening) -> None:
+        for part in self._parts:
+            part.hear(happening)
 
     # ------------------------------------------------------------ events in
+    def _on_signal(self, signum: int) -> None:
+        arrived = SignalArrived(signum)
+        self._feed(arrived)
+        self._tell(arrived)
+
     def _feed(self, event: machine.Event) -> None:
         self._inbox.append(event)
         self._work()
@@ -374,30 +331,15 @@ class NodeAgent:
                 local_rank = rank.place.local_rank
                 if self._terminal and local_rank == self._plan.stdin_rank:
                     self._terminal.restore()
-                self._event(
-                    "worker_exited",
-                    local_rank=local_rank,
-                    rank=rank.place.rank,
-                    pid=rank.pid,
-                    exit_code=reaped.exit_code,
-                    signal=-reaped.exit_code if reaped.exit_code < 0 else None,
-                )
+                self._says.rank_exited(rank, reaped.exit_code)
                 self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
                 self._feed(rank_life.Exited(local_rank, reaped.exit_code))
-            elif self._was_a_helper(reaped):
+            elif memory_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
                 self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
                 self._feed(rank_life.MonitorGone(watched))
         self._sweeper.go_on()
-
-    def _was_a_helper(self, reaped: child.Reaped) -> bool:
-        """Whether it was neither a rank nor a monitor, but ours."""
-        if memory_read.forget(reaped.pid):
-            return True
-        parked = self._standbys is not None and self._standbys.died(reaped)
-        caring = self._care is not None and self._care.died(reaped)
-        return parked or caring or bool(self._observing and self._observing.died(reaped))
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
@@ -416,16 +358,9 @@ class NodeAgent:
                 LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
             case said.Event(event):
                 self._events.append(event)
-            case said.Hello():
-                if self._standbys:
-                    self._standbys.rank_reported_in()
-            case said.Armed(cycle):
-                if local_rank == 0 and cycle == self._cycle:
-                    self._says.restart_lines.rank_works()
-                if cycle == self._cycle:
-                    self._progress.armed(self._rank(local_rank).place, self._pages)
-        self._incidents.note(message)
-        self._feed(rank_life.MonitorSaid(local_rank, message))
+        monitor_said = rank_life.MonitorSaid(local_rank, message)
+        self._tell(monitor_said)
+        self._feed(monitor_said)
 
     def _event(self, kind: str, **fields: object) -> None:
         self._events.write(kind, max(0, self._cycle), **fields)
@@ -446,31 +381,29 @@ class NodeAgent:
             case node.KillRanks(local_ranks):
                 self._signal(local_ranks, signal.SIGKILL, group=True)
             case rank_life.Deliver(cycle, is_over):
-                self._staging.deliver(cycle, over=is_over)
+                self._folders.staging.deliver(cycle, over=is_over)
             case node.Sweep():
                 self._begin_sweep()
             case ReadIteration(first):
                 self._read_iteration(first=first)
-            case rank_life.AwaitReport(local_rank, since):
-                rank = self._rank(local_rank)
-                self._monitors.await_report(
-                    local_rank, said.Await(self._cycle, rank.place.rank, rank.pid, since)
-                )
             case rank_life.StartMonitor(local_rank):
-                self._replace_monitor(local_rank)
-            case node_evidence.LookAt() | node_evidence.LetGoOn() | node_evidence.IncidentOver():
+                if not self._watch.replace(local_rank):
+                    self._feed(rank_life.MonitorGone(local_rank))
+            case rank_life.AwaitReport() | node_evidence.LookAt() | node_evidence.LetGoOn():
                 assert self._ranks is not None
-                self._incidents.carry_out(effect, self._ranks.ranks)
+                self._watch.carry_out(effect, self._ranks)
+            case node_evidence.IncidentOver():
+                self._tell(effect)
             case node.FailureSeen():
                 self._on_failure_seen(effect)
             case CycleStopping():
                 self._says.stopping(effect)
             case Standby(cycle):
-                self._event("standing_by", without_us=cycle)
-                LOGGER.info("cycle %d has started without this node, which waits as a spare", cycle)
+                self._says.standing_by(cycle)
             case node.Explain(cycle, will_restart):
-                assert self._ranks is not None
-                ranks = self._past.get(cycle, self._ranks)
+                past = self._past
+                ranks = past if past is not None and past.cycle == cycle else self._ranks
+                assert ranks is not None
                 self._says.explain(cycle, ranks, will_restart=will_restart)
             case node.CheckHost(after_ranks):
                 assert self._care is not None
@@ -511,42 +444,13 @@ class NodeAgent:
             )
         self._iterations.ask(quiet=first)
 
-    def _replace_monitor(self, local_rank: int) -> None:
-        try:
-            self._monitors.start(local_rank)
-        except OSError as error:  # no process to be had: the rank trains on unwatched
-            LOGGER.error("cannot start a monitor: %s", error)
-            self._feed(rank_life.MonitorGone(local_rank))
-
-    @property
-    def _fixed_port(self) -> int | None:
-        """Of rank 0, where the user has chosen one; of one node only."""
-        return self._plan.master_port if self._plan.meeting is None else None
-
     def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
         """Where this node stands in the decided cycle, and the port kept for its rank 0."""
         formed, place = self._launcher.formed, self._launcher.place
         assert formed is not None
         assert place is not None
         stands = NodePlace.of(formed, place, self._log.gloo_interface())
-        if place.rank_offset > 0:
-            return stands, None
-        port, self._port = self._port, None
-        return stands, port
-
-    def _reserve_port(self) -> None:
-        """For rank 0 of the next cycle, in case it will be here.
-
-        There may be no next one: a host that has no port left must not cost a job its success.
-        """
-        if self._port is not None or self._fixed_port is not None:
-            return
-        try:
-            self._port = ReservedPort()
-        except OSError as error:
-            LOGGER.warning("no port can be kept for the next cycle, which uses the last: %s", error)
-        else:
-            self._feed(machine.PortReserved(self._port.number))
+        return stands, None if place.rank_offset > 0 else self._port.hand_over()
 
     def _start_cycle(self, cycle: int) -> None:
         self._sweeper.stop()
@@ -555,95 +459,52 @@ class NodeAgent:
             self._control.retry()  # the descriptors of the last cycle are free
         if self._ranks:
             self._ranks.close(self._pump)
-            self._past = {self._ranks.cycle: self._ranks}
+            self._past = self._ranks
         stands, port = self._own_place()
-        lives, staged = self._launcher.rank_lives, Path(self._staging.folder(cycle))
+        lives, staged = self._launcher.rank_lives, Path(self._folders.staging.folder(cycle))
         self._ranks = ranks = Ranks(
             plan, stands, self.run_dir, staged, cycle, self._job, port, lives
         )
         self._event("cycle_started", master_port=stands.master_port, group_rank=stands.group_rank)
-        self._says.restart_lines.cycle_begins(has_rank_0=stands.rank_offset == 0)
-        for local_rank in ranks.ranks:
-            self._prepare_monitor(ranks, local_rank)
+        self._tell(CycleBegins(ranks))
+        self._watch.begin(ranks, self._past.cycle if self._past else None)
         for local_rank in ranks.ranks:
             rank = ranks.start(
                 local_rank,
                 self._tie,
                 self._environ,
                 self._launcher_socket,
-                self._monitor_socket(local_rank),
+                self._watch.socket(local_rank),
                 self._pump,
                 self._standbys,
             )
-            self._event(
-                "worker_started",
-                local_rank=local_rank,
-                rank=rank.place.rank,
-                pid=rank.pid,
-                is_warm=rank.is_warm,
-            )
+            self._says.rank_started(rank)
             if local_rank == 0:
                 ranks.let_rank_0_go_first()
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
         assert self._sweeper.family is not None
         self._sweeper.family.ranks_started([rank.pid for rank in ranks.ranks.values()])
-        if self._standbys:
-            self._standbys.cycle_started()
+        self._tell(CycleStarted(ranks))
         self._says.cycle_started(ranks)
-        self._progress.cycle_started(cycle)
 
     def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
         """Command, environment and pid of a rank, as far as no cycle has a part in them."""
         plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
         nproc = plan.nproc_per_node
         place = rank.place if rank else unplaced(local_rank, nproc)
-        monitor_socket = self._monitor_socket(local_rank)
+        monitor_socket = self._watch.socket(local_rank)
         env = rank_env(plan, place, self._environ, self._launcher_socket, monitor_socket)
         is_alive = rank is not None and rank.pid and rank.exit_code is None
         return plan.command_for(local_rank), env, rank.pid if rank and is_alive else None
-
-    def _monitor_socket(self, local_rank: int) -> str | None:
-        enabled = self._plan.monitors_enabled
-        return socket_path(self._runtime_dir, local_rank) if enabled else None
-
-    def _prepare_monitor(self, ranks: Ranks, local_rank: int) -> None:
-        path = self._monitor_socket(local_rank)
-        if path is None:
-            return
-        if not self._monitors.has(local_rank):
-            self._monitors.open(
-                local_rank,
-                path,
-                said.Configure(
-                    self._plan.ft.to_wire(),
-                    local_rank,
-                    marker=self._job,
-                    grace_s=self._plan.workers_stop_timeout_s,
-                    node=self._node_name,
-                    runtime_dir=self._runtime_dir,
-                    lease=self._lease.path if self._lease else None,
-                    awaits_verdict=evidence_s(self._plan) > 0,
-                ),
-            )
-        page = self._pages.make(ranks.cycle, LocalRank(local_rank))
-        # Without space for a page there is none for evidence, either.
-        staged = None if self._pages.is_spare(page) else self._staging.folder(ranks.cycle)
-        room = f"{self._runtime_dir}/r{local_rank}.room"
-        self._monitors.begin_cycle(
-            local_rank, watch_of(ranks, local_rank, page, staged, str(self.run_dir), room)
-        )
-        for past in self._past:  # only now: its monitor has been told of the page that replaces it
-            self._pages.remove(Cycle(past), LocalRank(local_rank))
 
     def _rank(self, local_rank: int) -> Rank:
         assert self._ranks is not None
         return self._ranks.ranks[local_rank]
 
     def _on_failure_seen(self, seen: node.FailureSeen) -> None:
-        goes_on = self._launcher.node.survives_ranks and not seen.every
-        if self._standbys and not goes_on:
-            self._standbys.cycle_ending()
+        if seen.every or not self._launcher.node.survives_ranks:
+            self._tell(CycleEnding())
         assert self._ranks is not None
         end = self._ranks.end(seen.local_rank, self._pump)
         cause = self._says.failure_seen(seen, end)
@@ -653,19 +514,17 @@ class NodeAgent:
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:
         """Processes of ours that outlive a cycle."""
-        parked = self._standbys.pids() if self._standbys else frozenset()
-        caring = self._care.pids() if self._care else frozenset()
-        observing = self._observing.pids() if self._observing else frozenset()
-        return self._monitors.pids() | parked | caring | observing | memory_read.readers()
+        helpers = (part.pids() for part in self._parts)
+        return self._monitors.pids().union(memory_read.readers(), *helpers)
 
     def _living_ranks(self) -> frozenset[int]:
         ranks = self._ranks.ranks.values() if self._ranks else ()
         return frozenset(rank.pid for rank in ranks if rank.pid and rank.exit_code is None)
 
     def _begin_sweep(self) -> None:
-        if self._standbys:
-            self._standbys.cycle_ending()
-        self._reserve_port()
+        self._tell(CycleEnding())
+        if self._port.reserve():
+            self._feed(machine.PortReserved(self._port.number))
         asks = self._plan.meeting is not None or self._plan.max_same_failures
         has_failed = self._launcher.node.has_failed
         if asks and has_failed and self._ranks and (found := self._says.cause_found(self._ranks)):
@@ -676,33 +535,16 @@ class NodeAgent:
         self._event("cycle_stopped")
         self._feed(node.Swept())
 
-    def _keep_evidence(self) -> None:
-        try:
-            kept = run_dirs.keep(self._staged, self._job)
-        except OSError as error:
-            LOGGER.error("evidence that %s did not take is lost: %s", self.run_dir, error)
-        else:
-            LOGGER.error("evidence that %s did not take is kept in %s", self.run_dir, kept)
-
     def _clean_up(self) -> None:
         if self._terminal:
             self._terminal.restore()
         if self._ranks:
             self._ranks.close(self._pump)
-        if self._port:
-            self._port.release()
+        self._port.release()
         last = {self._ranks.cycle} if self._ranks else set()
-        for cycle in {*self._launcher.lives.undelivered(), *last}:  # their monitors are gone
-            self._staging.deliver(cycle, over=True)
-        if not self._staging.close(_LAST_DELIVERY_S):
-            self._keep_evidence()
-        for folder in (self._runtime_dir, self._pages.spare):
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        self._folders.close({*self._launcher.lives.undelivered(), *last})  # their monitors are gone
         self._events.close()
         if self._observing:
             self._observing.close()
         if self._says.is_uneventful():
-            with suppress(TimeoutError):
-                log_dir, run_dir = self._plan.log_dir, str(self.run_dir)
-                call_within(_REMOVAL_S, lambda: run_dirs.remove_run_dir(log_dir, run_dir))
+            self._folders.remove_run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.core.launch.node import FailureSeen
     from holdfast.core.launch.node_evidence import IncidentOver
     from holdfast.fault_tolerance.launch.plan import LaunchPlan
-    from holdfast.fault_tolerance.launch.ranks import Ranks
+    from holdfast.fault_tolerance.launch.ranks import Rank, Ranks
 
 _STDOUT, _STDERR = 1, 2
 
@@ -77,6 +78,47 @@ class Announcer:
             lambda line: pump.write(_STDOUT, line.encode(errors="replace")),
             plan.ft.restart_check_interval,
         )
+
+    def job_begins(self, job: str, *, has_terminal: bool) -> None:
+        """Nothing was started yet; ``has_terminal``: a rank will read ours."""
+        plan = self._plan
+        for warning in plan.warnings:
+            LOGGER.warning("%s", warning)
+        for note in plan.notes:
+            LOGGER.info("%s", note)
+        if has_terminal:
+            LOGGER.info(
+                "local rank %d reads this terminal%s",
+                plan.stdin_rank,
+                "; where it waits for input for longer than its timeouts it counts as hung, "
+                "unless NVRX_DISABLE_RANK_MONITORS=1 is set"
+                if plan.monitors_enabled
+                else "",
+            )
+        if plan.why_cold:
+            LOGGER.info("no warm standby: %s", plan.why_cold)
+        self._event(
+            "launcher_started",
+            pid=os.getpid(),
+            job=job,
+            run_id=plan.run_id,
+            name=plan.name,
+            nproc=plan.nproc_per_node,
+        )
+
+    def rank_started(self, rank: Rank) -> None:
+        """For the events file."""
+        self._event("worker_started", **_whose(rank), is_warm=rank.is_warm)
+
+    def rank_exited(self, rank: Rank, exit_code: int) -> None:
+        """For the events file."""
+        signum = -exit_code if exit_code < 0 else None
+        self._event("worker_exited", **_whose(rank), exit_code=exit_code, signal=signum)
+
+    def standing_by(self, cycle: int) -> None:
+        """A cycle has been formed without this node."""
+        self._event("standing_by", without_us=cycle)
+        LOGGER.info("cycle %d has started without this node, which waits as a spare", cycle)
 
     def cycle_started(self, ranks: Ranks) -> None:
         """All ranks of a cycle were started here."""
@@ -309,3 +351,8 @@ class Announcer:
         plan = self._plan
         to_files = any(plan.redirects.values()) or any(plan.tee.values())
         return plan.log_dir is not None or to_files
+
+
+def _whose(rank: Rank) -> dict[str, int]:
+    place = rank.place
+    return {"local_rank": place.local_rank, "rank": place.rank, "pid": rank.pid}

@@ -12,6 +12,7 @@ from holdfast.core.common_events import Begin, Note, TimePassed
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.launch import gate as machine
 from holdfast.core.never import assert_never
+from holdfast.fault_tolerance.launch.part import Part
 from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.host import child, clock
 from holdfast.host.channel import Channel
@@ -27,7 +28,7 @@ LOGGER = logging.getLogger("holdfast")
 _SIGKILL = 9
 
 
-class HostCare:
+class HostCare(Part):
     """Checks this host when asked, and hears what its health process notices. Main thread only.
 
     Args:

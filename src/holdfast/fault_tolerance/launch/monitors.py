@@ -11,7 +11,6 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,10 +34,8 @@ from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import start_monitor
 from holdfast.host.loop import Loop
 from holdfast.host.proc import MARKER
-from holdfast.host.staging import reserve
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.launch.ranks import Ranks
     from holdfast.wire.frames import Message
 
 SIGKILL = 9
@@ -220,43 +217,3 @@ class Monitors:
         if place.peer is not None:
             self._loop.hang_up(place.peer)
             place.peer = None
-
-
-def watch_of(
-    ranks: Ranks, local_rank: int, page: str | None, staged: str | None, run_dir: str, room: str
-) -> Cycle:
-    """What a monitor is told of a cycle, with folders for what it and its rank write.
-
-    Args:
-        ranks: Of the cycle.
-        local_rank: Whose monitor it is.
-        page: Of that rank; None: there was no space for one.
-        staged: Folder in memory for evidence; None: there is no space for that, either.
-        run_dir: Where evidence is delivered, or goes at once where there is no space in memory.
-        room: A file that keeps space free for an incident.
-    """
-    attempt = f"attempt_{ranks.cycle}/{local_rank}"
-    try:
-        if staged is not None:
-            os.makedirs(f"{staged}/{attempt}", exist_ok=True)  # noqa: PTH103
-            reserve(room)
-    except OSError:
-        staged = None
-    if staged is None:
-        staged = run_dir
-        with suppress(OSError):
-            ranks.ranks[local_rank].folder.mkdir(parents=True, exist_ok=True)
-    return Cycle(
-        ranks.cycle,
-        page,
-        dump=f"{staged}/{attempt}/stacks.txt",
-        incidents=f"{staged}/incidents",
-        staged=staged,
-        run_dir=run_dir,
-        room=room,
-    )
-
-
-def socket_path(runtime_dir: str, local_rank: int) -> str:
-    """Where the rank of this local rank finds its monitor."""
-    return os.path.join(runtime_dir, f"_ft_launcher{os.getpid()}_rmon{local_rank}.socket")  # noqa: PTH118

@@ -17,6 +17,7 @@ from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.common_events import Note
 from holdfast.core.failure import describe_exit
 from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.fault_tolerance.launch.part import Part
 from holdfast.host import child, clock, wait_for
 from holdfast.host.channel import Channel
 from holdfast.host.controlled_process import start_observer
@@ -34,7 +35,7 @@ _SLACK_S = 2.0
 """For the observer to end the hooks that are late."""
 
 
-class Observing:
+class Observing(Part):
     """One observer process. Main thread only.
 
     Args:

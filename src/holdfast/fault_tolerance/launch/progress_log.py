@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.monitor_messages import Armed
+from holdfast.fault_tolerance.launch.part import CycleStarted, Happening, Part
 from holdfast.host import clock
 from holdfast.host.page import Page, PageError, map_page
 from holdfast.wire.page_view import PageView
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.pages import Pages
+    from holdfast.fault_tolerance.launch.ranks import Ranks
     from holdfast.fault_tolerance.launch.worker_env import Place
     from holdfast.observe.event_log import EventLog
     from holdfast.observe.ledger import LiveLedger
@@ -61,18 +65,21 @@ class _Shown:
         self._page.close()
 
 
-class ProgressLog:
+class ProgressLog(Part):
     """One per launcher. Main thread only.
 
     Args:
         events: Where they are written; the ledger is made of all that are.
+        pages: Of its ranks.
         pace_s: Seconds between two looks at the pages, at least.
     """
 
-    def __init__(self, events: EventLog, pace_s: float = _EVERY_S) -> None:
+    def __init__(self, events: EventLog, pages: Pages, pace_s: float = _EVERY_S) -> None:
         events.on_event = self._note
         self._event = events.write
+        self._pages = pages
         self._pace_s = pace_s
+        self._ranks: Ranks | None = None
         self._cycles: dict[int, dict[int, _Shown]] = {}
         self._is_over: set[int] = set()
         self._since = 0.0
@@ -85,11 +92,20 @@ class ProgressLog:
         if event["kind"] in _KINDS:
             self._not_folded.append(event)
 
-    def armed(self, place: Place, pages: Pages) -> None:
-        """A rank has reported in."""
+    def hear(self, happening: Happening) -> None:
+        """Ranks were started, so those of other cycles are gone; or one has reported in."""
+        ranks = self._ranks
+        match happening:
+            case CycleStarted():
+                self._ranks = happening.ranks
+                self._cycle_started(happening.ranks.cycle)
+            case MonitorSaid(local_rank, Armed(cycle)) if ranks and ranks.cycle == cycle:
+                self._armed(ranks.ranks[local_rank].place)
+
+    def _armed(self, place: Place) -> None:
         cycle, local_rank, rank = place.cycle, place.local_rank, place.rank
         try:
-            shown = _Shown(rank, pages.path(cycle, local_rank))
+            shown = _Shown(rank, self._pages.path(cycle, local_rank))
         except PageError:
             return
         ranks = self._cycles.setdefault(cycle, {})
@@ -109,8 +125,7 @@ class ProgressLog:
             self._since = clock.monotonic()
             self._look_within(self._pace_s)
 
-    def cycle_started(self, cycle: int) -> None:
-        """The ranks of a cycle were started, so those of others are gone."""
+    def _cycle_started(self, cycle: int) -> None:
         self._is_worth_it = self._is_worth_it or cycle > 0
         self._is_over |= {past for past in self._cycles if past != cycle}
         if cycle > 0:

@@ -17,10 +17,13 @@ from holdfast.core.launch.layered_restart import (
     RankMonitorStateMachine,
     RestartChecks,
 )
+from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.monitor_messages import Armed
+from holdfast.fault_tolerance.launch.part import CycleBegins, Happening, Part
 from holdfast.host import clock
 
 
-class RestartLines:
+class RestartLines(Part):
     """One per launcher.
 
     Args:
@@ -33,6 +36,16 @@ class RestartLines:
         self._machine = RankMonitorStateMachine(self)
         self._checks = RestartChecks(self._machine, every_s)
         self._has_rank_0 = False
+        self._cycle = -1
+
+    def hear(self, happening: Happening) -> None:
+        """Ranks are about to be started, or rank 0 has reported to its monitor."""
+        match happening:
+            case CycleBegins(ranks):
+                self._cycle = ranks.cycle
+                self.cycle_begins(has_rank_0=ranks.node.rank_offset == 0)
+            case MonitorSaid(0, Armed(cycle)) if cycle == self._cycle:
+                self.rank_works()
 
     def log_restarter_event(self, msg: str, /) -> None:
         """Take one line from the machine."""

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.codec import decode
-from holdfast.core.common_events import Note, TimePassed
+from holdfast.core.common_events import Note, SignalArrived, TimePassed
 from holdfast.core.launch import standby as machine
 from holdfast.core.launch.libraries import LATE, TORCH, imported_libraries
 from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
+from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.monitor_messages import Hello
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.launch.auto_start import counting_steps
+from holdfast.fault_tolerance.launch.part import CycleEnding, CycleStarted, Happening, Part
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
 from holdfast.host.channel import Channel
@@ -63,7 +66,7 @@ class _Reading:
     step: Callable[[], None]
 
 
-class Standbys:
+class Standbys(Part):
     """One parked interpreter for each local rank, or fewer. Main thread only.
 
     Args:
@@ -123,18 +126,18 @@ class Standbys:
         """The node waits for a cycle to take part in."""
         self._feed(machine.Waiting())
 
-    def cycle_started(self) -> None:
-        """All ranks of a cycle were started."""
-        self._feed(machine.CycleStarted())
-
-    def rank_reported_in(self) -> None:
-        """A rank is past its first lines."""
-        self._feed(machine.RankReportedIn())
-
-    def cycle_ending(self) -> None:
-        """Ranks are being stopped, or have ended."""
-        self._read_notes()
-        self._feed(machine.CycleEnding())
+    def hear(self, happening: Happening) -> None:
+        """Prepare parked processes, or give them up."""
+        match happening:
+            case CycleStarted():
+                self._feed(machine.CycleStarted())
+            case MonitorSaid(_, Hello()):
+                self._feed(machine.RankReportedIn())
+            case CycleEnding():
+                self._read_notes()
+                self._feed(machine.CycleEnding())
+            case SignalArrived():
+                self._feed(machine.JobEnding())
 
     def take(
         self,
@@ -159,10 +162,6 @@ class Standbys:
     def pids(self) -> frozenset[int]:
         """Parked processes, and those that were told to end and have not yet."""
         return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
-
-    def job_ending(self) -> None:
-        """A signal was passed on to the ranks."""
-        self._feed(machine.JobEnding())
 
     def died(self, reaped: child.Reaped) -> bool:
         """Note that a process was reaped; whether it was parked."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.wording import count
 from holdfast.fault_tolerance.launch.console import LOGGER
+from holdfast.fault_tolerance.launch.part import Part
 from holdfast.host import clock, leftovers, memory_read, run_dirs
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
 
 
-class Sweeper:
+class Sweeper(Part):
     """The processes below one launcher. Main thread only.
 
     Args:
