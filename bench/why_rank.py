@@ -7,6 +7,7 @@ cycle is :func:`culprit_of`.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 BEFORE = 4
@@ -75,6 +77,8 @@ CASES: dict[str, Callable[[], object]] = {
 }
 BY_TRAINING = ("loader", "skip", "native", "slow")
 """Faults of the training itself."""
+STOPPED_NODES = {"stopped node": 1, "stopped leader": 0, "stopped launcher": 1}
+"""Which node of two is stopped, from outside, when a file says that all ranks train."""
 
 
 def main() -> None:
@@ -111,10 +115,13 @@ def main() -> None:
     workers = 1 if case == "loader" else 0
     batches = iter(torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=workers))
     dist.barrier()
-    for step in range(STEPS):
+    trains_on = case in STOPPED_NODES
+    for step in itertools.count() if trains_on else range(STEPS):
+        if trains_on and step == BEFORE:
+            Path(f"trains{rank}").touch()
         hangs = is_culprit and step == BEFORE
         client.start_section("step")
-        batch = next(batches)
+        batch = torch.ones(2, 16) if trains_on else next(batches)
         if hangs and case in CASES:
             CASES[case]()
         if is_culprit and step >= BEFORE and case == "slow":

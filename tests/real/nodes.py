@@ -136,6 +136,22 @@ dist.all_reduce(torch.ones(1))
 """The last rank of the last node reads, outside all sections; the first node finds that it waits,
 and the last one has no timeouts."""
 
+TRAINS_TOGETHER = (
+    TELLS_ITS_PLACE
+    + """
+import torch, torch.distributed as dist
+from holdfast.fault_tolerance import RankMonitorClient
+dist.init_process_group("gloo")
+client = RankMonitorClient()
+client.init_workload_monitoring()
+tell()
+while True:
+    with client.section("step"):
+        dist.all_reduce(torch.ones(1))
+"""
+)
+"""Steps, as long as all ranks make them."""
+
 
 class Nodes:
     """Launchers that meet at one address; the first hosts the store.

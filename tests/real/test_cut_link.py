@@ -13,7 +13,7 @@ import pytest
 
 from tests.real.harness import SCALE, Job, Launcher, until
 from tests.real.hosts import Network, ip, network
-from tests.real.nodes import TELLS_ITS_PLACE, in_cycle, life
+from tests.real.nodes import TELLS_ITS_PLACE, TRAINS_TOGETHER, in_cycle, life
 
 SILENCE_S = 2.5 * SCALE
 PORT = 29400
@@ -28,11 +28,11 @@ class Hosts:
         self._folder = folder
         self._network = network
 
-    def add(self, nnodes: str, *options: str) -> Job:
+    def add(self, nnodes: str, *options: str, source: str = WORKS) -> Job:
         """One more host with a launcher of one rank; the first hosts the store."""
         number = len(self._network.hosts)
         execute = self._network.add()
-        script = self._ft.script(WORKS, f"script{number}.py")
+        script = self._ft.script(source, f"script{number}.py")
         conf = f"is_host={int(number == 0)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
@@ -41,7 +41,10 @@ class Hosts:
             f"--local-addr={self._network.v4(number)}",
             *options,
             script,
-            env={"EVERYBODY": str(self._folder), "NVRX_DISABLE_RANK_MONITORS": "1"},
+            env={
+                "EVERYBODY": str(self._folder),
+                "NVRX_DISABLE_RANK_MONITORS": str(int(source == WORKS)),
+            },
             prefix=execute,
         )
 
@@ -98,3 +101,23 @@ def test_when_the_store_s_host_is_cut_off_all_end_and_say_so(hosts: Hosts) -> No
     until(lambda: life(a, 1), "the leader has started again, alone")
     hosts.end()
     assert a.wait() == 0
+
+
+def test_the_ranks_of_a_host_that_is_cut_off_are_named_and_on_its_side_nobody_is(
+    hosts: Hosts,
+) -> None:
+    """It cannot know whether the ranks that it waits for hang."""
+    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0"
+    a, b = (hosts.add("2", *limits, source=TRAINS_TOGETHER) for _ in range(2))
+    in_cycle(0, a, b)
+    hosts.cut(1)
+
+    [known] = until(lambda: a.events("incident"), "the incident of the host that leads")
+    [unknown] = until(lambda: b.events("incident"), "that of the one that is cut off")
+
+    assert (known["culprits"], known["verdict"]) == ([1], "missing")
+    assert a.said(r"rank 1 \(node .*\) does not answer: did not answer within 0.8 s; 1 other rank")
+    assert (unknown["culprits"], unknown["verdict"]) == ([], "missing")
+    assert b.said("rank 1 waits in `all_reduce` for rank 0, of which nothing is known: not asked")
+    hosts.heal(1)
+    assert [a.wait(), b.wait()] == [1, 1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from holdfast.host import proc
 from holdfast.host.address import is_our_address
 from holdfast.wire.sealed import Sealer
 from tests.real.harness import Job, kill, until
@@ -17,6 +19,7 @@ from tests.real.nodes import (
     HANGS_FIRST,
     LOSES_A_PEER,
     REDUCES,
+    TRAINS_TOGETHER,
     WAITS_FOR_ANOTHER_NODE,
     WORKS,
     Nodes,
@@ -119,6 +122,25 @@ def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(
     assert {record["rank"] for job in jobs for record in job.hung_ranks()} <= {0, 1}
     (path,) = map(Path, told.read_text().splitlines())
     assert len(json.loads(path.read_text())["ranks"]) == 4, "the one with all digests"
+
+
+def test_a_node_that_is_stopped_is_named_and_not_the_ranks_that_wait_for_it(nodes: Nodes) -> None:
+    """Launcher, monitors and ranks, as by a debugger or a frozen machine; it goes on too late."""
+    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0"
+    a, b = (nodes.add(TRAINS_TOGETHER, "2", *limits, monitors=True) for _ in range(2))
+    in_cycle(0, a, b)
+    stopped = list(proc.subtree(b.process.pid))
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+
+    [incident] = until(lambda: a.events("incident"), "its incident")
+
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    assert (incident["culprits"], incident["verdict"]) == ([1], "missing")
+    assert a.said(r"rank 1 \(node .*\) does not answer: .*; 1 other rank waits for it in `all_red")
+    assert [job.wait() for job in (a, b)] == [1, 1]
+    assert all(told["culprits"] in ([], [1]) for told in b.events("incident")), "its own view"
 
 
 def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes) -> None:

@@ -140,9 +140,16 @@ def test_a_node_without_an_answer_has_not_begun_what_the_others_wait_in() -> Non
 
 
 def test_a_node_that_was_not_asked_is_not_blamed() -> None:
-    verdict = on(waiter(0), waiter(1), n1=Missing("2,3", "not asked, as the ranks are stopped"))
+    """Its launcher may be stopped, and its ranks wait for others that nobody could ask either."""
+    verdict = on(waiter(0), waiter(1), n1=Missing("2,3", "not asked: no verdict came"))
 
-    assert verdict.culprits == ()
+    assert (verdict.culprits, verdict.kind) == ((), e.MISSING)
+    assert verdict.reason == (
+        "ranks 0,1 wait in `all_reduce` for ranks 2,3, of which nothing is known: not asked: no "
+        "verdict came"
+    )
+    free = rank(1, done(20), waits_for="a lock")
+    assert on(waiter(0), free, n1=Missing("2,3", "not asked: no verdict came")).culprits == (1,)
 
 
 def test_a_rank_that_shows_nothing_is_not_named_beside_one_that_shows_its_hang() -> None:

@@ -8,10 +8,11 @@ within milliseconds. So no rule looks at that. They are tried in this order:
     3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
                                                has not begun what the others wait in
     4  collectives that do not match           the rank that broke its own order, else the fewest
-    5  stacks                                  it is outside collectives, and others are in one
-    6  all are in the same collective          unread bytes show whose threads do not read
-    7  no rank waits, and ranks move           the timeout is too short
-    8  it cannot be told
+    5  those who are awaited were not asked    nobody is named
+    6  stacks                                  it is outside collectives, and others are in one
+    7  all are in the same collective          unread bytes show whose threads do not read
+    8  no rank waits, and ranks move           the timeout is too short
+    9  it cannot be told
 
 Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (:func:`kind_of`). Without
 a flight recorder that is a guess, and its confidence says so.
@@ -488,6 +489,21 @@ def _waits_for(job: _Job, rank: int, other: int) -> bool:
     return False
 
 
+def _not_asked(job: _Job) -> Verdict | None:
+    """Others are waited for, but whether they hang or their launcher does is not known."""
+    unknown = job.awaited & (job.silent.keys() - job.digests.keys())
+    if not unknown or any(_can_blame(job, rank) for rank in unknown):
+        return None
+    waits = min(job.waiting)
+    why = job.missing[job.silent[min(unknown)]].why
+    verb = "waits" if len(job.waiting) == 1 else "wait"
+    reason = (
+        f"{_ranks(job.waiting)} {verb} {job.doing(waits)} for {_ranks(unknown)}, of which nothing "
+        f"is known: {why}"
+    )
+    return job.verdict((), MISSING, reason, NONE)
+
+
 def _outside(job: _Job) -> Verdict | None:
     """By stacks alone; with a recorder for ranks that it says nothing of."""
     inside = {rank for rank, digest in job.digests.items() if digest.is_in_collective}
@@ -558,6 +574,7 @@ _RULES: Iterable[Callable[[_Job], Verdict | None]] = (
     _stopped,
     _awaited,
     _mismatch,
+    _not_asked,
     _outside,
     _same_collective,
     _slow,
