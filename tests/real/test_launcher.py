@@ -918,7 +918,7 @@ raise RuntimeError("[../third_party/gloo/pair.cc:534] Connection closed by peer 
 
     assert job.wait() == 0
     assert job.said(r"rank 0 .*: exit code 1; if the rank that this error names failed first")
-    assert job.said(r"cycle 0 was ended by rank 1 .*: exit code 3\n")
+    assert job.said(r"cycle 0 ended: rank 1 .*: exit code 3\n")
 
 
 @pytest.mark.slow

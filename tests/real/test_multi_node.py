@@ -168,7 +168,7 @@ def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
 
     after = in_cycle(1, a, spare)
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
-    until(lambda: a.said("cycle 0 was ended by .* was lost .silent for"), "the first cause")
+    until(lambda: a.said("cycle 0 ended: .* was lost .silent for"), "the first cause")
     end_well(nodes, a, spare)
 
 

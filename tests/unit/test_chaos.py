@@ -293,10 +293,10 @@ def test_events_say_who_was_the_cause(events, cause, found) -> None:
 
 LOG = """
 [vm] holdfast: cycle 3: started 2 ranks of train.py, pids 7, 8; restart 3 of 9
-[vm] holdfast: cycle 4 was ended by rank 0 (local rank 0, pid 7): exit code 3
-[vm] holdfast: cycle 5 was ended by rank 1 (local rank 1, pid 8): out of memory: killed by SIGKILL
-[vm] holdfast: cycle 6 was ended by rank 0 (local rank 0, pid 7): hung (...); killed by SIGKILL
-[vm] holdfast: cycle 7 was ended by node b: rank 9 (local rank 1, pid 7): hung (...); exit code 1
+[vm] holdfast: cycle 4 ended: rank 0 (local rank 0, pid 7): exit code 3
+[vm] holdfast: cycle 5 ended: rank 1 (local rank 1, pid 8): out of memory: killed by SIGKILL
+[vm] holdfast: cycle 6 ended: rank 0 (local rank 0, pid 7): hung (...); killed by SIGKILL
+[vm] holdfast: cycle 7 ended: node b: rank 9 (local rank 1, pid 7): hung (...); exit code 1
 """.splitlines()
 
 

@@ -97,3 +97,15 @@ def test_the_json_has_what_the_text_has_for_programs() -> None:
         {"name": "0 gloo", "members": "0-15", "enqueued": 20, "completed": 20}
     ]
     assert shown["cost_s"] is None
+
+
+def test_the_last_lines_of_stderr_are_evidence() -> None:
+    """Of all ranks of this node for programs, of the culprit for people."""
+    known = incident(stderr={5: ["a", "b", "c", "step 10"], 3: ["x"]})
+    shown = to_json(known)["ranks"]
+
+    assert (shown["5"]["stderr"], shown["3"]["stderr"]) == (["a", "b", "c", "step 10"], ["x"])
+    assert shown["4"]["stderr"] == []
+    assert "stderr      rank 5: b\n            rank 5: c\n            rank 5: step 10\n" in report(
+        known
+    )

@@ -1,94 +1,59 @@
-"""The incidents of a job, as its leader sees them: one at a time, judged in time, all said."""
+"""What a launcher adds to the evidence of its monitors: the words on a rank's stderr."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 
-from holdfast.core.evidence import Missing, RankDigest
-from holdfast.core.job.incidents import VERDICT_SHARE, Incidents
-from holdfast.core.job.membership import Digests, Look, Place, Round, Suspect
+from holdfast.core.evidence import RankDigest, Verdict
+from holdfast.core.launch.node_evidence import IncidentOver
+from holdfast.core.monitor import monitor_messages as said
+from holdfast.fault_tolerance.launch.incidents import Incidents
+from holdfast.fault_tolerance.launch.part import CycleBegins
+from holdfast.host import clock
 
-HOSTS: dict[str, str | None] = {"n0": "gpu-0", "n1": "gpu-1", "n2": "gpu-2"}
-FORMED = Round(3, tuple(Place(node, k, 2, 2 * k, "") for k, node in enumerate(HOSTS)), world_size=6)
-NOW = 100.0
-DUE = NOW + VERDICT_SHARE * 2.0
-
-
-@pytest.fixture
-def incidents() -> Incidents:
-    """One is open: rank 2 of n1 is overdue."""
-    known = Incidents(timeout_s=2.0)
-    known.cycle_began(FORMED)
-    assert known.is_news(SUSPECT)
-    assert known.open(SUSPECT, HOSTS, NOW) == Look(1, 3, "n1", 2)
-    return known
+RAISED = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "ValueError: bad sample",
+]
 
 
-SUSPECT = Suspect("n1", 3, 2)
-
-
-def answer(node: int, incident: int = 1) -> Digests:
-    ranks = 2 * node, 2 * node + 1
-    return Digests(
-        f"n{node}", 3, incident, tuple(RankDigest(rank, f"gpu-{node}") for rank in ranks)
-    )
-
-
-def test_an_incident_is_judged_when_all_nodes_have_answered(incidents: Incidents) -> None:
-    for node in (2, 0):
-        incidents.answered(answer(node))
-        incidents.answered(answer(node, incident=7))
-        assert incidents.judged(NOW) is None
-    incidents.answered(answer(1))
-    judged = incidents.judged(NOW)
-
-    assert judged is not None
-    assert (judged.incident, judged.cycle, judged.without) == (1, 3, "")
-    assert sorted(incidents.digests) == [0, 1, 2, 3, 4, 5]
-    assert incidents.judged(NOW) is None, "once"
-
-
-def test_a_node_that_does_not_answer_is_named_and_delays_the_verdict_no_longer_than_the_bound(
-    incidents: Incidents,
+@pytest.mark.parametrize(
+    ("beat_s", "age_s", "expected"),
+    [
+        (9.0, 5.0, "ValueError: bad sample"),  # since its last heartbeat
+        (3.0, 9.0, ""),  # it has survived it
+        (None, 5.0, "ValueError: bad sample"),
+        (None, 500.0, ""),
+    ],
+)
+def test_the_exception_that_ended_a_program_is_part_of_what_its_rank_shows(
+    beat_s: float | None, age_s: float, expected: str
 ) -> None:
-    incidents.answered(answer(1))
-    incidents.lost("n2", "gpu-2 (pid 7) left the job (signalled)")
-    assert incidents.until == DUE
-    assert incidents.judged(DUE - 2**-10) is None
-    judged = incidents.judged(DUE)
+    """Its process still exits; monitors do not see stderr."""
+    at = clock.monotonic() - age_s
+    rank = SimpleNamespace(last_lines=lambda: (RAISED, [at] * len(RAISED)))
+    looked = said.Looked(1, 0, RankDigest(2, "n", beat_s=beat_s))
+    incidents = Incidents(Mock(), Mock(), Mock())
+    assert incidents.with_exception(0, looked) is looked, "no rank was started"
+    incidents.hear(CycleBegins(SimpleNamespace(ranks={0: rank})))  # type: ignore[arg-type]
 
-    assert judged is not None
-    assert incidents.missing == {
-        "gpu-2": Missing("4,5", "gpu-2 (pid 7) left the job (signalled)"),
-        "gpu-0": Missing("0,1", "did not answer within 1.6 s"),
-    }
-    assert judged.without == (
-        "gpu-2: gpu-2 (pid 7) left the job (signalled); gpu-0: did not answer within 1.6 s"
-    )
+    found = incidents.with_exception(0, looked)
+    assert isinstance(found, said.Looked)
+    assert found.digest == RankDigest(2, "n", beat_s=beat_s, exception=expected)
 
 
-def test_ranks_that_are_overdue_at_the_same_time_are_one_incident(incidents: Incidents) -> None:
-    """Also those that the leader hears of when it has judged, and copies that arrive late."""
-    assert not incidents.is_news(Suspect("n0", 3, 0))
-    for node in range(3):
-        incidents.answered(answer(node))
-    assert incidents.judged(NOW) is not None
-    assert not incidents.is_news(Suspect("n0", 3, 0))
+def test_the_last_lines_of_all_ranks_are_written_down() -> None:
+    """Of those whose stderr goes through the launcher."""
+    wrote = SimpleNamespace(place=SimpleNamespace(rank=4), last_lines=lambda: (["a\n", ""], [1, 2]))
+    silent = SimpleNamespace(place=SimpleNamespace(rank=5), last_lines=lambda: ([], []))
+    folders = Mock()
+    incidents = Incidents(Mock(), folders, Mock())
+    incidents.hear(CycleBegins(SimpleNamespace(ranks={0: wrote, 1: silent})))  # type: ignore[arg-type]
 
-    assert incidents.is_news(Suspect("n0", 3, 0, after=1)), "its node has heard of that one"
-
-
-def test_nodes_that_were_lost_before_are_missing_and_two_of_one_host_are_told_apart() -> None:
-    incidents = Incidents(timeout_s=2.0)
-    incidents.cycle_began(FORMED)
-    incidents.open(SUSPECT, {"n0": None, "n1": "gpu", "n2": "gpu"}, NOW)
-    assert incidents.judged(DUE) is not None
-    assert {name: one.ranks for name, one in incidents.missing.items()} == {
-        "n0": "0,1",
-        "gpu": "2,3",
-        "n2": "4,5",
-    }
-
-
-def test_without_a_timeout_nobody_is_asked() -> None:
-    assert not Incidents(timeout_s=0.0).is_news(SUSPECT)
+    over = IncidentOver(1, 0, (), Verdict(), {}, "")
+    incidents.hear(over)
+    folders.over.assert_called_once_with(over, {4: ["a"]})

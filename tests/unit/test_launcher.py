@@ -475,7 +475,13 @@ def test_another_signal_is_another_request() -> None:
     """It is passed on: what ranks do about it may differ."""
     node = running(signal_grace_s=1800.0)
     node.handle(SignalArrived(SIGTERM), now=100.0)
-    assert node.handle(SignalArrived(SIGINT), now=200.0) == [SignalRanks((0, 1), SIGINT)]
+    assert node.handle(SignalArrived(SIGINT), now=200.0) == [
+        SignalRanks((0, 1), SIGINT),
+        Note(
+            "warning",
+            "SIGINT: passed on to 2 ranks, too. Press Ctrl-C again to kill them now",
+        ),
+    ]
     assert without_notes(node.handle(SignalArrived(SIGINT), now=200.5)) == [KillRanks((0, 1))]
 
 

@@ -538,7 +538,9 @@ def test_growth_costs_no_restart_but_a_pause() -> None:
     assert job.join("n2") == []
     assert job.wait(19) == []
 
-    assert job.wait(1) == [Stop(0, "n2 joined: growing from 2 nodes to 3", "n2", 0)]
+    assert job.wait(1) == [
+        Stop(0, "n2 (pid 2) joined, and the job grows from 2 nodes to 3", "n2", 0)
+    ]
     (formed,) = job.join("n0", "n1", have=0)
     assert isinstance(formed, Round)
     assert formed.restarts_used == 0

@@ -303,6 +303,33 @@ def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
     assert alone.culprits == (0,)
 
 
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4711"
+GOING = {"helper": SILENT, "state": "R", "place": "", "stack": ""}
+
+
+def test_a_rank_that_is_exiting_is_named_and_not_those_that_fail_of_its_absence() -> None:
+    """Its exit takes longer than a timeout; no collective and no lock holds it."""
+    gone = "no stacks: the rank has no handler for signal 41 (any more)"
+    victims = [rank(number, **GOING, exception=LOST) for number in (1, 3)]
+    verdict = on(waiter(0), *victims, rank(2, **GOING, lacks=gone))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.EXITING, e.MEDIUM)
+    assert verdict.reason.startswith("rank 2 (pid 102, node n1) is exiting: its program has ended;")
+    raised = on(*others(2), rank(2, **GOING, exception="ValueError: bad sample"))
+    assert raised.reason == (
+        f"rank 2 (pid 102, node n1) is exiting after its ValueError: bad sample{WAITS}"
+    )
+
+
+def test_a_rank_that_holds_the_lock_has_frames_or_a_reason_why_not() -> None:
+    """It is not exiting."""
+    holds = {"helper": SILENT, "state": "R"}
+    late = {"stack": "", "place": "", "lacks": "no stacks within 0.3 s"}
+
+    assert on(*others(2), rank(2, **holds)).kind == e.INTERPRETER
+    assert on(*others(2), rank(2, **{**holds, **late})).kind == e.INTERPRETER
+
+
 def test_two_halves_that_do_not_match_are_told_and_none_is_named() -> None:
     barrier = [rank(number, group(21, "barrier")) for number in (2, 3)]
     verdict = on(waiter(0), waiter(1), *barrier)

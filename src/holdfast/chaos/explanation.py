@@ -16,7 +16,7 @@ from holdfast.observe.incident_files import Incident, read_incidents
 Event = Mapping[str, Any]
 _INCIDENT = "incident.json"
 """Of a job; files of other names are older, and of one rank."""
-_ENDED_BY = re.compile(r"cycle (\d+) was ended by ((?:.*?: )?rank (\d+) \(.*)")
+_ENDED_BY = re.compile(r"cycle (\d+) ended: ((?:.*?: )?rank (\d+) \(.*)")
 _KIND = re.compile(r"\b(hung|exit code|killed by (SIG\w+))")
 _TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 

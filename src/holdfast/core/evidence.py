@@ -17,6 +17,7 @@ SILENT = "silent"
 """What became of the question to a rank's helper thread. Silence: the interpreter is held."""
 
 DEAD = "dead"
+EXITING = "exiting"
 MISSING = "missing"
 STOPPED = "stopped"
 KERNEL = "kernel"
@@ -31,6 +32,7 @@ SLOW = "slow"
 UNKNOWN = "unknown"
 KINDS = (
     DEAD,
+    EXITING,
     MISSING,
     STOPPED,
     KERNEL,
@@ -106,6 +108,7 @@ class RankDigest(Value):
         helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
         groups: Its process groups; empty: there is no flight recorder.
         worker: A data loader's worker that is worth telling: pid, state and telling line.
+        exception: First line of the one that has ended its program, while its process still exits.
         lacks: Why something is missing.
     """
 
@@ -134,6 +137,7 @@ class RankDigest(Value):
     helper: Raw = ""
     groups: tuple[GroupDigest, ...] = ()
     worker: Raw = ""
+    exception: Raw = ""
     lacks: Raw = ""
 
 

@@ -14,6 +14,7 @@ from holdfast.core.evidence import (
     COMMUNICATION,
     COMPUTING,
     DEAD,
+    EXITING,
     INTERPRETER,
     KERNEL,
     LOADER,
@@ -35,6 +36,7 @@ from holdfast.core.wording import count
 
 SCHEMA_VERSION = 1
 _GROUPS_SHOWN = 4
+_LINES_SHOWN = 3
 
 _NEXT = {
     STOPPED: "Look for a debugger, a shell (Ctrl-Z), a scheduler or a freezer that stopped it",
@@ -46,6 +48,7 @@ _NEXT = {
     WAITING: "See what it waits for there",
     MISMATCH: "Compare the conditions under which ranks make that call: all ranks must make it",
     MISSING: "Check that node: its launcher or its network does not answer",
+    EXITING: "See why its program ended before those of the others, and what its exit waits for",
     DEAD: "See how it ended: its own last lines say why",
     COMMUNICATION: "Check the network between the nodes, and the communication library's own log",
     SLOW: "Give it a longer timeout",
@@ -70,6 +73,7 @@ class Incident:
         done: What was done, in words.
         cost_s: From the last sign of life of the first overdue rank until one of the next cycle
             reported to its monitor; None: none has.
+        stderr: Last lines of the ranks of this node, by rank.
         notifies: This node starts the command of ``--ft-on-incident`` for it.
     """
 
@@ -84,6 +88,7 @@ class Incident:
     cause: SaidOverdue | None = None
     evidence_s: float | None = None
     done: list[str] = field(default_factory=list)
+    stderr: Mapping[int, Sequence[str]] = field(default_factory=dict)
     cost_s: float | None = None
     notifies: bool = False
 
@@ -121,7 +126,10 @@ def to_json(incident: Incident) -> dict[str, Any]:
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
         "notifies": incident.notifies,
-        "ranks": {str(rank): _digest(it) for rank, it in sorted(incident.digests.items())},
+        "ranks": {
+            str(rank): {**_digest(it), "stderr": [*incident.stderr.get(rank, ())]}
+            for rank, it in sorted(incident.digests.items())
+        },
     }
 
 
@@ -219,6 +227,7 @@ def report(incident: Incident) -> str:
         ("ranks", [headline(verdict)]),
         ("kind", [f"{verdict.kind}, confidence {verdict.confidence}"]),
         ("found by", [_cause(cause, incident.digests)]),
+        ("stderr", _last_lines(incident)),
         ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
         ("missing", [incident.without] if incident.without else []),
         ("done", incident.done or ["nothing yet"]),
@@ -234,6 +243,12 @@ def report(incident: Incident) -> str:
     for name, values in rows:
         text += [f"{'' if at else name:<12}{value}" for at, value in enumerate(values)]
     return "\n".join([*text, ""])
+
+
+def _last_lines(incident: Incident) -> list[str]:
+    """Of the first culprit, if it is here."""
+    first = next(iter(incident.verdict.culprits), -1)
+    return [f"rank {first}: {line}" for line in incident.stderr.get(first, ())[-_LINES_SHOWN:]]
 
 
 def _cause(cause: SaidOverdue | None, digests: Mapping[int, RankDigest]) -> str:

@@ -28,6 +28,7 @@ from holdfast.core.evidence import (
     COMMUNICATION,
     COMPUTING,
     DEAD,
+    EXITING,
     HIGH,
     INTERPRETER,
     KERNEL,
@@ -49,6 +50,7 @@ from holdfast.core.evidence import (
     RankDigest,
     Verdict,
 )
+from holdfast.core.failure import NAMES_A_PEER
 from holdfast.core.mismatch import CallsAt, begun_of, differ, left_out, odd_ones
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
@@ -57,6 +59,8 @@ ENDED = ("its process has ended", "the process is gone")
 """Beginnings of :attr:`RankDigest.lacks` of a rank that is dead."""
 ENDED_WELL = "it has ended well"
 """The same of a rank that may have done all its work."""
+GOING = "has no handler for signal"
+"""Part of the same, of a rank that has answered such a signal before."""
 BEING_STOPPED = "the ranks of this node are being stopped"
 """The same of a rank whose silence has that reason."""
 NOT_ASKED = "not asked"
@@ -306,6 +310,10 @@ def _in(digest: RankDigest) -> str:
     return f" in {shown(digest.place)}{call}" if digest.place else ""
 
 
+def _after(digest: RankDigest) -> str:
+    return f" after its {digest.exception}" if digest.exception else ": its program has ended"
+
+
 def _kernel(digest: RankDigest, do: Callable[[str], str]) -> str:
     where = f" in {digest.wchan}" if digest.wchan else ""
     return f"{do('is')} stuck in the kernel (state D{where}){_in(digest)}"
@@ -329,6 +337,7 @@ def _waiting(digest: RankDigest, do: Callable[[str], str]) -> str:
 
 _HOW: dict[str, Callable[[RankDigest, Callable[[str], str]], str]] = {
     DEAD: lambda digest, do: f"{do('has')} ended ({digest.lacks})",
+    EXITING: lambda digest, do: f"{do('is')} exiting{_after(digest)}",
     STOPPED: lambda _, do: f"{do('is')} stopped (by SIGSTOP or a debugger)",
     KERNEL: _kernel,
     LOADER: _loader,
@@ -348,6 +357,8 @@ def kind_of(digest: RankDigest) -> str:
         return STOPPED
     if digest.state == "D":
         return KERNEL
+    if digest.exception or _has_no_frames(digest):
+        return EXITING
     if digest.is_in_loader:
         return LOADER
     if digest.helper == SILENT:
@@ -357,6 +368,12 @@ def kind_of(digest: RankDigest) -> str:
     if digest.is_in_collective:
         return NATIVE
     return WAITING if digest.state else UNKNOWN
+
+
+def _has_no_frames(digest: RankDigest) -> bool:
+    """Its interpreter is going: its stacks were taken, and are none, or it takes none any more."""
+    is_looked_at = not digest.lacks or GOING in digest.lacks
+    return digest.helper == SILENT and not digest.stack and is_looked_at
 
 
 # ---------------------------------------------------------------- rules
@@ -389,6 +406,7 @@ def _stopped(job: _Job) -> Verdict | None:
 def _awaited(job: _Job) -> Verdict | None:
     found = job.awaited - job.waiting
     blamed = {rank for rank in found if _can_blame(job, rank)}
+    blamed = {rank for rank in blamed if not _lost_a_peer(job.digests.get(rank))} or blamed
     if not blamed:
         return None
     # A receive that no recorder has: it waits, for a rank that is not known.
@@ -407,7 +425,7 @@ def _awaited(job: _Job) -> Verdict | None:
 def _surest(job: _Job, free: set[int]) -> Iterable[set[int]]:
     """Those who certainly have not begun: one that shows nothing may have."""
     shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
-    yield {rank for rank, it in shown.items() if it.lacks.startswith(ENDED_WELL)}
+    yield {rank for rank, it in shown.items() if kind_of(it) in (DEAD, EXITING)}
     yield {rank for rank, it in shown.items() if it.groups or kind_of(it) in (STOPPED, KERNEL)}
     # A busy machine may have left no time for an answer.
     yield {rank for rank, it in shown.items() if it.place and not it.is_in_collective}
@@ -419,6 +437,11 @@ def _can_blame(job: _Job, rank: int) -> bool:
         return not digest.lacks.startswith(BEING_STOPPED)
     name = job.silent.get(rank)
     return name is not None and not job.missing[name].why.startswith(NOT_ASKED)
+
+
+def _lost_a_peer(digest: RankDigest | None) -> bool:
+    """It ends because another one did."""
+    return digest is not None and any(text in digest.exception for text in NAMES_A_PEER)
 
 
 def _is_point_to_point(digest: RankDigest | None) -> bool:

@@ -136,7 +136,7 @@ class JobPromises:
                 self._check(self._looked_at is None, f"K-2: stop of cycle {cycle} in an incident")
                 self._stopped = True
                 self.open_since = self._clock.now
-                self._growths += "growing" in decision.cause
+                self._growths += "the job grows" in decision.cause
                 for launcher in self._launchers.values():
                     launcher.ops = 0
             case Look(cycle=cycle):

@@ -544,7 +544,7 @@ class Leader:
             return  # said when it matters: when the next cycle forms
         if after > len(self._states):
             grown = f"from {count(len(self._states), 'node')} to {after}"
-            cause = f"{self._newcomer} joined: growing {grown}"
+            cause = f"{self.nodes.shown(self._newcomer)} joined, and the job grows {grown}"
             self._stop(cause, self._newcomer, earliest_at=now)
 
     # ------------------------------------------------------------ the end, and time

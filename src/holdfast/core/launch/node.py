@@ -567,6 +567,10 @@ class Node:
             self._do(SignalRanks(tuple(sorted(self.alive)), signum))
         if is_first:
             self._note("warning", self._what_a_signal_does(signum, grace, now))
+        elif signum == SIGINT:
+            some = count(len(self.alive), "rank")
+            text = f"SIGINT: passed on to {some}, too. Press Ctrl-C again to kill them now"
+            self._note("warning", text)
 
     def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
         name, some = signal_name(signum), len(self.alive)

@@ -144,7 +144,7 @@ class NodeAgent:
             self._environ.get("TORCHELASTIC_ERROR_FILE"),
         )
         kept = IncidentFolders(self._node_name, str(self.run_dir), folders.staging)
-        incidents = Incidents(self._events, kept, self._says.incident_over)
+        self._incidents = incidents = Incidents(self._events, kept, self._says.incident_over)
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._standbys: Standbys | None = None
         self._care: HostCare | None = None
@@ -358,7 +358,8 @@ class NodeAgent:
                 LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
             case said.Event(event):
                 self._events.append(event)
-        monitor_said = rank_life.MonitorSaid(local_rank, message)
+        heard = self._incidents.with_exception(local_rank, message)
+        monitor_said = rank_life.MonitorSaid(local_rank, heard)
         self._tell(monitor_said)
         self._feed(monitor_said)
 

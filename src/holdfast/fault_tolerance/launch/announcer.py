@@ -153,7 +153,7 @@ class Announcer:
         formed = self._launcher.formed
         cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
         if cause and cause not in self._said:
-            LOGGER.info("cycle %d was ended by %s", ranks.cycle - 1, cause)
+            LOGGER.info("cycle %d ended: %s", ranks.cycle - 1, cause)
 
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
         """Say in words what it was; for the job, too."""
@@ -257,7 +257,7 @@ class Announcer:
             if plan.meeting is not None:
                 return  # the leader has heard the other nodes, too: see cycle_started
             if (cause_line := report.cause_line(ends, hang)) not in said:
-                LOGGER.info("cycle %d was ended by %s", cycle, cause_line)
+                LOGGER.info("cycle %d ended: %s", cycle, cause_line)
             return
         what_follows = "the job is over"
         if plan.meeting is None:

@@ -18,6 +18,8 @@ from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from holdfast.core.incident_words import Incident
     from holdfast.core.launch.node_evidence import IncidentOver
     from holdfast.host.staging import Staging
@@ -45,8 +47,11 @@ class IncidentFolders:
         self._waits: Incident | None = None
         """To be written by the thread that delivers."""
 
-    def over(self, over: IncidentOver) -> None:
-        """An incident is judged: write it down, and say what it was."""
+    def over(self, over: IncidentOver, stderr: Mapping[int, Sequence[str]] | None = None) -> None:
+        """An incident is judged: write it down, and say what it was.
+
+        ``stderr``: last lines of ranks of this node, by global rank.
+        """
         from holdfast.core import incident_words  # noqa: PLC0415 - no start should wait for it
 
         before, wall, first = self._last, clock.wall(), self._first
@@ -72,6 +77,7 @@ class IncidentFolders:
                 None if cause is None else clock.monotonic() - cause.at,
             )
         assert self._last is not None
+        self._last.stderr = self._last.stderr or stderr or {}
         self._last.notifies = self._last.notifies or over.notifies
         if is_news:
             shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118

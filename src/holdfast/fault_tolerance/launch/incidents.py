@@ -1,18 +1,22 @@
-"""Write down the events of an incident: what monitors say of a verdict, and how it was judged."""
+"""Write down the events of an incident, and add to it what ranks wrote to stderr."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.core import last_words
+from holdfast.core.evidence import RankDigest
+from holdfast.core.failure import EXITING_S
 from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor import monitor_messages as said
 from holdfast.fault_tolerance.launch.part import CycleBegins, Happening, Part
+from holdfast.host import clock
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
-    from holdfast.fault_tolerance.launch.ranks import Ranks
+    from holdfast.fault_tolerance.launch.ranks import Rank, Ranks
     from holdfast.observe.event_log import EventLog
 
 _VERDICTS: dict[type, str] = {
@@ -22,6 +26,13 @@ _VERDICTS: dict[type, str] = {
     said.Stuck: "rank_stuck",
 }
 """What a monitor says of a verdict, by the kind of the event that is written down."""
+
+
+_LINES = 5
+_LINE_CHARS = 200
+_EXCEPTION_CHARS = 120
+_LOOK_S = 1.0
+"""How old a look may be."""
 
 
 class Incidents(Part):
@@ -57,11 +68,29 @@ class Incidents(Part):
             case IncidentOver():
                 self._over(happening)
 
+    def with_exception(self, local_rank: int, message: said.ToLauncher) -> said.ToLauncher:
+        """The same; of a look, with the exception that has ended the rank's program.
+
+        One since the rank has reported last, or a recent one: it has survived an older one.
+        """
+        if not isinstance(message, said.Looked) or self._ranks is None:
+            return message
+        words = last_words.read(*self._ranks.ranks[local_rank].last_lines())
+        if not words.is_final or words.has_more or words.began_at is None:
+            return message
+        digest = message.digest
+        silent_s = max(digest.beat_s or 0.0, digest.section_s) or EXITING_S
+        if clock.monotonic() - words.began_at > silent_s + _LOOK_S:
+            return message
+        exception = words.message[:_EXCEPTION_CHARS]
+        digest = RankDigest(**{**vars(digest), "exception": exception})
+        return said.Looked(message.incident, message.cycle, digest)
+
     def _over(self, over: IncidentOver) -> None:
         assert self._ranks is not None
         verdict, ranks = over.verdict, self._ranks.ranks
         self._on_over(over)
-        self._folders.over(over)
+        self._folders.over(over, _last_lines(ranks))
         self._events.write(
             "incident",
             over.cycle,
@@ -74,3 +103,14 @@ class Incidents(Part):
             without=over.without,
             notifies=over.notifies,
         )
+
+
+def _last_lines(ranks: Mapping[int, Rank]) -> dict[int, list[str]]:
+    """Of each rank that wrote some, by global rank."""
+    found: dict[int, list[str]] = {}
+    for rank in ranks.values():
+        lines, _ = rank.last_lines()
+        shown = [text[:_LINE_CHARS] for line in lines if (text := last_words.plain(line))]
+        if shown:
+            found[rank.place.rank] = shown[-_LINES:]
+    return found

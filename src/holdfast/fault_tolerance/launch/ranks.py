@@ -95,7 +95,7 @@ class Rank:
         now, life = clock.monotonic(), self.life
         exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
         error, traceback = self._error or read_error_file(self.error_file)
-        lines, times = self._last_lines()
+        lines, times = self.last_lines()
         return RankEnd(
             local_rank=self.place.local_rank,
             rank=self.place.rank,
@@ -116,7 +116,8 @@ class Rank:
             is_condemned=life.is_condemned,
         )
 
-    def _last_lines(self) -> tuple[list[str], list[float]]:
+    def last_lines(self) -> tuple[list[str], list[float]]:
+        """Of its stderr, as far as it goes through the launcher, and when they came."""
         stream = self.streams.get(STDERR)
         return ([], []) if stream is None else stream.last_lines()
 
