@@ -16,6 +16,8 @@ PAGES = sorted(
     for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "decisions", ROOT / "compat")
     for path in folder.glob("*.md")
 )
+_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -48,6 +50,23 @@ def test_links_to_files_lead_to_files(page: str) -> None:
     targets = _LINK.findall(path.read_text(encoding="utf-8").replace("\n", " "))
     local = [target for target in targets if not target.startswith("http")]
     assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+def headings(page: Path) -> set[str]:
+    """Their anchors, as GitHub and MyST make them."""
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    found = [re.sub(r"\]\([^)]*\)", "", words) for words in _HEADING.findall(text)]
+    return {re.sub(r"[^\w\- ]", "", words).strip().lower().replace(" ", "-") for words in found}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_parts_of_pages_lead_to_a_heading(page: str) -> None:
+    """Also those of pages that Sphinx does not read, such as README.md."""
+    path = ROOT / page
+    text = path.read_text(encoding="utf-8").replace("\n", " ")
+    links = re.findall(r"\]\(([^)#\s:]*\.md|)#([^)\s]+)\)", text)
+    known = {target: headings(path.parent / target if target else path) for target, _ in links}
+    assert [link for link in links if link[1] not in known[link[0]]] == []
 
 
 # ---------------------------------------------------------------- tables

@@ -285,6 +285,16 @@ def test_runs_are_found_in_the_temp_folder_in_log_folders_and_where_launchers_li
     assert [folder.name for folder in resolve([])] == ["holdfast_run_x"]
 
 
+def test_a_run_that_is_found_by_two_ways_is_listed_once(
+    temp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``holdfast runs logs/`` while its launcher runs, which notes the whole path."""
+    run = _write(tmp_path / "logs" / "run", HANG)
+    run_links.note_run_dir(run_dirs.make_runtime_dir(new_job()), str(run))
+    monkeypatch.chdir(tmp_path)
+    assert find_runs([Path("logs")]) == [run]
+
+
 def test_a_link_that_another_user_has_made_is_not_followed(
     temp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

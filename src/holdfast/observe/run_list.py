@@ -33,7 +33,7 @@ def find_runs(folders: Iterable[Path] = ()) -> list[Path]:
     found = {Path(folder) for folder in living_run_dirs()}
     for place in (Path(tempfile.gettempdir()), *folders):
         found |= {place} if is_run(place) else runs_in(place)
-    return by_age(folder for folder in found if _is_ours(folder))
+    return by_age({folder.resolve() for folder in found if _is_ours(folder)})
 
 
 def runs_in(place: Path) -> set[Path]:
