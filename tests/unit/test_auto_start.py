@@ -74,6 +74,22 @@ def test_each_step_is_told_and_the_module_looks_as_it_would_without_us(fake: Pat
     assert run(code, {"PYTHONPATH": str(fake)}) == "1 SourceFileLoader True"
 
 
+def test_steps_that_a_checkpoint_makes_before_it_is_loaded_are_not_the_first(fake: Path) -> None:
+    """DCP makes one for each optimizer; the training has not begun, and loading takes minutes."""
+    (fake / "torch" / "distributed" / "checkpoint").mkdir(parents=True)
+    (fake / "torch" / "distributed" / "checkpoint" / "state_dict.py").write_text(
+        "from torch.optim.optimizer import step\ndef get_state_dict():\n    step()\n"
+    )
+    code = (
+        "import sys; from torch.optim.optimizer import step; "
+        "from torch.distributed.checkpoint.state_dict import get_state_dict; "
+        "counts = lambda: 'holdfast.fault_tolerance.rank.auto_heartbeat' in sys.modules; "
+        "[get_state_dict() for _ in range(3)]; step(); step(); before = counts(); step(); "
+        "print(before, counts())"
+    )
+    assert run(code, {"PYTHONPATH": str(fake)}) == "False True"
+
+
 @pytest.mark.parametrize(
     "broken",
     ["raise RuntimeError('half installed')", "def begin():\n    raise OSError('no page')"],

@@ -37,6 +37,8 @@ class _Steps:
         self._beat()
 
     def _wait(self) -> None:
+        if _is_in_a_checkpoint():
+            return
         self._seen += 1
         if self._seen == _FIRST_STEPS:
             self._beat = _nothing
@@ -50,6 +52,16 @@ class _Steps:
 
 def _nothing() -> None:
     pass
+
+
+def _is_in_a_checkpoint() -> bool:
+    """DCP makes one step of each new optimizer, so that there is a state to load into."""
+    frame: Any = sys._getframe(3)  # noqa: SLF001 - documented in the module sys
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("torch.distributed.checkpoint"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Await:
