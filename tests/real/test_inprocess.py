@@ -124,6 +124,20 @@ def test_a_rank_that_is_hung_but_can_be_interrupted_is(ranks: RankStarter) -> No
     assert job.said(0, r"SOFT_TIMEOUT of rank 1: no progress .* \(soft_timeout 2 s\)")
 
 
+def test_the_rank_that_the_others_wait_for_is_named_though_it_makes_progress(
+    ranks: RankStarter,
+) -> None:
+    """Of which only the one that waits shows none: its timeout runs out."""
+    job = ranks(2, train(1, "while True: time.sleep(0.01)"))
+    assert job.wait() == [0, 0]
+    assert job.said(
+        0, r"restarted after a hang: rank 1 \(pid \d+, node .*\) .* in `train` job.py:\d+"
+    )
+    assert job.said(
+        0, r"1 other rank waits for it in `all_reduce`; noticed as SOFT_TIMEOUT of rank 0"
+    )
+
+
 def test_a_rank_that_hangs_again_and_again_is_ended_and_the_others_go_on(
     ranks: RankStarter,
 ) -> None:

@@ -7,6 +7,7 @@ The launcher writes it into the events of the run. Times: the node's monotonic c
 from __future__ import annotations
 
 from holdfast.core.codec import Count, Raw, Text, Whole
+from holdfast.core.evidence import Verdict
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -46,6 +47,7 @@ class RestartedInPlace(Value):
             none for the longest time. Otherwise as ``noticed_at``.
         noticed_at: This node was told to abort.
         entered_at: Its ranks were told to enter the function.
+        verdict: After a hang, which ranks held up the others; None: not known.
     """
 
     call: Count
@@ -54,3 +56,4 @@ class RestartedInPlace(Value):
     progress_at: float
     noticed_at: float
     entered_at: float
+    verdict: Verdict | None = None

@@ -23,11 +23,12 @@ from collections.abc import Callable
 
 from holdfast.core import codec
 from holdfast.core.complaints import Complaints
+from holdfast.core.evidence import RankDigest
 from holdfast.core.inprocess import rank as machine
 from holdfast.core.inprocess.escalation import Blocked, look_for_s
 from holdfast.core.inprocess.escalation import is_looked_at as is_looked_at_in_restart
 from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
-from holdfast.core.inprocess.messages import TO_RANK, Cause, Log
+from holdfast.core.inprocess.messages import HANGS, TO_RANK, Abort, Cause, Log
 from holdfast.core.never import assert_never
 from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
@@ -35,6 +36,7 @@ from holdfast.host.interrupt import MainThreadInterrupt, never_inside
 from holdfast.host.progress_page import ProgressPage
 from holdfast.host.rank_log import rank_logger
 from holdfast.host.stamps import Stamps
+from holdfast.inprocess import own_look
 from holdfast.wire import progress as layout
 from holdfast.wire.frames import Decoder, FrameError, encode
 
@@ -73,6 +75,7 @@ class Session:
         abort: Called in the watcher thread, once per abort: frees ranks that wait.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
+        number: That torch knows this process by; None: its function is not called.
         soft_s: The soft timeout: who hangs that long again and again is ended.
         silence_s: What the coordinator bears of a node; the lease follows from it.
         interval_s: How often progress is marked.
@@ -88,6 +91,7 @@ class Session:
         abort: Callable[[tuple[Cause, ...]], None],
         abort_again: Callable[[], None],
         waits: Callable[[], bool],
+        number: Callable[[], int | None],
         soft_s: float,
         silence_s: float,
         interval_s: float,
@@ -104,6 +108,8 @@ class Session:
         self._abort = abort
         self._abort_again = abort_again
         self._waits = waits
+        self._number = number
+        self._seen: RankDigest | None = None
         self._silence_s = silence_s
         self._interval_s = interval_s
         self._lock = threading.RLock()
@@ -172,6 +178,11 @@ class Session:
         words[layout.AUTOMATIC] = now
         if words[layout.MANUAL]:
             words[layout.MANUAL] = now
+
+    def take_seen(self) -> RankDigest | None:
+        """Where the main thread was when a hang was heard of, once; None: of none, or no need."""
+        seen, self._seen = self._seen, None
+        return seen
 
     def close(self) -> None:
         """End the watcher and the connection. Nothing is left."""
@@ -297,12 +308,26 @@ class Session:
             if not self._is_welcome:
                 self._is_welcome = True
                 self._look_again.set()  # the guard's lease is shorter than the one to begin with
+            if isinstance(message, Abort) and any(it.kind in HANGS for it in message.causes):
+                self._look()  # before the main thread is freed
             self.feed(machine.Heard(message))
         except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
             what = f"sent a message that cannot be handled: {error!r:.200}"
             line = self._complaints.line("the guard of this node", what, monotonic())
             if line is not None:
                 log.error("%s", line)  # noqa: TRY400 - the line is for people
+
+    def _look(self) -> None:
+        number, phase = self._number(), self._machine.phase
+        if number is None or self._seen is not None:
+            return
+        try:
+            if phase is machine.Phase.RUNNING:
+                self._seen = own_look.look_at_main(number, self._is_outside.wait)
+            elif phase is machine.Phase.DONE:
+                self._seen = own_look.has_returned(number)
+        except Exception as error:  # noqa: BLE001 - it has no part in the restart
+            log.debug("the main thread was not seen: %r", error)
 
     def _fence(self) -> None:
         """The others go on without this rank; a function that does not let go must not, either."""

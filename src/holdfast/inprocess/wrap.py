@@ -227,6 +227,7 @@ class CallWrapper:
         from holdfast.inprocess.iteration_store import CallStore  # noqa: PLC0415
         from holdfast.torch_edge import (  # noqa: PLC0415
             abort_distributed,
+            current_collectives,  # noqa: F401 - for own_look.py
             env_rendezvous,
             hosted_stores,
             process_groups,
@@ -272,6 +273,7 @@ class CallWrapper:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
+            number=lambda: self._state.active_rank,
             soft_s=in_seconds(arguments.soft_timeout),
             silence_s=in_seconds(arguments.heartbeat_timeout),
             interval_s=in_seconds(arguments.progress_watchdog_interval),
@@ -467,7 +469,8 @@ class CallWrapper:
         self._drop_store()
         while gc.collect():
             pass
-        standing = Standing(self._born, self._assigned, self._base)
+        seen = self._session.take_seen()
+        standing = Standing(self._born, self._assigned, self._base, seen)
         self._session.feed(machine.Unwound(standing))
 
     @property
@@ -628,9 +631,11 @@ def _explain(commit: Commit, rank: int, own_traceback: str) -> None:
         failed, waited_s = count(commit.start_faults, "iteration"), wait_s(commit.start_faults)
         more += f"; {failed} in a row failed at the start, waited {waited_s:g} s"
     is_ours = first.rank == rank and first.kind is Kind.EXCEPTION and own_traceback
+    verdict = commit.verdict
     log.warning(
-        "iteration %d: restarted after %s of rank %d: %s%s%s",
+        "iteration %d: restarted after %s%s of rank %d: %s%s%s",
         commit.epoch,
+        f"a hang: {verdict.reason}; noticed as " if verdict is not None else "",
         first.kind.value,
         first.rank,
         first.text,

@@ -35,6 +35,7 @@ import enum
 import json
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.evidence import Verdict
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.start_faults import MOST, StartFaults
 from holdfast.core.never import assert_never
@@ -410,6 +411,7 @@ class Coordinator:
     def _commit(self, terminated: list[int], *, base: int) -> list[Effect]:
         # A death is often told after the errors it gave others; the sort keeps order otherwise.
         causes = tuple(sorted(self._causes, key=lambda cause: cause.kind not in _DEATHS))
+        verdict = self._verdict()
         self._causes = []
         self._base = base
         self.epoch += 1
@@ -419,7 +421,18 @@ class Coordinator:
             member.done = False
         self._waiting = len(self._members)
         start_faults = self._start_faults.in_a_row
-        return [TellAll(msg.Commit(self.epoch, base, tuple(terminated), causes, start_faults))]
+        commit = msg.Commit(self.epoch, base, tuple(terminated), causes, start_faults, verdict)
+        return [TellAll(commit)]
+
+    def _verdict(self) -> Verdict | None:
+        """After a hang of which nobody died."""
+        kinds = {cause.kind for cause in self._causes}
+        if not kinds.intersection(msg.HANGS) or kinds.intersection(_DEATHS):
+            return None
+        # Rarely needed, and the guard of a node starts while its ranks wait.
+        from holdfast.core.inprocess.hang_verdict import verdict_of  # noqa: PLC0415
+
+        return verdict_of(m.standing for m in self._members.values() if m.standing is not None)
 
     def _over(self, why: str, *, gave_up: bool = False) -> list[Effect]:
         self.phase = Phase.OVER

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from holdfast.core.codec import Count, Raw, Text, Whole, family
+from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.value import Value
 
 MAX_WHOLE = 1 << 53
@@ -52,6 +53,9 @@ class Kind(enum.Enum):
     """Its node guard failed."""
 
 
+HANGS = (Kind.SOFT_TIMEOUT, Kind.HARD_TIMEOUT)
+
+
 # ---------------------------------------------------------------- values
 class Cause(Value):
     """Why an epoch ended: ``rank`` did, or had done to it, ``kind``; ``text`` is for people."""
@@ -73,12 +77,17 @@ class Standing(Value):
     """What a rank knows of its own numbering when it is ready for the next epoch.
 
     Assignments may exchange data, so a fault can catch some ranks before theirs is made and some
-    after. ``assigned`` is the last one this rank made, ``base`` the one it started from.
+    after. ``assigned`` is the last one this rank made, ``base`` the one it started from. ``seen``:
+    where its main thread was when it heard of a hang, with the rank that torch knows it by; None:
+    it heard of none, or was not called.
     """
+
+    SPARSE = True
 
     rank: Rank
     assigned: Numbering
     base: Numbering
+    seen: RankDigest | None = None
 
 
 # ---------------------------------------------------------------- up
@@ -172,7 +181,8 @@ class Commit(Value):
 
     ``terminated``: the places, as numbered in epoch ``base``, that nobody holds any more: what the
     rank assignment starts from. ``causes``: of the epoch before. ``start_faults``: how many epochs
-    before this one have failed at their start, one after the other.
+    before this one have failed at their start, one after the other. ``verdict``: which ranks held
+    up the others, after a hang; None: there was none, or a rank died of it, which says enough.
     """
 
     epoch: Epoch
@@ -180,6 +190,7 @@ class Commit(Value):
     terminated: tuple[Rank, ...]
     causes: tuple[Cause, ...]
     start_faults: Count = 0
+    verdict: Verdict | None = None
 
 
 class Kill(Value):

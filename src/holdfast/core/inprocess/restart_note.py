@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_HANGS = (msg.Kind.SOFT_TIMEOUT, msg.Kind.HARD_TIMEOUT)
-
 
 class RestartNote:
     """Of one restart.
@@ -30,7 +28,7 @@ class RestartNote:
     def __init__(self, abort: msg.Abort, ranks: Iterable[int], now: float) -> None:
         self._noticed_at = now
         self._progress_at = now
-        is_hang = any(cause.kind in _HANGS for cause in abort.causes)
+        is_hang = any(cause.kind in msg.HANGS for cause in abort.causes)
         self.awaited = set(ranks) if is_hang else set()
 
     def saw(self, rank: int, at: float) -> None:
@@ -51,4 +49,5 @@ class RestartNote:
             progress_at=self._progress_at,
             noticed_at=self._noticed_at,
             entered_at=now,
+            verdict=commit.verdict,
         )

@@ -306,6 +306,7 @@ class Announcer:
         """The ranks did that by themselves; it belongs to the story of the run."""
         self._in_place += 1
         causes = [{"rank": c.rank, "kind": c.kind, "text": c.text} for c in restart.causes]
+        verdict = restart.verdict
         self._event(
             "restarted_in_place",
             call=restart.call,
@@ -314,6 +315,9 @@ class Announcer:
             progress_at=restart.progress_at,
             noticed_at=restart.noticed_at,
             entered_at=restart.entered_at,
+            culprits=[*verdict.culprits] if verdict is not None else [],
+            verdict=verdict.kind if verdict is not None else None,
+            reason=verdict.reason if verdict is not None else None,
         )
 
     def outcome(self, ranks: Ranks | None, exit_code: int) -> dict[str, object]:

@@ -1,0 +1,124 @@
+"""Which rank held up the others in a restart in place."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from holdfast.core import codec
+from holdfast.core.evidence import ANSWERED, GroupDigest, RankDigest
+from holdfast.core.inprocess import messages as msg
+from holdfast.core.inprocess.coordinator import Coordinator, Heard, Patience, TellAll
+from holdfast.core.inprocess.hang_verdict import verdict_of
+from holdfast.inprocess import own_look
+
+PATIENCE = Patience(100.0, 40.0, 0.0, 30.0)
+MEMBERS = "0-2"
+
+
+def standing(rank: int, seen: RankDigest | None) -> msg.Standing:
+    numbering = msg.Numbering(0, rank, 4)
+    return msg.Standing(rank, numbering, numbering, seen)
+
+
+def waits(number: int, members: str = MEMBERS) -> RankDigest:
+    """In the second collective of all."""
+    group = GroupDigest("0 gloo", members, 2, 1, "all_reduce Float[1]", 2)
+    return RankDigest(
+        number, "n", pid=90 + number, state="S", helper=ANSWERED, is_in_collective=True,
+        place="train train.py:9", call="all_reduce", groups=(group,),
+    )  # fmt: skip
+
+
+def sleeps(number: int, members: str = MEMBERS) -> RankDigest:
+    """It has not begun that."""
+    group = GroupDigest("0 gloo", members, 1, 1)
+    return RankDigest(
+        number, "n", pid=90 + number, state="S", helper=ANSWERED, waits_for="a lock",
+        place="load data.py:4", groups=(group,),
+    )  # fmt: skip
+
+
+def test_the_rank_that_the_others_wait_for_is_named() -> None:
+    verdict = verdict_of([standing(0, waits(0)), standing(1, sleeps(1)), standing(2, waits(2))])
+    assert verdict is not None
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), "waiting", "high")
+    assert verdict.reason == (
+        "rank 1 (pid 91, node n) waits for a lock in `load` data.py:4; 2 other ranks wait for it "
+        "in `all_reduce`"
+    )
+
+
+def test_after_a_loss_ranks_keep_the_names_they_were_born_with() -> None:
+    """Rank 0 is lost, so torch calls ranks 1, 2, 3 by 0, 1, 2; number 1 is the one that sleeps."""
+    verdict = verdict_of([standing(1, waits(0)), standing(2, sleeps(1)), standing(3, waits(2))])
+    assert verdict is not None
+    assert verdict.culprits == (2,)
+
+
+def test_one_that_has_returned_is_named_where_others_wait_for_it() -> None:
+    seen = own_look.has_returned(1)
+    verdict = verdict_of([standing(0, waits(0)), standing(1, seen), standing(2, waits(2))])
+    assert verdict is not None
+    assert verdict.culprits == (1,)
+    assert "it has returned from the function" in verdict.reason
+
+
+@pytest.mark.parametrize("seen", [None, waits(0, members="many")])
+def test_where_nothing_of_use_was_seen_there_is_no_verdict(seen: RankDigest | None) -> None:
+    assert verdict_of([standing(0, seen)]) is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_judged"),
+    [
+        ((msg.Kind.SOFT_TIMEOUT,), True),
+        ((msg.Kind.EXCEPTION,), False),
+        ((msg.Kind.SOFT_TIMEOUT, msg.Kind.TERMINATED), False),
+    ],
+)
+def test_a_verdict_goes_down_with_the_commit_after_a_hang_that_ended_nobody(
+    kinds: tuple[msg.Kind, ...], is_judged: bool
+) -> None:
+    """Whoever died of it was the one; an exception needs no judge."""
+    machine = Coordinator(PATIENCE)
+    ranks = range(4)
+    for rank in ranks:
+        machine.handle(Heard("n", msg.Hello(rank, 4)), 0.0)
+    for kind in kinds:
+        died = kind is msg.Kind.TERMINATED
+        said = msg.Dead(3, kind) if died else msg.Fault(0, 0, kind)
+        machine.handle(Heard("n", said), 0.0)
+    left = [rank for rank in ranks if rank in machine.members]
+    shown = [standing(rank, sleeps(rank) if rank == 1 else waits(rank)) for rank in left]
+    sent = codec.encode(msg.Ready(0, tuple(shown)))
+    [tell] = machine.handle(Heard("n", codec.decode(msg.UP, sent)), 0.0)  # type: ignore[arg-type]
+
+    assert isinstance(tell, TellAll)
+    assert isinstance(tell.message, msg.Commit)
+    verdict = tell.message.verdict
+    assert (verdict is not None and verdict.culprits == (1,)) is is_judged
+    assert codec.decode(msg.DOWN, codec.encode(tell.message)) == tell.message
+
+
+def test_the_main_thread_is_seen_where_it_waits() -> None:
+    """From another thread, without torch's help: it has no groups."""
+    found: list[RankDigest] = []
+    seen = threading.Event()
+
+    def look() -> None:
+        found.append(own_look.look_at_main(5, threading.Event().wait))
+        seen.set()
+
+    threading.Thread(target=look).start()
+    line = sys._getframe().f_lineno + 1
+    assert seen.wait(30)
+
+    [digest] = found
+    assert (digest.rank, digest.helper) == (5, ANSWERED)
+    assert (
+        digest.place == f"test_the_main_thread_is_seen_where_it_waits test_hang_verdict.py:{line}"
+    )
+    assert digest.state in "SR"
