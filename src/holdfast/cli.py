@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
+from holdfast.host.command_output import guarded
 
 _USAGE = """\
 usage: holdfast COMMAND ...
@@ -33,6 +34,10 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Words after the program's name; None: this process's.
     """
     words = list(sys.argv[1:] if args is None else args)
+    return guarded(" ".join(["holdfast", *words[:1]]), lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(_USAGE)
         return 0 if words else _WRONG

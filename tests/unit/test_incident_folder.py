@@ -124,3 +124,17 @@ def test_a_folder_that_cannot_be_written_is_a_line_of_the_log(
     folders.over(over())
 
     assert "cannot write the incident to" in caplog.messages[-1]
+
+
+def test_names_in_an_incident_do_not_reach_a_terminal_raw(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    """``cat incident.txt`` is what people do."""
+    now = clock.monotonic()
+    section = "section", "\x1b]0;evil\x07"
+    folders.note(said.Overdue(0, 0, 0, 1, *section, 3.1, 3.0, False, now, now))
+    folders.over(over())
+    assert written(tmp_path, staging)["cause"]["name"] == "\x1b]0;evil\x07"
+    text = (tmp_path / "run/incidents/0001-cycle0/incident.txt").read_text()
+    assert "evil" in text
+    assert "\x1b" not in text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.core.printable import printable
+from holdfast.host.command_output import in_words
 from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
 
 _REPORT = """\
@@ -20,7 +23,8 @@ Works while the job runs, and when its launcher was killed.
   --html FILE  one page with all of it, which needs no network
   --json       for programs; docs/report.md has the fields
 
-Exit code: 0; 2 if there is no such run.
+Exit code: 0; 1 if something cannot be read or written; 2 if there is no such
+run or option.
 """
 _RUNS = """\
 usage: holdfast runs [LOG FOLDER ...]
@@ -52,21 +56,10 @@ def main(command: str, words: Sequence[str]) -> int:
         return 0
     try:
         text = {"report": _report, "runs": _runs, "trace": _trace}[command](list(words))
-    except (_UsageError, NoSuchRunError, FileNotFoundError) as error:
-        sys.stderr.write(f"holdfast {command}: error: {error}\n")
+    except (_UsageError, NoSuchRunError) as error:
+        sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
         return _WRONG
-    except OSError as error:
-        sys.stderr.write(f"holdfast {command}: error: {error.filename or ''}: {error.strerror}\n")
-        return 1
-    return _show(text)
-
-
-def _show(text: str) -> int:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # "| head" has seen enough
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - nor at the end
+    sys.stdout.write(text)
     return 0
 
 
@@ -119,10 +112,28 @@ def _report(words: list[str]) -> str:
 
 
 def _write(path: str, text: str) -> None:
+    """Whole or not at all: a full disk leaves the file of before."""
     if path == "-":
         sys.stdout.write(text)
-    else:
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        return
+    data = text.encode(errors="backslashreplace")
+    if path.endswith(".gz"):
+        import gzip  # noqa: PLC0415 - where it is used
+
+        data = gzip.compress(data)
+    target = Path(os.path.realpath(path))
+    made = target.parent / f".{target.name}.{os.getpid()}"
+    try:
+        if (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
+            target.write_bytes(data)  # a device, a pipe, a file in a folder of somebody else
+            return
+        made.write_bytes(data)
+        made.replace(target)
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        with contextlib.suppress(OSError):
+            made.unlink()
+        raise
 
 
 def _runs(words: list[str]) -> str:
@@ -133,12 +144,19 @@ def _runs(words: list[str]) -> str:
     from holdfast.observe.report_text import runs_table  # noqa: PLC0415 - what is used
     from holdfast.observe.run_files import read_run  # noqa: PLC0415
 
-    runs = [read_run([folder]) for folder in find_runs(Path(word) for word in words)]
-    if not runs:
+    runs, unread = [], []
+    for folder in find_runs(Path(word) for word in words):
+        try:
+            runs.append(read_run([folder]))
+        except FileNotFoundError:  # its job has ended well meanwhile, and has removed it
+            continue
+        except OSError as error:
+            unread.append(f"cannot be read: {in_words(error)}\n")
+    if not runs and not unread:
         return (
             "no runs here: name the log folder that --log-dir named, or see holdfast runs --help\n"
         )
-    return runs_table(runs)
+    return (runs_table(runs) if runs else "") + printable("".join(unread))
 
 
 def _trace(words: list[str]) -> str:
@@ -151,11 +169,5 @@ def _trace(words: list[str]) -> str:
     from holdfast.observe.trace import trace_of  # noqa: PLC0415
 
     text = json.dumps(trace_of(tell(read_run(resolve(words)))), separators=(",", ":"))
-    if out.endswith(".gz"):
-        import gzip  # noqa: PLC0415
-
-        with gzip.open(out, "wt", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        _write(out, text + "\n")
+    _write(out, text + "\n")
     return "" if out == "-" else f"{out}\n"

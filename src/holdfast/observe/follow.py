@@ -8,6 +8,9 @@ from typing import Any
 
 from holdfast.observe.event_log import PATTERN, read_events
 
+_CHUNK_BYTES = 1 << 20
+_LINE_BYTES_MAX = 16 << 20
+
 
 class Follower:
     """The events of one run folder, each once, in the order of each file.
@@ -27,9 +30,11 @@ class Follower:
             try:
                 with path.open("rb") as file:
                     file.seek(at)
-                    data = file.read()
+                    while data := file.read(_CHUNK_BYTES):
+                        at += len(data)
+                        *lines, rest = (rest + data).split(b"\n")
+                        rest = rest if len(rest) <= _LINE_BYTES_MAX else b""  # no event is so long
+                        self._read[path] = at, rest
+                        yield from read_events(line.decode(errors="replace") for line in lines)
             except OSError:
                 continue
-            *lines, unfinished = (rest + data).split(b"\n")
-            self._read[path] = at + len(data), unfinished
-            yield from read_events(line.decode(errors="replace") for line in lines)

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.printable import printable
 from holdfast.core.wording import count
 from holdfast.observe.accounts import ACCOUNTS, LABELS
 from holdfast.observe.ledger import as_shares, duration
@@ -46,7 +47,7 @@ def as_html(story: Story) -> str:
     }
     for mark, text in fillings.items():
         page = page.replace(mark, text, 1)
-    return page
+    return printable(page)
 
 
 def _head(story: Story) -> Iterator[str]:

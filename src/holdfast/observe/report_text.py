@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.core.printable import one_line
 from holdfast.core.stragglers import Slow
 from holdfast.core.wording import count
 from holdfast.observe.accounts import LABELS
@@ -26,7 +27,7 @@ def as_text(story: Story) -> str:
     """The report."""
     parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
     parts += [_incidents(story), _slow(story)]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(map(one_line, part)) for part in parts if part) + "\n"
 
 
 def _title(story: Story) -> list[str]:
@@ -168,7 +169,7 @@ def runs_table(runs: Iterable[Run]) -> str:
         folder = str(run.nodes[0].folder)
         shown = (_cut(run.run_id, 16), _cut(run.name.rsplit("/", 1)[-1], 20), folder)
         table.append((began, length, run.state, str(restarts), *shown))
-    return "\n".join(_table(table, left=(0, 2, 4, 5, 6))) + "\n"
+    return "\n".join(map(one_line, _table(table, left=(0, 2, 4, 5, 6)))) + "\n"
 
 
 def _table(rows: Iterable[Sequence[str]], left: Sequence[int]) -> list[str]:

@@ -128,6 +128,7 @@ def read_run(folders: Iterable[Path]) -> Run:
 
     Raises:
         FileNotFoundError: One of them has no events of a launcher.
+        OSError: They cannot be read.
     """
     nodes = sorted(
         (_read_node(folder) for folder in folders), key=lambda node: node.offset_s + _t(node)
@@ -166,8 +167,11 @@ def _shifted(event: Event, by_s: float, launcher: int) -> Event:
 
 
 def _read_node(folder: Path) -> NodeRun:
-    if not (folder / LAUNCHER_FILE).is_file():
-        raise FileNotFoundError(f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run")
+    try:
+        (folder / LAUNCHER_FILE).open("rb").close()
+    except FileNotFoundError:
+        text = f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run"
+        raise FileNotFoundError(text) from None
     events: list[Event] = []
     passed_over = 0
     for path in sorted(folder.glob(PATTERN)):

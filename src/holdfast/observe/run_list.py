@@ -19,8 +19,11 @@ class NoSuchRunError(Exception):
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a launcher has written events there."""
-    return (folder / LAUNCHER_FILE).is_file()
+    """Whether a launcher has written events there; False where we may not look, as in /tmp."""
+    try:
+        return (folder / LAUNCHER_FILE).is_file()
+    except OSError:
+        return False
 
 
 def find_runs(folders: Iterable[Path] = ()) -> list[Path]:
@@ -73,10 +76,13 @@ def resolve(words: Sequence[str]) -> list[Path]:
 
     Raises:
         NoSuchRunError: There is none.
+        OSError: It may not be read.
     """
     found: list[Path] = []
     for word in words or (LATEST,):
         found += [folder for folder in _resolve(word) if folder not in found]
+    for folder in found:
+        (folder / LAUNCHER_FILE).open("rb").close()
     return found
 
 
@@ -89,6 +95,7 @@ def _resolve(word: str) -> list[Path]:
             return _of_one_job((path / LATEST).resolve())
         if runs := by_age(runs_in(path)):
             return _of_one_job(runs[-1].resolve())
+        os.scandir(path).close()  # where it may not be read, that is what to say
         raise NoSuchRunError(f"{word} is neither the folder of a run nor a log folder with runs")
     if word == LATEST:
         link = Path(latest_link(None))

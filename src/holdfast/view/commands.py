@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from holdfast.core.printable import printable
 from holdfast.observe.run_list import NoSuchRunError, resolve
 
 _TOP = """\
@@ -55,15 +56,12 @@ def main(command: str, words: Sequence[str]) -> int:
     try:
         return _top(list(words)) if command == "top" else _view(list(words))
     except (_Usage, NoSuchRunError) as error:
-        sys.stderr.write(f"holdfast {command}: error: {error}\n")
+        sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"holdfast {command}: error: needs {error.name}: pip install 'holdfast[view]'"
             f"{', or give --once' if command == 'top' else ''}\n"
         )
-    except OSError as error:
-        sys.stderr.write(f"holdfast {command}: error: {error.strerror or error}\n")
-        return 1
     except KeyboardInterrupt:
         return 0
     return _WRONG

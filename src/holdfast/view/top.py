@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
+from holdfast.core.printable import one_line, printable
 from holdfast.view.live import JobView, LiveJob, RankView
 from holdfast.view.words import COLUMNS, SORTS, cells, headline, incident_line
 
@@ -35,7 +36,9 @@ class Stacks(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """One text, scrolled by the arrow keys."""
-        text = "\n\n".join(f"── rank {rank}\n{text}" for rank, text in self._texts.items())
+        text = printable(
+            "\n\n".join(f"── rank {rank}\n{text}" for rank, text in self._texts.items())
+        )
         with VerticalScroll():
             yield Static(Text(text))
         yield Footer()
@@ -105,7 +108,8 @@ class Top(App[None]):
                 for column, cell in enumerate(_row(one)):
                     table.update_cell_at((row, column), cell)  # type: ignore[arg-type]
         news = [Text(incident_line(each), style="red") for each in view.incidents[-_EVENTS:]]
-        news += [Text(f"{each['node']}: {each['text']}") for each in view.events[-_EVENTS:]]
+        events = view.events[-_EVENTS:]
+        news += [Text(one_line(f"{each['node']}: {each['text']}")) for each in events]
         self.query_one("#news", Static).update(Text("\n").join(news))
 
     # ------------------------------------------------------------ keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.core.printable import one_line
 from holdfast.core.wording import count
 from holdfast.observe.ledger import duration
 from holdfast.view.live import JobView, RankView
@@ -52,7 +53,7 @@ def of_limit(age_s: float | None, limit_s: float | None) -> str:
 def cells(one: RankView) -> list[str]:
     """One rank, in the order of ``COLUMNS``."""
     section = f"{one.section} {of_limit(one.section_age_s, one.section_limit_s)}"
-    return [
+    row = [
         str(one.rank),
         one.node,
         str(one.pid or ""),
@@ -64,11 +65,12 @@ def cells(one: RankView) -> list[str]:
         "" if one.per_s is None else f"{one.per_s:.3g}",
         f"{one.slow[0]} x{one.slow[1]:g}" if one.slow else "",
     ]
+    return [one_line(cell) for cell in row]
 
 
 def headline(job: JobView) -> str:
     """Name, state, age, size and restarts in one line."""
-    return (
+    return one_line(
         f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
         f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
         f"{count(job.restarts, 'restart')}  {count(len(job.incidents), 'incident')}"
@@ -80,7 +82,7 @@ def incident_line(incident: dict[str, object]) -> str:
     culprits = incident["culprits"]
     assert isinstance(culprits, list)
     named = f", rank {', '.join(map(str, culprits))}" if culprits else ""
-    return f"cycle {incident['cycle']}: {incident['kind']}{named}: {incident['reason']}"
+    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{named}: {incident['reason']}")
 
 
 def as_text(job: JobView, sort: str = "rank") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from holdfast.core.printable import printable
 from holdfast.host.output import OutputPump
 
 LOGGER = logging.getLogger("holdfast")
@@ -22,7 +23,7 @@ class PumpHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, soon."""
         try:
-            line = self.format(record) + "\n"
+            line = printable(self.format(record)) + "\n"  # with words of ranks in it
         except Exception:  # noqa: BLE001 - logging's contract: a bad record must not end the program
             self.handleError(record)
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.failure import signal_name
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.printable import printable
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock
 
@@ -127,7 +128,7 @@ class IncidentFolders:
         try:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             body = json.dumps(incident_words.to_json(incident), indent=1) + "\n"
-            _replace(f"{folder}/incident.txt", incident_words.report(incident))
+            _replace(f"{folder}/incident.txt", printable(incident_words.report(incident)))
             _replace(f"{folder}/incident.json", body)
         except OSError as error:
             LOGGER.error("cannot write the incident to %s: %s", folder, error.strerror)

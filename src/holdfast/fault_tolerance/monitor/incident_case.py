@@ -23,6 +23,7 @@ from holdfast.core import kill_ladder
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
+from holdfast.core.printable import printable
 from holdfast.fault_tolerance.monitor.looks import SHARE, make_room, replace
 from holdfast.host import clock, proc
 
@@ -341,7 +342,8 @@ class Case:
         try:
             if self._path is None:
                 self._path = self._choose_path(folder)
-            text = incident.report(record, self._overdue, record["detected_at"], self._stacks)
+            found_at = record["detected_at"]
+            text = printable(incident.report(record, self._overdue, found_at, self._stacks))
             body = json.dumps({**record, "stacks_text": self._stacks}, indent=1)
             replace(self._path.removesuffix(".json") + ".txt", text)
             replace(self._path, body + "\n")

@@ -14,6 +14,7 @@ import time
 
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import monitor_messages as messages
+from holdfast.core.printable import printable
 from holdfast.host import clock, proc
 
 TYPE_CHECKING = False
@@ -199,7 +200,7 @@ class Looks:
         try:
             make_room(cycle.room)
             os.makedirs(folder, exist_ok=True)
-            text = incident.sight(record, look.text)
+            text = printable(incident.sight(record, look.text))
             replace(f"{folder}/rank{found.rank}.txt", text)
             body = json.dumps({**record, "stacks_text": look.text}, indent=1)
             replace(f"{folder}/rank{found.rank}.json", body + "\n")
