@@ -48,12 +48,16 @@ def test_the_exception_that_ended_a_program_is_part_of_what_its_rank_shows(
 
 def test_the_last_lines_of_all_ranks_are_written_down() -> None:
     """Of those whose stderr goes through the launcher."""
-    wrote = SimpleNamespace(place=SimpleNamespace(rank=4), last_lines=lambda: (["a\n", ""], [1, 2]))
-    silent = SimpleNamespace(place=SimpleNamespace(rank=5), last_lines=lambda: ([], []))
+
+    def rank(number: int, *lines: str, keeps_stderr: bool = True) -> SimpleNamespace:
+        place, told = SimpleNamespace(rank=number), ([*lines], [1.0] * len(lines))
+        return SimpleNamespace(place=place, last_lines=lambda: told, keeps_stderr=keeps_stderr)
+
+    ranks = [rank(4, "a\n", ""), rank(5), rank(6, keeps_stderr=False), rank(7, "\r 1%|\r 2%|")]
     folders = Mock()
     incidents = Incidents(Mock(), folders, Mock())
-    incidents.hear(CycleBegins(SimpleNamespace(ranks={0: wrote, 1: silent})))  # type: ignore[arg-type]
+    incidents.hear(CycleBegins(SimpleNamespace(ranks=dict(enumerate(ranks)))))  # type: ignore[arg-type]
 
     over = IncidentOver(1, 0, (), Verdict(), {}, "")
     incidents.hear(over)
-    folders.over.assert_called_once_with(over, {4: ["a"]})
+    folders.over.assert_called_once_with(over, {4: ["a"], 5: [], 7: [" 2%|"]})

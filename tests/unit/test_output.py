@@ -178,3 +178,16 @@ def test_a_console_that_takes_nothing_does_not_hold_up_who_asks(tmp_path: Path) 
     while os.read(stuck_read, 1 << 16)[-1:] != b"z":
         pass
     pump.close(5.0)
+
+
+def test_a_line_without_its_end_is_as_old_as_what_came_of_it() -> None:
+    """Else a progress bar that has stopped would look as if it went on."""
+    read_end, write_end = os.pipe()
+    stream = Stream(read_end)
+    os.write(write_end, b"done\n 10%")
+    stream.pump()
+
+    assert stream.last_lines() == stream.last_lines()
+    assert stream.last_lines()[0] == ["done", " 10%"]
+    os.close(write_end)
+    stream.close()

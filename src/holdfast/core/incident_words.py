@@ -73,7 +73,8 @@ class Incident:
         done: What was done, in words.
         cost_s: From the last sign of life of the first overdue rank until one of the next cycle
             reported to its monitor; None: none has.
-        stderr: Last lines of the ranks of this node, by rank.
+        stderr: Last lines of the ranks of this node, by rank; without those whose stderr does not
+            go through the launcher.
         notifies: This node starts the command of ``--ft-on-incident`` for it.
     """
 
@@ -127,10 +128,14 @@ def to_json(incident: Incident) -> dict[str, Any]:
         "cost_s": incident.cost_s,
         "notifies": incident.notifies,
         "ranks": {
-            str(rank): {**_digest(it), "stderr": [*incident.stderr.get(rank, ())]}
+            str(rank): {**_digest(it), "stderr": _list(incident.stderr.get(rank))}
             for rank, it in sorted(incident.digests.items())
         },
     }
+
+
+def _list(lines: Sequence[str] | None) -> list[str] | None:
+    return None if lines is None else [*lines]
 
 
 def _digest(digest: RankDigest) -> dict[str, Any]:
@@ -248,7 +253,12 @@ def report(incident: Incident) -> str:
 def _last_lines(incident: Incident) -> list[str]:
     """Of the first culprit, if it is here."""
     first = next(iter(incident.verdict.culprits), -1)
-    return [f"rank {first}: {line}" for line in incident.stderr.get(first, ())[-_LINES_SHOWN:]]
+    digest = incident.digests.get(first)
+    if first in incident.stderr:
+        return [f"rank {first}: {line}" for line in incident.stderr[first][-_LINES_SHOWN:]]
+    if digest is None or digest.node != incident.node:
+        return []
+    return [f"not kept of rank {first}: it goes to a terminal (--redirects 2 or --tee 2 keeps it)"]
 
 
 def _cause(cause: SaidOverdue | None, digests: Mapping[int, RankDigest]) -> str:

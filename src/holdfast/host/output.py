@@ -54,6 +54,7 @@ class Stream:
     tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Its last lines, and when they came."""
     _partial: bytearray = field(default_factory=bytearray)
+    _heard_at: float = 0.0
     _shown: int = 0
     """How much of it is on the console."""
 
@@ -93,13 +94,15 @@ class Stream:
         """The last lines, an unfinished one included, as text; and when they came (monotonic)."""
         kept = list(self.tail)
         if self._partial:
-            kept.append((bytes(self._partial), clock.monotonic()))
+            kept.append((bytes(self._partial), self._heard_at))
         kept = kept[-TAIL_LINES:]
         lines = [line[:TAIL_LINE_BYTES].decode(errors="replace") for line, _ in kept]
         return lines, [at for _, at in kept]
 
     def _lines(self, data: bytes, *, final: bool) -> None:
         self._partial += data
+        if data:
+            self._heard_at = clock.monotonic()
         end = self._partial.rfind(b"\n") + 1
         if final:
             end = len(self._partial)
@@ -111,9 +114,8 @@ class Stream:
             self._show(self.console, lines)
         if not lines:
             return
-        now = clock.monotonic()
-        kept = lines[-TAIL_LINES:]
-        self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), now) for line in kept)
+        kept, at = lines[-TAIL_LINES:], self._heard_at
+        self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), at) for line in kept)
         if self.log is not None:
             self.log.write(self.log_prefix, lines)
         if self.matched_file is not None:

@@ -106,11 +106,13 @@ class Incidents(Part):
 
 
 def _last_lines(ranks: Mapping[int, Rank]) -> dict[int, list[str]]:
-    """Of each rank that wrote some, by global rank."""
+    """Of each rank whose stderr goes through the launcher, by global rank."""
     found: dict[int, list[str]] = {}
     for rank in ranks.values():
+        if not rank.keeps_stderr:
+            continue
         lines, _ = rank.last_lines()
-        shown = [text[:_LINE_CHARS] for line in lines if (text := last_words.plain(line))]
-        if shown:
-            found[rank.place.rank] = shown[-_LINES:]
+        now_shown = (line.rstrip().rpartition("\r")[2] for line in lines)  # of a progress bar
+        shown = [text[:_LINE_CHARS] for line in now_shown if (text := last_words.plain(line))]
+        found[rank.place.rank] = shown[-_LINES:]
     return found

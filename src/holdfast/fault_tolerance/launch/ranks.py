@@ -116,6 +116,11 @@ class Rank:
             is_condemned=life.is_condemned,
         )
 
+    @property
+    def keeps_stderr(self) -> bool:
+        """Its stderr goes through the launcher."""
+        return STDERR in self.streams
+
     def last_lines(self) -> tuple[list[str], list[float]]:
         """Of its stderr, as far as it goes through the launcher, and when they came."""
         stream = self.streams.get(STDERR)
