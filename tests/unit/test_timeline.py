@@ -97,6 +97,19 @@ def test_a_rank_that_fails_on_another_node_is_the_symptom_whatever_its_clock_say
     assert (end.symptom, end.detected_at) == ("rank 3: killed by SIGKILL", 5.2)
 
 
+def test_a_crash_is_told_by_its_first_cause_with_its_reason():
+    """Its peer was reaped before it; on another node a rank failed of its absence, too."""
+    peer = {"rank": 2, "why": "a peer is lost: exit code 1", "names_a_peer": True, "began_at": 1.0}
+    own = {"rank": 1, "why": "ValueError (x): exit code 1", "names_a_peer": False, "began_at": 2.0}
+    ends = [_exited(3.0, 0, 0, 1), _exited(3.1, 0, 1, 1)]
+    causes = [_event(3.2, "first_cause", **each) for each in (peer, own)]
+    (end,) = recoveries([*ends, *causes])
+    assert (end.symptom, end.detected_at) == ("rank 1: ValueError (x): exit code 1", 3.0)
+
+    (hang,) = recoveries([_overdue(2.5, 0, 0), *ends, *causes])
+    assert "hung" in hang.symptom
+
+
 def test_a_job_that_was_stopped_for_good_has_not_failed():
     """Its scheduler ended it."""
     stop = _event(5.0, "cycle_stopping", cause="SIGTERM", restart=False)

@@ -57,6 +57,7 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
             e.WAITING,
             "waits for a lock in `load_batch` data.py:88",
         ),
+        ({"waits_for": "a sleep"}, e.WAITING, "sleeps in `train` train.py:9"),
         ({"waits_for": "/data/x.fifo"}, e.WAITING, "waits for /data/x.fifo in `train` train.py:9"),
         (
             {"waits_for": "the terminal", "place": "ask train.py:3"},
@@ -315,6 +316,11 @@ def test_a_rank_that_is_exiting_is_named_and_not_those_that_fail_of_its_absence(
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.EXITING, e.MEDIUM)
     assert verdict.reason.startswith("rank 2 (pid 102, node n1) is exiting: its program has ended;")
+    assert [it.doing for it in verdict.groups] == [
+        "exiting",
+        f"exiting after its {LOST}",
+        "in `all_reduce`",
+    ]
     raised = on(*others(2), rank(2, **GOING, exception="ValueError: bad sample"))
     assert raised.reason == (
         f"rank 2 (pid 102, node n1) is exiting after its ValueError: bad sample{WAITS}"

@@ -61,6 +61,8 @@ ENDED_WELL = "it has ended well"
 """The same of a rank that may have done all its work."""
 GOING = "has no handler for signal"
 """Part of the same, of a rank that has answered such a signal before."""
+SLEEP = "a sleep"
+""":attr:`RankDigest.waits_for` of a rank that waits for nothing but time."""
 BEING_STOPPED = "the ranks of this node are being stopped"
 """The same of a rank whose silence has that reason."""
 NOT_ASKED = "not asked"
@@ -203,6 +205,8 @@ class _Job:
         pending = next((group.pending for group in digest.groups if group.pending), "")
         if digest.state in ("T", "t"):
             return "stopped"
+        if kind_of(digest) == EXITING:
+            return f"exiting{_after(digest)}" if digest.exception else "exiting"
         if pending:
             return f"in `{pending.partition(' ')[0]}`"
         if digest.place:
@@ -331,6 +335,8 @@ def _computing(digest: RankDigest, do: Callable[[str], str]) -> str:
 
 
 def _waiting(digest: RankDigest, do: Callable[[str], str]) -> str:
+    if digest.waits_for == SLEEP:
+        return f"{do('sleeps')}{_in(digest)}"
     what = f" for {digest.waits_for}" if digest.waits_for else ""
     return f"{do('waits')}{what}{_in(digest)}"
 

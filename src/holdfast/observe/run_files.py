@@ -32,12 +32,13 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "rank_armed": ("local_rank", "rank"),
     "rank_overdue": ("rank", "age_s", "limit_s"),
     "evidence": ("rank",),
+    "first_cause": ("rank", "began_at"),
     "kill_sent": ("rank", "signal"),
     "fault": ("rank", "step"),
     "resumed": ("step",),
 }
 """Numbers without which an event of a kind says nothing."""
-_INSTANTS = ("t", "detected_at", "at", "armed_at")
+_INSTANTS = ("t", "detected_at", "at", "armed_at", "began_at")
 
 
 @dataclass

@@ -29,7 +29,7 @@ class Recovery:
 
     Attributes:
         cycle: The cycle that failed.
-        symptom: What was seen first, in words.
+        symptom: What was seen first, in words; of crashes the first cause.
         detected_at: When.
         stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
         evidence_at: When the last of them was.
@@ -116,7 +116,7 @@ def _recovery(
     started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
     recovery = Recovery(
         cycle=cycle,
-        symptom=_words(symptoms),
+        symptom=_words(symptoms, [event for event in here if event["kind"] == "first_cause"]),
         detected_at=_noticed_at(symptoms[0]),
         stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
         evidence_at=max((float(event["t"]) for event in stacks), default=None),
@@ -143,8 +143,12 @@ def _first(kind: str, events: Iterable[Event]) -> Event | None:
     return next((event for event in events if event["kind"] == kind), None)
 
 
-def _words(symptoms: Sequence[Event]) -> str:
+def _words(symptoms: Sequence[Event], causes: Sequence[Event]) -> str:
+    """``causes``: what each node found out when its ranks had ended; the first one is chosen."""
     first = symptoms[0]
+    if causes and all(event["kind"] == "worker_exited" for event in symptoms):
+        cause = min(causes, key=lambda it: (bool(it.get("names_a_peer")), it["began_at"]))
+        return f"rank {cause['rank']}: {cause.get('why')}"
     if first["kind"] == "cycle_stopping":
         return str(first.get("cause") or "not known")
     if first["kind"] == "worker_exited":

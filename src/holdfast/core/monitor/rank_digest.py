@@ -26,6 +26,11 @@ _WAITS = (
     ("unix_stream", "a socket"),
     ("sk_wait", "a socket"),
     ("inet", "a socket"),
+    ("wait_woken", "a socket"),  # a terminal, too, but that is read by read(2)
+    ("locks_lock", "a lock on a file"),
+    ("pause", "a signal"),
+    ("sigsuspend", "a signal"),
+    ("sigtimedwait", "a signal"),
 )
 """Kernel functions by a part of their name, and what a process sleeps in them for."""
 _PLACES_MAX = 200

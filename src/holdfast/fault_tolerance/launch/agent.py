@@ -363,8 +363,8 @@ class NodeAgent:
         self._tell(monitor_said)
         self._feed(monitor_said)
 
-    def _event(self, kind: str, **fields: object) -> None:
-        self._events.write(kind, max(0, self._cycle), **fields)
+    def _event(self, kind: str, *, cycle: int | None = None, **fields: object) -> None:
+        self._events.write(kind, max(0, self._cycle) if cycle is None else cycle, **fields)
 
     # ------------------------------------------------------------ effects out
     def _do(self, effect: machine.Effect) -> None:

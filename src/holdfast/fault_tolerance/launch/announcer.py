@@ -252,6 +252,7 @@ class Announcer:
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
         hang = self._verdict(cycle, ends)
+        self._tell_first_cause(cycle, ends, hang)
         said, self._said = self._said, set()
         if will_restart:
             if plan.meeting is not None:
@@ -271,6 +272,19 @@ class Announcer:
             is_told = hang is None and cause.error  # by the rank itself
             text = "" if is_told else report.cause_line(ends, hang)
             write_error_file(Path(self._error_file), cause, text)
+
+    def _tell_first_cause(self, cycle: int, ends: Sequence[RankEnd], hang: Verdict | None) -> None:
+        cause = None if hang is not None else first_cause(ends)
+        if cause is not None and cause.hang is None:
+            self._event(
+                "first_cause",
+                cycle=cycle,
+                local_rank=cause.local_rank,
+                rank=cause.rank,
+                why=explain(cause),
+                names_a_peer=cause.names_a_peer,
+                began_at=cause.began_at,
+            )
 
     def finish(
         self, finish: machine.Finish, ranks: Ranks | None, ledger: Callable[[], list[str]] = list

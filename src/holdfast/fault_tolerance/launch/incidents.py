@@ -30,7 +30,7 @@ _VERDICTS: dict[type, str] = {
 
 _LINES = 5
 _LINE_CHARS = 200
-_EXCEPTION_CHARS = 120
+_EXCEPTION_CHARS = 200
 _LOOK_S = 1.0
 """How old a look may be."""
 
