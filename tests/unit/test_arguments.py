@@ -203,6 +203,17 @@ def test_the_version_is_printed_and_nothing_is_started(capsys):
     assert capsys.readouterr().out == f"ft_launcher (holdfast) {__version__}\n"
 
 
+@pytest.mark.parametrize("words", [["--version"], ["--print-config", "train.py"]])
+def test_what_a_full_disk_does_not_take_is_an_error_of_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdout", full)
+        assert main(words) == 1
+
+    assert capfd.readouterr().err == "ft_launcher: error: stdout: No space left on device\n"
+
+
 def test_the_command_line_wins_over_the_environment():
     """Even over a variable that could not be used."""
     result = parse("--max-restarts 3 x.py", {"PET_MAX_RESTARTS": "many"})

@@ -169,14 +169,12 @@ def _main(args: Sequence[str] | None) -> int:
     try:
         arguments = parse_args(args)
         if arguments.version:
-            sys.stdout.write(f"{_PROGRAM} (holdfast) {__version__}\n")
-            return 0
+            return _print(f"{_PROGRAM} (holdfast) {__version__}\n")
         if arguments.print_config or arguments.print_config_all:
             from holdfast.fault_tolerance.command_line.help import describe_config  # noqa: PLC0415
 
             text = describe_config(arguments, shows_all=arguments.print_config_all)
-            sys.stdout.write(f"{text}\n")
-            return 0
+            return _print(f"{text}\n")
         plan = make_plan(arguments, os.environ)
         if args is None:  # else the environment is a program's, which may launch again
             drop_secret(os.environ)  # nobody whom we start needs it
@@ -194,6 +192,16 @@ def _main(args: Sequence[str] | None) -> int:
         sys.stderr.flush()
         os._exit(exit_code)
     return exit_code
+
+
+def _print(text: str) -> int:
+    from holdfast.host.command_output import guarded  # noqa: PLC0415 - no job needs it
+
+    def write() -> int:
+        sys.stdout.write(text)
+        return 0
+
+    return guarded(_PROGRAM, write)
 
 
 def _say(text: str) -> None:
