@@ -114,6 +114,12 @@ def made_up(seed: int) -> list[dict[str, object]]:
                 events.append(event(wait(3.0), "kill_sent", cycle, rank=k, **signals))
         if rng.random() < 0.4:
             events.append(event(wait(3.0), "incident", cycle, reason="?", incident=1))
+        for call in range(rng.randint(0, 2)):
+            times = {f"{name}_at": instant() for name in ("progress", "noticed", "entered")}
+            if rng.random() < 0.5:
+                times = dict(zip(times, sorted(wait(3.0) for _ in times), strict=True))
+            causes = [{"rank": 0, "kind": "EXCEPTION", "text": "?"}]
+            events.append(event(t, "restarted_in_place", cycle, call=call, causes=causes, **times))
         if rng.random() < 0.6:
             stop = {"cause": "?", "restart": rng.choice((True, False, None, 3))}
             events.append(event(wait(), "cycle_stopping", cycle, **stop))

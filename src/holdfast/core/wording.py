@@ -12,3 +12,8 @@ def count(number: int, thing: str, plural: str = "s") -> str:
         plural: Added to the singular for any number but 1.
     """
     return f"{number} {thing}{'' if number == 1 else plural}"
+
+
+def restarts(processes: int, in_place: int) -> str:
+    """``2 restarts and 1 in place``."""
+    return count(processes, "restart") + (f" and {in_place} in place" if in_place else "")

@@ -55,6 +55,9 @@ class Metrics:
             Counter, "faults", "Cycles that failed, by the first symptom on this node.", "kind"
         )
         self._restarts = made(Counter, "restarts", "Cycles after the first.")
+        self._in_place = made(
+            Counter, "restarts_in_place", "Calls of a restartable function after the first."
+        )
         self._incidents = made(Counter, "incidents", "Incidents written, by verdict.", "kind")
         self._late = made(
             Histogram,
@@ -74,7 +77,7 @@ class Metrics:
             "From noticing a fault until all ranks of this node were started again.",
             buckets=_RECOVERY,
         )
-        for each in (self._restarts, self._late, self._stalled, self._recovery):
+        for each in (self._restarts, self._in_place, self._late, self._stalled, self._recovery):
             each.labels(*self._values)  # shown as 0 from the start
         self.registry.register(self)
 
@@ -85,6 +88,8 @@ class Metrics:
             self._ledger.take(event)
         if event.get("kind") == "cycle_started" and event.get("cycle", 0) > 0:
             self._restarts.labels(*self._values).inc()
+        elif event.get("kind") == "restarted_in_place":
+            self._in_place.labels(*self._values).inc()
         for meaning in meanings:
             if isinstance(meaning, Recovered):
                 self._recovery.labels(*self._values).observe(meaning.after_s)

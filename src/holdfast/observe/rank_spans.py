@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.core.value import Value
 from holdfast.observe.accounts import Account, account_of
+from holdfast.observe.in_place import InPlace, of_event
 
 Event = Mapping[str, Any]
 
@@ -160,6 +161,7 @@ class _Cycle:
     Attributes:
         is_armed: A rank of it has reported in, and so is shown once more at its end.
         is_final: That has come.
+        in_place: Restarts of its ranks that the launcher had no part in.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class _Cycle:
         self.is_final = False
         self.stopped_at: float | None = None
         self.ranks: dict[int, _Rank] = {}
+        self.in_place: list[InPlace] = []
 
 
 class _Position:
@@ -248,6 +251,8 @@ class RankSpans:
             self._detected(cycle, at)
         elif kind == "cycle_stopped":
             cycle.stopped_at = at
+        elif kind == "restarted_in_place":
+            cycle.in_place.append(of_event(event))
         elif kind == "progress":
             for local_rank, told in event["ranks"].items():
                 shown = Progress.of(told)
@@ -413,18 +418,33 @@ class RankSpans:
                     begin = spans.pop().start
                 shares: Mapping[Account, float] = {account: until - begin}
                 if account == "steps":
-                    shares = self._shares(local_rank, begin, until, progress, saved_at)
+                    aside = _in_place(cycle, begin, until)
+                    shares = self._shares(local_rank, begin, until, progress, saved_at, aside)
                 place = cycle.cycle, local_rank, begin, until
                 spans.append(Span(*place, account, shares, rank.rank))
             at = until
         return spans
 
     def _shares(
-        self, local_rank: int, start: float, end: float, shown: Progress, saved_at: float | None
+        self,
+        local_rank: int,
+        start: float,
+        end: float,
+        shown: Progress,
+        saved_at: float | None,
+        shares: dict[Account, float],
     ) -> dict[Account, float]:
-        """The time at work, divided: what is neither saved nor evaluated in is training."""
+        """The time at work, divided: what is neither saved nor evaluated in is training.
+
+        Args:
+            local_rank: Of which rank.
+            start: Instant.
+            end: Instant.
+            shown: Its sections.
+            saved_at: Instant of the last checkpoint.
+            shares: What is neither, already; it is changed.
+        """
         length = end - start
-        shares: dict[Account, float] = {}
         for name, each in shown.ended.items():
             account = account_of(name)
             if account in ("checkpointing", "evaluating") and each.first_at >= start:
@@ -444,6 +464,18 @@ class RankSpans:
                 since = max(0.0, min(end, saved_at) - start - aside)
                 position.kept += min(steps, since)
         return {"steps": steps - again, "steps_again": again, **shares}
+
+
+def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
+    """Seconds of restarts in place, between two instants."""
+    shares: dict[Account, float] = {"stalled": 0.0, "restarting": 0.0}
+    at = start
+    for each in cycle.in_place:
+        marks = [min(max(t, at), end) for t in (each.progress_at, each.noticed_at, each.entered_at)]
+        shares["stalled"] += max(0.0, marks[1] - marks[0])
+        shares["restarting"] += max(0.0, marks[2] - marks[1])
+        at = max(at, marks[2])
+    return {account: s for account, s in shares.items() if s > 0.0}
 
 
 def _last_progress(rank: _Rank, gone_at: float, *, has_hang: bool) -> float:

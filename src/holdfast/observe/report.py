@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.core.stragglers import LEAST_TIMES, Slow, slow
+from holdfast.observe.in_place import InPlace, restarts_in_place
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import Ledger
 from holdfast.observe.rank_spans import RankSpans, Span, spans_of
@@ -40,6 +41,7 @@ class Story:
     nodes: list[NodeSpans]
     ledger: Ledger
     recoveries: list[Recovery]
+    in_place: list[InPlace]
 
     @property
     def length_s(self) -> float:
@@ -84,7 +86,7 @@ def tell(run: Run) -> Story:
         shift_s = node.offset_s - run.offset_s - run.began
         nodes.append(NodeSpans(node, made, spans, shift_s))
         ledger.add(place(run, index), spans)
-    return Story(run, nodes, ledger, recoveries(run.events))
+    return Story(run, nodes, ledger, recoveries(run.events), restarts_in_place(run.events))
 
 
 def place(run: Run, index: int) -> str:
@@ -133,6 +135,18 @@ def as_json(story: Story) -> dict[str, Any]:
                 "median_s": _round(one.median_s),
             }
             for cycle, one in story.slow
+        ],
+        "restarts_in_place": [
+            {
+                "cycle": one.cycle,
+                "call": one.call,
+                "noticed_s": _round(one.noticed_at - run.began),
+                "stalled_s": _round(one.noticed_at - one.progress_at),
+                "took_s": _round(one.entered_at - one.noticed_at),
+                "culprits": list(one.culprits),
+                "why": one.why,
+            }
+            for one in story.in_place
         ],
         "incidents": [_incident(story, one) for one in run.incidents],
     }

@@ -18,7 +18,7 @@ from holdfast.observe.accounts import ACCOUNTS, LABELS
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import slow_words
+from holdfast.observe.report_text import in_place_words, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -32,7 +32,7 @@ def as_html(story: Story) -> str:
     rows = _rows(story)
     title = f"{story.run.name}: {story.run.state}"
     body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
-    body += [*_incidents(story), *_slow(story), *_nodes(story)]
+    body += [*_in_place(story), *_incidents(story), *_slow(story), *_nodes(story)]
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     rules = "\n".join(
         f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"
@@ -150,9 +150,11 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
         'preserveAspectRatio="none" role="img" aria-label="accounts of each rank over time">'
     )
     yield from _rects(rows, length)
-    for recovery in story.recoveries:
-        at = recovery.detected_at - story.run.began
-        words = escape(f"cycle {recovery.cycle}: {recovery.symptom}, at {duration(at)}")
+    marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
+    marks += [(each.noticed_at, f"restart in place: {each.why}") for each in story.in_place]
+    for instant, what in marks:
+        at = instant - story.run.began
+        words = escape(f"{what}, at {duration(at)}")
         yield (
             f'<line class="mark" x1="{at:.6f}" x2="{at:.6f}" y1="0" y2="{height}">'
             f"<title>{words}</title></line>"
@@ -262,6 +264,13 @@ def _incidents(story: Story) -> Iterator[str]:
             yield f"<p>{escape(one.advice)}</p>"
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
+
+
+def _in_place(story: Story) -> Iterator[str]:
+    if story.in_place:
+        yield "<h2>Restarts in place</h2><div class='card'>"
+        yield "".join(f"<div>{escape(in_place_words(story, one))}</div>" for one in story.in_place)
+        yield "</div>"
 
 
 def _slow(story: Story) -> Iterator[str]:

@@ -10,6 +10,7 @@ from holdfast.core.printable import one_line
 from holdfast.core.stragglers import Slow
 from holdfast.core.wording import count
 from holdfast.observe.accounts import LABELS
+from holdfast.observe.in_place import InPlace
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.report import Story
@@ -21,12 +22,13 @@ _ROWS_SHOWN = 40
 _RANKS_SHOWN = 8
 _WORDS_AT = " " * 30
 """Where the words of a line of "What happened" begin."""
+_IN_PLACE_AT = " " * 6
 
 
 def as_text(story: Story) -> str:
     """The report."""
     parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
-    parts += [_incidents(story), _slow(story)]
+    parts += [_in_place(story), _incidents(story), _slow(story)]
     return "\n\n".join("\n".join(map(one_line, part)) for part in parts if part) + "\n"
 
 
@@ -34,10 +36,14 @@ def _title(story: Story) -> list[str]:
     run = story.run
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
     restarts = max((row["cycle"] for row in story.cycles), default=0)
+    in_place = f", {len(story.in_place)} in place" if story.in_place else ""
     ends = {node.end for node in run.nodes if node.end}
     state = next(iter(ends)) if len(ends) == 1 and run.state in ends | {"failed"} else run.state
     text = [
-        f"{run.name}: {state} after {count(restarts, 'restart')} and {duration(story.length_s)}",
+        (
+            f"{run.name}: {state} after {count(restarts, 'restart')}{in_place} and "
+            f"{duration(story.length_s)}"
+        ),
         (
             f"run {run.run_id}, began {began}, {count(len(run.nodes), 'node')}, "
             f"{count(story.ledger.n_ranks, 'rank')}"
@@ -105,6 +111,20 @@ def _recoveries(story: Story) -> list[str]:
     found = story.recoveries[-_ROWS_SHOWN:]
     rows = [_wrap(line, "", _WORDS_AT) for line in lines(found, story.run.began)]
     return ["What happened", *(line for row in rows for line in row)] if found else []
+
+
+def _in_place(story: Story) -> list[str]:
+    found = story.in_place[-_ROWS_SHOWN:]
+    rows = [_wrap(f"  {in_place_words(story, one)}", "", _IN_PLACE_AT) for one in found]
+    return ["Restarts in place", *(line for row in rows for line in row)] if found else []
+
+
+def in_place_words(story: Story, one: InPlace) -> str:
+    """``at 1.23 s, cycle 0: rank 1 raised: ValueError: boom; all in call 1 after 0.009 s``."""
+    return (
+        f"at {duration(one.noticed_at - story.run.began)}, cycle {one.cycle}: {one.why}; "
+        f"all in call {one.call} after {duration(one.entered_at - one.noticed_at)}"
+    )
 
 
 def _incidents(story: Story) -> list[str]:

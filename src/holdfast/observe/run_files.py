@@ -38,7 +38,10 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "resumed": ("step",),
 }
 """Numbers without which an event of a kind says nothing."""
-_INSTANTS = ("t", "detected_at", "at", "armed_at", "began_at")
+_INSTANTS = (
+    *("t", "detected_at", "at", "armed_at", "began_at"),
+    *("progress_at", "noticed_at", "entered_at"),
+)
 
 
 @dataclass

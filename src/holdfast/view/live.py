@@ -21,6 +21,7 @@ from holdfast.host.job_name import PREFIX, launcher_of
 from holdfast.host.page import PageError, map_page
 from holdfast.host.stack_dump import StackDump
 from holdfast.observe.follow import Follower
+from holdfast.observe.in_place import why
 from holdfast.observe.incident_files import Incident, keep, of_event, of_file
 from holdfast.observe.outages import Outages, Rank
 from holdfast.observe.rank_spans import number
@@ -408,6 +409,8 @@ def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
             return f"cycle {event.get('cycle')} is over: {event.get('cause')}"
         case "job_succeeded" | "job_failed":
             return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
+        case "restarted_in_place":
+            return f"restarted in place: {why(event)}"
         case "standing_by":
             return "waits as a spare"
     return None

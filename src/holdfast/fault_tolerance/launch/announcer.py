@@ -12,7 +12,7 @@ from holdfast.core.evidence import Verdict
 from holdfast.core.failure import RankEnd, explain, first_cause
 from holdfast.core.job.member import CauseFound, CycleStopping, How
 from holdfast.core.launch import launcher as machine
-from holdfast.core.wording import count
+from holdfast.core.wording import count, restarts
 from holdfast.fault_tolerance.launch import report
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.ranks import write_error_file
@@ -309,8 +309,7 @@ class Announcer:
             "%s %s after %s; exit code %d%s",
             self._plan.name,
             f"was {finish.how}" if finish.signal else finish.how,
-            count(max(0, self._launcher.node.cycle), "restart")
-            + (f" and {self._in_place} in place" if self._in_place else ""),
+            restarts(max(0, self._launcher.node.cycle), self._in_place),
             finish.exit_code,
             "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
         )

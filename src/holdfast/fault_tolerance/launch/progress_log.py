@@ -37,6 +37,7 @@ _KINDS = frozenset(
         "rank_armed",
         "worker_exited",
         "rank_overdue",
+        "restarted_in_place",
         "cycle_stopping",
         "cycle_stopped",
         "progress",
