@@ -15,7 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/torch/")
+_OURS = ("fault_tolerance", "inprocess", "torch_edge", "host")
+"""Rooms of holdfast whose code runs within a rank's, also from a checkout."""
+_LIBRARIES = (
+    *("/site-packages/", "/dist-packages/", "/lib/python", "/torch/"),
+    *(f"/holdfast/{room}/" for room in _OURS),
+)
 _COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 _LOADER = ("torch/utils/data/", "multiprocessing/queues.py", "multiprocessing/connection.py")
 _WRAPPERS = (

@@ -1,0 +1,74 @@
+"""From a dump of stacks to one line that says where a rank is."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.stacks import HELPER, Frame, main_thread, place_of, threads, without_helper
+
+TORCH = "/usr/lib/python3.11/site-packages/torch"
+DUMP = f"""\
+Thread 0x00007f02 (most recent call first):
+  File "/repo/src/holdfast/{HELPER}", line 90 in _visit
+
+Thread 0x00007f01 (most recent call first):
+  File "{TORCH}/distributed/distributed_c10d.py", line 2806 in all_reduce
+  File "{TORCH}/distributed/c10d_logger.py", line 83 in wrapper
+  File "/home/me/my code/train.py", line 12 in step
+  File "/home/me/my code/train.py", line 30 in <module>
+"""
+
+
+def frames(*calls: str) -> list[Frame]:
+    """Innermost first, each as ``file:line function``."""
+    found = []
+    for call in calls:
+        where, _, function = call.rpartition(" ")
+        file, _, line = where.rpartition(":")
+        found.append(Frame(file, int(line), function))
+    return found
+
+
+def test_the_main_thread_is_the_oldest_one_that_is_not_our_helper() -> None:
+    assert [len(each) for each in threads(DUMP)] == [1, 4]
+    assert main_thread(DUMP)[0].function == "all_reduce"
+    assert "look_helper" not in without_helper(DUMP)
+    assert main_thread(without_helper(DUMP)) == main_thread(DUMP)
+
+
+def test_the_place_is_the_innermost_line_of_the_users() -> None:
+    """And the library's function that it calls, not a wrapper around that."""
+    place = place_of(main_thread(DUMP))
+    assert (place.line, place.call, place.is_in_collective) == (
+        "step train.py:12",
+        "all_reduce",
+        True,
+    )
+
+
+@pytest.mark.parametrize("room", ["inprocess", "torch_edge", "host", "fault_tolerance/rank"])
+def test_our_own_frames_within_a_rank_are_not_the_users(room: str) -> None:
+    """Wherever we are installed: in a checkout there is no site-packages in the path."""
+    ours = f"/repo/src/holdfast/{room}/work_abort.py:93 wait_noted"
+    place = place_of(
+        frames(ours, f"{TORCH}/distributed/x.py:1 barrier", "/home/me/train.py:8 train")
+    )
+    assert (place.line, place.call) == ("train train.py:8", "barrier")
+
+
+def test_a_thread_without_a_line_of_the_users_shows_its_innermost_frame() -> None:
+    place = place_of(frames(f"{TORCH}/utils/data/dataloader.py:5 _get", f"{TORCH}/run.py:1 main"))
+    assert (place.line, place.call, place.is_in_loader) == ("_get dataloader.py:5", "", True)
+
+
+def test_equal_stacks_have_equal_codes_wherever_they_are_installed() -> None:
+    """Of two nodes with different folders; another line is another stack."""
+    here = place_of(frames("/home/me/train.py:8 train"))
+    there = place_of(frames("/mnt/job/train.py:8 train"))
+    other = place_of(frames("/home/me/train.py:9 train"))
+    assert here.code == there.code != other.code
+
+
+def test_no_stack_is_no_place() -> None:
+    assert place_of([]).line == place_of([]).code == ""
+    assert main_thread('garbage\n  File "x", line y in z\n') == []
