@@ -14,7 +14,6 @@ from holdfast.core import kill_ladder
 from holdfast.core.job.rules import Rules
 from holdfast.core.launch import node, rank_life
 from holdfast.core.launch.exit_codes import Ending
-from holdfast.core.monitor.steps import FACTOR
 from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
@@ -114,11 +113,11 @@ def _unreported(plan: LaunchPlan) -> Fault:
         return Fault(name, warned, torchs)
     return Fault(
         name,
-        f"if it makes optimizer steps, its monitor, after {FACTOR:g} times the longest time "
-        f"between two, at least {plan.ft.auto_heartbeat_floor:g} s (--ft-auto-heartbeat-floor); "
-        f"otherwise {warned}",
-        "the job is looked at: a rank that does nothing while others wait for it is ended, with "
-        f"an incident as above; then {_restart(plan)}; in all other cases {torchs}",
+        f"if it makes optimizer steps, its monitor, after {plan.ft.auto_heartbeat_floor:g} s "
+        "without one (--ft-auto-heartbeat-floor), or longer where its pauses are long; otherwise "
+        + warned,
+        "all ranks are looked at: one that does nothing while others wait for it is ended, with an "
+        f"incident as above; then {_restart(plan)}; in all other cases {torchs}",
     )
 
 
