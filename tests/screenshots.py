@@ -1,8 +1,10 @@
-"""Draw the pictures of docs/live-views.md: ``python -m tests.screenshots``.
+"""Draw the pictures of docs/live-views.md and docs/report.md: ``python -m tests.screenshots``.
 
-Needs chromium and playwright.
+Needs chromium and playwright. ``python -m tests.screenshots FOLDER`` draws the pages there, as wide
+as a desk's and a pocket's screen, light and dark, to be looked at.
 
-They show made-up jobs of 16 and of 1,024 ranks: one rank hung, one near its timeout, one slow.
+The live views show made-up jobs of 16 and of 1,024 ranks: one rank hung, one near its timeout, one
+slow. The report is that of a real run, with six faults.
 """
 
 from __future__ import annotations
@@ -11,16 +13,27 @@ import asyncio
 import random
 import shutil
 import socket
+import sys
+import tempfile
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
+from holdfast.observe.report import tell
+from holdfast.observe.report_html import as_html
+from holdfast.observe.run_files import read_run
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Top
 from holdfast.view.web import make_app
+from tests.real.faulty_run import FaultyRun, plan
+from tests.real.harness import launcher
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+FAULTS = ("killed", "hangs", "leaves", "stopped", "raises", "both")
 _BEGAN = 1.79e9
 
 
@@ -33,7 +46,9 @@ class MadeUp(LiveJob):
 
     def look(self) -> JobView:
         chance, hung = random.Random(3), 77 % self._n
-        view = JobView("train_gpt.py", "gpt", _BEGAN + 112320, 112320.0, restarts=3)
+        view = JobView(
+            "train_gpt.py", "gpt", _BEGAN + 112320, 112320.0, restarts=3, restarts_left=2
+        )
         for number in range(self._n // 8):
             view.nodes.append(NodeView(f"node{number:03}", "running", 3, True, "/runs/gpt"))
         for rank in range(self._n):
@@ -70,28 +85,69 @@ async def _draw_top() -> None:
         app.save_screenshot(str(IMAGES / "top.svg"))
 
 
-def _draw_page(n_ranks: int) -> None:
-    from playwright.sync_api import sync_playwright
-
+@contextmanager
+def _served(n_ranks: int) -> Iterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(make_app(MadeUp(n_ranks)), log_level="warning"))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
-    with sync_playwright() as library:
-        browser = library.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 760})
-        page.goto(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        page.wait_for_selector("#rows tr")
-        page.screenshot(path=str(IMAGES / f"view-{n_ranks}.png"))
-        browser.close()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     server.should_exit = True
     thread.join()
 
 
+def _report(folder: Path) -> str:
+    """The page of a real run; its address."""
+    with launcher(folder) as ft:
+        run = FaultyRun(ft, plan(6, FAULTS), nproc=4, well=100)
+        run.has_done_its_steps()
+        run.end()
+        page = folder / "report.html"
+        story = tell(read_run(run.folders))
+        story.run.nodes[0].start["name"] = "train_gpt.py"  # its folder is of no interest
+        page.write_text(as_html(story))
+    return page.as_uri()
+
+
+def _pictures(browser: Any, report: str, folder: Path, *looks: tuple[int, str]) -> None:
+    """Each page in each width and scheme of colours."""
+    for n_ranks in (16, 1024):
+        with _served(n_ranks) as url:
+            for width, scheme in looks:
+                _picture(browser, url, folder / f"view-{n_ranks}.png", width, scheme, "#rows tr")
+    for width, scheme in looks:
+        _picture(browser, report, folder / "report.png", width, scheme, "svg")
+
+
+def _picture(browser: Any, url: str, path: Path, width: int, scheme: str, awaited: str) -> None:
+    if path.parent != IMAGES:
+        path = path.with_stem(f"{path.stem}-{width}-{scheme}")
+    page = browser.new_page(viewport={"width": width, "height": 760}, color_scheme=scheme)
+    page.goto(url)
+    page.wait_for_selector(awaited)
+    is_report = path.stem.startswith("report")
+    clip = {"x": 0, "y": 0, "width": width, "height": 1180} if is_report else None
+    page.screenshot(path=str(path), full_page=is_report, clip=clip)
+    page.close()
+
+
+def main(words: Sequence[str]) -> None:
+    """Of docs, or of a folder that is named."""
+    from playwright.sync_api import sync_playwright
+
+    folder = Path(words[0]) if words else IMAGES
+    folder.mkdir(exist_ok=True, parents=True)
+    both = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
+    if folder == IMAGES:
+        asyncio.run(_draw_top())
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as library:
+        browser = library.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        report = _report(Path(scratch))
+        _pictures(browser, report, folder, *(both if words else [(1280, "light")]))
+        browser.close()
+
+
 if __name__ == "__main__":
-    IMAGES.mkdir(exist_ok=True)
-    asyncio.run(_draw_top())
-    _draw_page(16)
-    _draw_page(1024)
+    main(sys.argv[1:])

@@ -27,7 +27,8 @@ import json, os, pathlib, signal, sys, time
 from holdfast.fault_tolerance import RankMonitorClient
 
 rank, cycle = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-shared, faults, steps = pathlib.Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
+shared, faults = pathlib.Path(sys.argv[1]), sys.argv[2].split(",")
+steps, well = int(sys.argv[3]), int(sys.argv[4])
 kind, _, whose = faults[cycle].partition(":") if cycle < len(faults) else ("", "", "")
 fails = kind and (kind == "both" or int(whose) == rank)
 told = os.open(shared / f"told-{cycle}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -87,7 +88,7 @@ with setup:
 number = begin - 1
 while cycle < len(faults) or number < begin + steps:
     number += 1
-    if fails and number == begin + 4 + cycle % 3:
+    if fails and number == begin + well + cycle % 3:
         fail()
     with data:
         time.sleep(0.002)
@@ -139,9 +140,24 @@ class FaultyRun:
     Attributes:
         jobs: A launcher for each node.
         faults: As planned.
+
+    Args:
+        ft: Starts launchers.
+        faults: For each cycle that fails, its kind and whose it is.
+        endpoint: Where two launchers of one rank meet; None: there is one, of ``nproc`` ranks.
+        nproc: Ranks.
+        well: Steps before each fault.
     """
 
-    def __init__(self, ft: Launcher, faults: Sequence[str], *, endpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        ft: Launcher,
+        faults: Sequence[str],
+        *,
+        endpoint: str | None = None,
+        nproc: int = 2,
+        well: int = 4,
+    ) -> None:
         self.shared = ft.folder / "shared"
         self.shared.mkdir()
         self.faults = list(faults)
@@ -152,9 +168,9 @@ class FaultyRun:
             *("--ft-rank-section-timeouts", limits, "--ft-metrics-port=0"),
             *("--ft-metrics-host=127.0.0.1", "--workers-stop-timeout=5"),
         ]
-        words = [str(self.shared), ",".join(faults), "60"]
+        words = [str(self.shared), ",".join(faults), str(max(60, 3 * well)), str(well)]
         if endpoint is None:
-            self.jobs = [ft.start("--nproc-per-node=2", *options, script, *words)]
+            self.jobs = [ft.start(f"--nproc-per-node={nproc}", *options, script, *words)]
             return
         together = ["--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={endpoint}"]
         self.jobs = [

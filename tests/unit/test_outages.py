@@ -67,6 +67,17 @@ def test_a_rank_that_completes_and_a_cycle_that_is_stopped_for_good_are_no_fault
     assert meanings(outages, *STARTED, exited(0), polite, exited(-15, local_rank=0)) == []
 
 
+def test_the_restarts_that_are_left_are_those_of_the_newest_cycle_that_is_over() -> None:
+    outages = Outages(nproc=2)
+    seen = []
+    for event in (
+        {"kind": "launcher_started", "max_restarts": 3},
+        {**STOPPING, "restarts_left": 2},
+    ):
+        seen += [outages.restarts_left, list(outages.take(event))]
+    assert (seen[0], seen[2], outages.restarts_left) == (None, 3, 2)
+
+
 def test_a_node_is_ready_while_all_its_ranks_run() -> None:
     outages = Outages(nproc=2)
     ready = []

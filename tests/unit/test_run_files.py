@@ -370,3 +370,16 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
     ]
     assert "rank 3 in data, 0.09 s on average, 3.0x the median" in as_text(story)
     assert "rank 3 in data" in as_html(story)
+
+
+def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> None:
+    """And tells the same as with all of them, and of as many events."""
+    events = HANG + THEN_WELL
+    early = [{**one, "t": 20.0 + k, "final": False} for k in range(50) for one in events[-2:-1]]
+    early = [{**one, "cycle": 0} for one in early]
+    folder = _write(tmp_path / "a", sorted([*events, *early], key=lambda one: one["t"]))
+    all_looks, last_looks = read_run([folder]), read_run([folder], every_look=False)
+    assert len(all_looks.nodes[0].events) == len(events) + 50
+    assert len(last_looks.nodes[0].events) == len(events)
+    assert as_json(tell(all_looks)) == as_json(tell(last_looks))
+    assert as_json(tell(last_looks))["nodes"][0]["events"] == len(events) + 50

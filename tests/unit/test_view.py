@@ -134,6 +134,14 @@ def test_times_are_short(s, text) -> None:
     assert of_limit(s, None) == ("" if s is None else text)
 
 
+@pytest.mark.parametrize(
+    ("age_s", "limit_s", "text"),
+    [(8.94, 60, "8.9 of 60 s"), (61.2, 60, "61 of 60 s"), (245, 3600, "4:05 of 1:00:00")],
+)
+def test_an_age_and_its_timeout_are_in_one_unit(age_s, limit_s, text) -> None:
+    assert of_limit(age_s, limit_s) == text
+
+
 RANKS = [
     RankView(0, "n0", 0, 10, used=0.1, section="step", section_age_s=6.0, section_limit_s=60.0),
     RankView(1, "n0", 1, 11, used=0.9, state="overdue", per_s=2.5, iteration=7),

@@ -96,7 +96,7 @@ def _report(words: list[str]) -> str:
     from holdfast.observe.report import as_json, tell  # noqa: PLC0415 - what is used
     from holdfast.observe.run_files import read_run  # noqa: PLC0415
 
-    story = tell(read_run(resolve(words)))
+    story = tell(read_run(resolve(words), every_look=False))
     if to_json:
         import json  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ def _runs(words: list[str]) -> str:
     runs, unread = [], []
     for folder in find_runs(Path(word) for word in words):
         try:
-            runs.append(read_run([folder]))
+            runs.append(read_run([folder], every_look=False))
         except FileNotFoundError:  # its job has ended well meanwhile, and has removed it
             continue
         except OSError as error:

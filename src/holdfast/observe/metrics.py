@@ -110,6 +110,9 @@ class Metrics:
         yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
         yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
         yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
+        if outages.restarts_left is not None:
+            left = "Of --max-restarts, when a cycle was last over."
+            yield self._gauge("restarts_left", left, outages.restarts_left)
         ranks = list(outages.ranks.items())
         states = self._family("ranks", "Ranks of this node, by state.", "state")
         for state in STATES:

@@ -59,6 +59,7 @@ class Outages:
         ranks: By local rank; of the latest cycle.
         is_stopping: The launcher ends the ranks of that cycle.
         is_spare: The job runs without this node, which waits.
+        restarts_left: Of the job's budget, when a cycle was last over; None: not said.
         end: ``job_succeeded`` or ``job_failed`` once it is over.
     """
 
@@ -69,6 +70,7 @@ class Outages:
         self.cycle = -1
         self.ranks: dict[int, Rank] = {}
         self.is_spare = False
+        self.restarts_left: int | None = None
         self.end = ""
 
     @property
@@ -87,6 +89,8 @@ class Outages:
 
     def _take(self, event: Event) -> Iterator[Fault | Recovered]:
         match event["kind"]:
+            case "launcher_started" if "max_restarts" in event:
+                self.restarts_left = int(event["max_restarts"])
             case "cycle_started":
                 self.cycle, self.ranks = int(event["cycle"]), {}
                 self.is_spare = self.is_stopping = False
@@ -113,6 +117,8 @@ class Outages:
                 if event["restart"]:
                     yield from self._fault(event, Fault("elsewhere"))
                 self.is_stopping = True
+                if "restarts_left" in event:
+                    self.restarts_left = int(event["restarts_left"])
             case "standing_by":
                 self.is_spare = True
             case "job_succeeded" | "job_failed" as end:

@@ -497,8 +497,11 @@ def _last_progress(rank: _Rank, gone_at: float, *, has_hang: bool) -> float:
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, and what else it has found out."""
-    made = RankSpans(keeps_progress=True)
-    for event in events:
-        made.take(event)
+    made, listed = RankSpans(keeps_progress=True), list(events)
+    # Of the looks in a cycle the last one says all, and reading them takes most of the time.
+    last = {event.get("cycle"): id(event) for event in listed if event.get("kind") == "progress"}
+    for event in listed:
+        if event.get("kind") != "progress" or last[event.get("cycle")] == id(event):
+            made.take(event)
     made.close(now)
     return made, made.drain()

@@ -116,7 +116,7 @@ def as_json(story: Story) -> dict[str, Any]:
                 "state": node.state,
                 "end": node.end,
                 "exit_code": node.exit_code,
-                "events": len(node.events),
+                "events": node.n_events,
                 "lines_passed_over": node.passed_over,
             }
             for index, node in enumerate(run.nodes)

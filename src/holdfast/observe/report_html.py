@@ -135,7 +135,8 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     if not rows:
         return
     length = story.length_s or 1.0
-    yield '<h2>Timeline <span class="dim">wheel: zoom, drag: move, double click: all</span></h2>'
+    keys = "wheel: zoom, drag: move, double click: all"
+    yield f'<h2>Timeline <span class="dim zoom">{keys}</span></h2>'
     if len(rows) < story.ledger.n_ranks:
         yield (
             f'<p class="dim">{count(story.ledger.n_ranks, "rank")}: of each node the one with '
@@ -185,8 +186,8 @@ def _rects(rows: list[Row], length: float) -> Iterator[str]:
             width = span.end - span.start
             if width < shortest:
                 continue
-            words = escape(_span_words(span))
             x, bottom = max(0.0, span.start + each.shift_s), float(y + full)
+            yield f"<g><title>{escape(_span_words(span))}</title>"
             for account, s in span.shares.items():  # the height is the share
                 height = full * s / width
                 if height < _SHOWN_PX:
@@ -194,8 +195,9 @@ def _rects(rows: list[Row], length: float) -> Iterator[str]:
                 bottom -= height
                 yield (
                     f'<rect class="{account}" x="{x:.6f}" y="{bottom:.2f}" width="{width:.6f}" '
-                    f'height="{height:.2f}"><title>{words}</title></rect>'
+                    f'height="{height:.2f}"/>'
                 )
+            yield "</g>"
 
 
 def _span_words(span: Span) -> str:
@@ -211,7 +213,8 @@ def _span_words(span: Span) -> str:
 
 # ---------------------------------------------------------------- tables
 def _cycles(story: Story) -> Iterator[str]:
-    yield "<h2>Cycles</h2><div class='card scroll'><table><thead><tr><th class='n'>cycle"
+    yield "<h2>Cycles</h2><div class='card scroll'><table class='cycles'>"
+    yield "<thead><tr><th class='n'>cycle"
     heads = ("began", "length", "ranks", "steps", "productive")
     yield "".join(f'<th class="n">{head}' for head in heads)
     yield '<th>ended by<th class="n">ranks started again<th class="n">steps again</thead>'
@@ -288,7 +291,7 @@ def _nodes(story: Story) -> Iterator[str]:
         code = "" if node.exit_code is None else str(node.exit_code)
         yield (
             f"<tr><td>{escape(place(story.run, index))}<td>{escape(node.end or node.state)}"
-            f"<td class='n'>{code}<td class='n'>{len(node.events)}<td class='n'>{node.passed_over}"
+            f"<td class='n'>{code}<td class='n'>{node.n_events}<td class='n'>{node.passed_over}"
             f"<td><code>{escape(str(node.folder))}</code>"
         )
     yield "</table></div>"

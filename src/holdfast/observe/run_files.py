@@ -57,6 +57,7 @@ class NodeRun:
         end: How it ended, in words; empty while it has not.
         exit_code: None while it has not.
         passed_over: Lines that are no events.
+        n_events: Of all events; ``events`` may lack looks at pages that later ones replace.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class NodeRun:
     end: str = ""
     exit_code: int | None = None
     passed_over: int = 0
+    n_events: int = 0
 
     @property
     def start(self) -> Event:
@@ -127,15 +129,21 @@ class Run:
         return self.nodes[0].offset_s
 
 
-def read_run(folders: Iterable[Path]) -> Run:
+def read_run(folders: Iterable[Path], *, every_look: bool = True) -> Run:
     """Read the folders of one job.
+
+    Args:
+        folders: One for each launcher.
+        every_look: False: of the looks at ranks' pages in a cycle, keep the last alone. They are
+            most of what there is to keep, of a long job gigabytes.
 
     Raises:
         FileNotFoundError: One of them has no events of a launcher.
         OSError: They cannot be read.
     """
     nodes = sorted(
-        (_read_node(folder) for folder in folders), key=lambda node: node.offset_s + _t(node)
+        (_read_node(folder, every_look=every_look) for folder in folders),
+        key=lambda node: node.offset_s + _t(node),
     )
     run = Run(nodes)
     first = nodes[0].offset_s
@@ -170,25 +178,25 @@ def _shifted(event: Event, by_s: float, launcher: int) -> Event:
     return {**event, **moved, "launcher": launcher}
 
 
-def _read_node(folder: Path) -> NodeRun:
+def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
     try:
         (folder / LAUNCHER_FILE).open("rb").close()
     except FileNotFoundError:
         text = f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run"
         raise FileNotFoundError(text) from None
     events: list[Event] = []
-    passed_over = 0
+    passed_over = n_events = 0
     for path in sorted(folder.glob(PATTERN)):
-        found, bad = read_lines(path)
+        found, n, bad = read_lines(path, every_look=every_look)
         events += found
+        n_events += n
         passed_over += bad
     events.sort(key=lambda event: float(event["t"]))
     own = [event for event in events if event["kind"] == "launcher_started"] or events
     first = own[0] if own else {}
     offset_s = (number(first.get("wall")) or 0.0) - (number(first.get("t")) or 0.0)
-    node = NodeRun(
-        folder, str(first.get("node", "?")), events, offset_s, CUT_OFF, passed_over=passed_over
-    )
+    node = NodeRun(folder, str(first.get("node", "?")), events, offset_s, CUT_OFF)
+    node.passed_over, node.n_events = passed_over, n_events
     over = [event for event in events if event["kind"] in ("job_succeeded", "job_failed")]
     if over:
         node.state = SUCCEEDED if over[-1]["kind"] == "job_succeeded" else FAILED
@@ -200,10 +208,14 @@ def _read_node(folder: Path) -> NodeRun:
     return node
 
 
-def read_lines(path: Path) -> tuple[list[Event], int]:
-    """Events of one file, and how many lines are none; the last may still be being written."""
+def read_lines(path: Path, *, every_look: bool = True) -> tuple[list[Event], int, int]:
+    """Events of one file; how many there are; how many lines are none.
+
+    The last line may still be being written.
+    """
     events: list[Event] = []
-    bad = 0
+    looks: dict[Any, Event] = {}
+    n = bad = 0
     try:
         with path.open("rb") as file:
             for line in file:
@@ -212,13 +224,18 @@ def read_lines(path: Path) -> tuple[list[Event], int]:
                 except (ValueError, RecursionError):
                     bad += line.endswith(b"\n")
                     continue
-                if _is_event(event):
-                    events.append(_without_senseless(event))
-                else:
+                if not _is_event(event):
                     bad += 1
+                    continue
+                n += 1
+                event = _without_senseless(event)
+                if every_look or event["kind"] != "progress":
+                    events.append(event)
+                else:
+                    looks[event["cycle"]] = event
     except OSError:
         bad += 1
-    return events, bad
+    return [*events, *looks.values()], n, bad
 
 
 def _is_event(event: Any) -> bool:

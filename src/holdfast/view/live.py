@@ -100,6 +100,7 @@ class JobView:
         wall: When this was seen, seconds since 1970.
         age_s: Since its first launcher began; of a job that is over, until it was.
         restarts: So far.
+        restarts_left: When a cycle was last over.
         nodes: All whose folders are known.
         ranks: In order.
         incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
@@ -112,6 +113,7 @@ class JobView:
     wall: float = 0.0
     age_s: float = 0.0
     restarts: int = 0
+    restarts_left: int | None = None
     nodes: list[NodeView] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     incidents: list[dict[str, Any]] = field(default_factory=list)
@@ -222,6 +224,8 @@ class LiveJob:
             view.age_s = max(0.0, until - float(first.get("wall", until)))
         view.restarts = max((node.cycle for node in view.nodes), default=0)
         view.restarts = max(0, view.restarts)
+        left = [node.outages.restarts_left for node in self._nodes]
+        view.restarts_left = min((n for n in left if n is not None), default=None)
         totals: dict[int, dict[str, tuple[int, float]]] = {}
         self._where.clear()
         for node, seen in zip(self._nodes, view.nodes, strict=True):

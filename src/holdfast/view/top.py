@@ -56,6 +56,7 @@ class Top(App[None]):
     #headline { height: 1; background: $accent; color: $text; padding: 0 1; }
     #news { height: auto; max-height: 14; border-top: solid $accent; padding: 0 1; }
     DataTable { height: 1fr; }
+    DataTable > .datatable--cursor { background: $foreground 12%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "Sort"),
@@ -74,7 +75,9 @@ class Top(App[None]):
     def compose(self) -> ComposeResult:
         """Headline, ranks, news."""
         yield Static(id="headline")
-        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
+        table: DataTable[Text] = DataTable(
+            cursor_type="row", cursor_foreground_priority="renderable", zebra_stripes=True
+        )
         table.add_columns(*COLUMNS)
         yield table
         yield Static(id="news")
@@ -140,5 +143,5 @@ def _row(one: RankView) -> list[Text]:
         style = "yellow"
     row = [Text(cell, style=style) for cell in cells(one)]
     if one.slow:
-        row[-1].stylize("magenta")
+        row[-1].stylize("cyan")
     return row

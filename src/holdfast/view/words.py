@@ -30,6 +30,10 @@ SORTS: dict[str, Callable[[RankView], tuple[float, int]]] = {
 """What rows can be ordered by; the first row is the one to look at."""
 
 
+_IN_SECONDS = 600
+"""A timeout below is written in seconds."""
+
+
 def seconds(s: float | None) -> str:
     """``0.3``, ``12``, ``4:05``, ``2:00:00``; a dash for none."""
     if s is None:
@@ -44,10 +48,14 @@ def seconds(s: float | None) -> str:
 
 
 def of_limit(age_s: float | None, limit_s: float | None) -> str:
-    """``12 of 60``; without a limit the age alone."""
+    """``12 of 60 s``, ``4:05 of 1:00:00``; without a limit the age alone."""
     if age_s is None:
         return ""
-    return seconds(age_s) if limit_s is None else f"{seconds(age_s)} of {seconds(limit_s)}"
+    if limit_s is None:
+        return seconds(age_s)
+    if limit_s < _IN_SECONDS:
+        return f"{age_s:.1f} of {limit_s:g} s" if age_s < 10 else f"{int(age_s)} of {limit_s:g} s"
+    return f"{seconds(age_s)} of {seconds(limit_s)}"
 
 
 def cells(one: RankView) -> list[str]:
@@ -70,10 +78,11 @@ def cells(one: RankView) -> list[str]:
 
 def headline(job: JobView) -> str:
     """Name, state, age, size and restarts in one line."""
+    left = "" if job.restarts_left is None else f", {job.restarts_left} left"
     return one_line(
         f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
         f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
-        f"{count(job.restarts, 'restart')}  {count(len(job.incidents), 'incident')}"
+        f"{count(job.restarts, 'restart')}{left}  {count(len(job.incidents), 'incident')}"
     )
 
 

@@ -104,6 +104,7 @@ class Announcer:
             run_id=plan.run_id,
             name=plan.name,
             nproc=plan.nproc_per_node,
+            max_restarts=plan.max_restarts,
         )
 
     def rank_started(self, rank: Rank) -> None:
@@ -220,6 +221,7 @@ class Announcer:
             cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
             restart=not stopping.no_restart,
             at_once=not is_polite,
+            restarts_left=stopping.restarts_left,
         )
         level = logging.INFO
         if not stopping.here:
