@@ -8,9 +8,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -101,18 +103,33 @@ def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(ft: Launcher) ->
         assert job.wait() == 0
 
 
+WORKS_IN_A_SECTION = """
+import os, time
+import holdfast.fault_tolerance as ft
+client = ft.client()
+for _ in range(100_000):
+    with client.section("step"):
+        if os.path.exists(os.path.join(os.environ["OUT"], "fail")):
+            break
+        time.sleep(0.2)
+    client.send_heartbeat()
+client.shutdown_workload_monitoring()
+"""
+
+
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs apt-get install prometheus")
 def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) -> None:
     examples = Path(__file__).parents[2] / "examples" / "observability"
     if shutil.which("promtool"):
         subprocess.run(["promtool", "check", "rules", examples / "alerts.yml"], check=True)
-    job = ft.start("--ft-metrics-port", "0", ft.script(SCRIPT))
+    limits = "--ft-rank-section-timeouts=step:600"
+    job = ft.start("--ft-metrics-port", "0", limits, ft.script(WORKS_IN_A_SECTION))
     port = until(lambda: job.said(r"metrics are at http://\S+:(\d+)/metrics"), "an address")[1]
     folder = ft.folder / "prometheus"
     folder.mkdir()
     (folder / "prometheus.yml").write_text(
         f"rule_files: [{examples / 'alerts.yml'}]\n"
-        "scrape_configs:\n- job_name: holdfast\n  scrape_interval: 1s\n"
+        "scrape_configs:\n- job_name: holdfast\n  scrape_interval: 250ms\n"
         f"  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -125,17 +142,29 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) 
         )
     try:
 
-        def asked() -> list:
+        def asked(query: str) -> list:
             try:
-                url = f"http://{at}/api/v1/query?query=holdfast_ranks%7Bstate%3D%22running%22%7D"
+                url = f"http://{at}/api/v1/query?{urlencode({'query': query})}"
                 with urllib.request.urlopen(url, timeout=5) as answer:
                     return json.load(answer)["data"]["result"]
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # it starts
+                    raise
+                return []
             except OSError:
                 return []
 
-        found = until(asked, "a scrape")
+        running = 'holdfast_ranks{state="running"}'
+        found = until(lambda: asked(running), "a scrape")
         assert found[0]["value"][1] == "1"
         assert found[0]["metric"]["job"] == "holdfast"
+        board = json.loads((examples / "grafana-dashboard.json").read_text())
+        drawn = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        drawn = [expr for expr in drawn if "iteration" not in expr]  # Megatron-LM's
+        assert len(drawn) > 8
+        for expr in drawn:
+            query = expr.replace("$__rate_interval", "1m").replace("$run", ".*")
+            until(lambda query=query: asked(query), f"values to draw: {query}")
     finally:
         server.kill()
         server.wait()

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import resource
+import socket
 import sys
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from holdfast.host.page import create_page, map_page
 from holdfast.observe import hooks
 from holdfast.observe.follow import Follower
 from holdfast.observe.hooks import Hooks
-from holdfast.observe.metrics import Metrics, Server
+from holdfast.observe.metrics import Metrics
+from holdfast.observe.metrics_server import CONNECTIONS, Server
 from holdfast.observe.observer_main import Observer
 from holdfast.observe.observer_messages import FROM_OBSERVER, Orders, Wanted
 from holdfast.observe.outages import Outages
@@ -181,6 +184,88 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
         asked = set(re.findall(r"holdfast_\w+", (folder / file).read_text()))
         assert asked
         assert asked <= known, asked - known
+
+
+def test_counters_are_there_from_the_start_and_never_fall(served, tmp_path: Path) -> None:
+    """A page goes with its cycle. From a series that begins with 1, increase() learns nothing."""
+    server, take = served
+    found = samples(scrape(server)[1])
+    for kind in ("hang", "exit", "signal", "host", "elsewhere"):
+        assert found[f"holdfast_faults_total {kind}"] == 0
+    assert found["holdfast_incidents_total waiting"] == 0
+
+    def total() -> float:
+        return samples(scrape(server)[1]).get("holdfast_section_seconds_total 5 step", 0.0)
+
+    def page(cycle: int, total_s: float) -> None:
+        path = tmp_path / f"c{cycle}_r1.page"
+        if not path.exists():
+            create_page(str(path), 0)
+        page = map_page(str(path), writable=True)
+        page.store_names(["step"])
+        shown = {layout.TIMES: 3.0, layout.TOTAL_S: total_s}
+        shown |= {layout.FIRST_AT: 1.0, layout.CLOSED_AT: 2.0}
+        for word, value in shown.items():
+            page.words[layout.slot(0) + word] = value
+        page.words[layout.LIMITS_VERSION] = 2.0
+        page.close()
+
+    def progress(cycle: int, total_s: float, *, final: bool) -> dict:
+        shown = {"1": {"rank": 5, "sections": {"step": [3, total_s, 1.0, 1.0, 2.0]}}}
+        return {"t": 9.0, "kind": "progress", "cycle": cycle, "ranks": shown, "final": final}
+
+    take(*STARTED)
+    page(0, 6.0)
+    assert total() == 6
+    take(OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    assert total() == 6, "its page is not read any more"
+    page(1, 0.5)
+    assert total() == 6.5
+    take(progress(0, 7.0, final=True))
+    assert total() == 7.5, "what it had done since"
+    take(progress(0, 7.0, final=False), progress(1, 1.0, final=False))
+    assert total() == 8
+    (tmp_path / "c1_r1.page").unlink()
+    take(progress(1, 2.0, final=True), {"kind": "progress", "cycle": 1, "ranks": {"0": 3}})
+    assert total() == 9
+
+
+def raw(server: Server, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as caller:
+        caller.sendall(data)
+        caller.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: caller.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"HTTP/1.1 200 "),
+        (b"GET /healthz?x=1 HTTP/1.0\r\n\r\n", b"HTTP/1.1 200 "),
+        (b"GET http://[::1 HTTP/1.0\r\n\r\n", b"HTTP/1.1 404 "),
+        (b"POST /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", b"HTTP/1.1 501 "),
+        (b"GET /" + 100_000 * b"a" + b" HTTP/1.0\r\n\r\n", b"HTTP/1.1 414 "),
+        (b"GET / HTTP/1.0\r\n" + 200 * b"a: b\r\n" + b"\r\n", b"HTTP/1.1 431 "),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"<!DOCTYPE"),
+        (b"GET /metr", b""),
+    ],
+    ids=str,
+)
+def test_any_request_is_answered_or_closed(served, request_: bytes, answer: bytes) -> None:
+    with suppress(ConnectionError):  # it did not read all of a long one
+        assert raw(served[0], request_).startswith(answer)
+    assert scrape(served[0], "/healthz")[0] == 200
+
+
+def test_callers_that_say_nothing_keep_no_others_from_an_answer(served) -> None:
+    """Nor does one that never reads its answer. The oldest connections make room."""
+    at = ("127.0.0.1", served[0].server_port)
+    silent = [socket.create_connection(at, timeout=60) for _ in range(2 * CONNECTIONS)]
+    silent[-1].sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert scrape(served[0])[0] == 200
+    assert threading.active_count() < 2 * CONNECTIONS
+    for each in silent:
+        each.close()
 
 
 def test_a_port_that_is_taken_is_an_error(served) -> None:

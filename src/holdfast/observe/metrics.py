@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import http.server
-import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
-from prometheus_client.exposition import choose_encoder
 
+from holdfast.core.evidence import KINDS as VERDICTS
 from holdfast.host import clock
 from holdfast.host.page import PageError, map_page
 from holdfast.observe.accounts import ACCOUNTS
 from holdfast.observe.ledger import LiveLedger
-from holdfast.observe.outages import STATES, Fault, Outages, Recovered
+from holdfast.observe.outages import FAULTS, STATES, Fault, Outages, Recovered
+from holdfast.observe.section_totals import SectionTotals
 from holdfast.wire.page_view import PageView
 
 _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
@@ -44,6 +42,7 @@ class Metrics:
         self.outages = outages
         self._runtime_dir = runtime_dir
         self._ledger, self._ledger_lock = LiveLedger(), threading.Lock()
+        self._sections = SectionTotals()
         self._names, self._values = tuple(labels), tuple(labels.values())
         self._version = version
 
@@ -77,8 +76,12 @@ class Metrics:
             "From noticing a fault until all ranks of this node were started again.",
             buckets=_RECOVERY,
         )
+        # All are 0 from the start: from a series that begins with 1, increase() learns nothing.
         for each in (self._restarts, self._in_place, self._late, self._stalled, self._recovery):
-            each.labels(*self._values)  # shown as 0 from the start
+            each.labels(*self._values)
+        for counter, kinds in ((self._faults, FAULTS), (self._incidents, VERDICTS)):
+            for kind in kinds:
+                counter.labels(*self._values, kind)
         self.registry.register(self)
 
     def take(self, event: dict[str, Any], meanings: list[Fault | Recovered]) -> None:
@@ -86,6 +89,8 @@ class Metrics:
         self._events.labels(*self._values, str(event.get("kind"))).inc()
         with self._ledger_lock:
             self._ledger.take(event)
+            if event.get("kind") == "progress":
+                self._sections.take(event)
         if event.get("kind") == "cycle_started" and event.get("cycle", 0) > 0:
             self._restarts.labels(*self._values).inc()
         elif event.get("kind") == "restarted_in_place":
@@ -178,83 +183,21 @@ class Metrics:
                     ages.add_metric((*labels, name), max(0.0, now - opened_at))
                 for name, limit_s in limit.sections.items():
                     section_limits.add_metric((*labels, name), _seconds(limit_s))
-            for name, ended in view.ended_sections().items():
-                spent.add_metric((*labels, name), ended.total_s)
-                ends.add_metric((*labels, name), ended.times)
+            with self._ledger_lock:
+                for name, ended in view.ended_sections().items():
+                    self._sections.see(cycle, rank, name, ended.total_s, ended.times)
             shown[str(local_rank)] = view.summary(view.armed_at)
             if view.iteration is not None:
                 iterations.add_metric(labels, view.iteration)
             del view
             page.close()
+        with self._ledger_lock:
+            totals = list(self._sections.all())
+        for rank, name, total_s, times in totals:
+            spent.add_metric((*self._values, str(rank), name), total_s)
+            ends.add_metric((*self._values, str(rank), name), times)
         yield from (watched, beats, limits, ages, section_limits, spent, ends, iterations)
 
 
 def _seconds(limit_s: float | None) -> float:
     return _INF if limit_s is None else limit_s
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz``.
-
-    Args:
-        host: Address to listen on; empty: every one, of both families.
-        port: 0: any that is free.
-        metrics: Of ``/metrics``.
-
-    Raises:
-        OSError: It cannot listen there.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, host: str, port: int, metrics: Metrics) -> None:
-        self.metrics = metrics
-        self._is_dual = not host and socket.has_dualstack_ipv6()
-        is_v6 = self._is_dual or ":" in host
-        self.address_family = socket.AF_INET6 if is_v6 else socket.AF_INET
-        super().__init__((host, port), _Handler)
-
-    def server_bind(self) -> None:
-        """Without the look-up of this host's name that ``HTTPServer`` makes."""
-        if self._is_dual:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_port = int(self.socket.getsockname()[1])
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up in the middle of an answer is no news."""
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-    timeout = 10.0
-
-    def do_GET(self) -> None:
-        outages = self.server.metrics.outages
-        match urlsplit(self.path).path:
-            case "/metrics":
-                encode, kind = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(200, encode(self.server.metrics.registry), kind)
-            case "/healthz":
-                self._answer(200, b"the launcher runs\n")
-            case "/readyz" if outages.is_ready:
-                self._answer(200, b"all ranks of this node run\n")
-            case "/readyz":
-                self._answer(503, b"not all ranks of this node run\n")
-            case _:
-                self._answer(404, b"there are /metrics, /healthz and /readyz\n")
-
-    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Nothing: a scrape every few seconds is no news."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.core import codec
 from holdfast.core.common_events import Note
-from holdfast.host import wait_for
+from holdfast.host import clock, wait_for
 from holdfast.host.bare_process import NOT_FOR_US, ignore_signals
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.observe.follow import Follower
@@ -43,6 +43,8 @@ LAST_HOOKS_S = 5.0
 """How long what is left to be told may take when the job is over."""
 _LOOK_S = 0.2
 _CHUNK_BYTES = 1 << 16
+_TRY_S = 5.0
+"""Between two tries to listen."""
 
 
 class Observer:
@@ -63,11 +65,14 @@ class Observer:
         self._notified = {*orders.notified}
         self._read: dict[str, int] = {}
         self._outages = Outages(orders.nproc)
-        self._metrics = self._serve() if orders.wanted.metrics_port is not None else None
+        self._metrics = self._make_metrics() if orders.wanted.metrics_port is not None else None
+        self._is_serving = False
+        self._serve_at: float | None = None
         self._hooks = self._find_hooks() if orders.wanted.has_hooks else None
 
     def run(self) -> None:
         """Until the launcher hangs up, and what it has written last was told."""
+        self._look()
         while not wait_for.readable(self._control.fileno(), _LOOK_S):
             self._look()
         self._look()
@@ -84,6 +89,9 @@ class Observer:
                 self._hooks.event(event)
         for path in sorted(self._incidents.glob("*/incident.json")):
             self._look_at(path)
+        is_due = self._serve_at is None or clock.monotonic() >= self._serve_at
+        if self._metrics is not None and not self._is_serving and is_due:
+            self._serve(self._metrics)
 
     def _look_at(self, path: Path) -> None:
         """Incidents are written again when more is known of them."""
@@ -106,30 +114,38 @@ class Observer:
             if self._hooks is not None:
                 self._hooks.incident(str(path))
 
-    def _serve(self) -> Metrics | None:
-        from holdfast.observe.metrics import Metrics, Server  # noqa: PLC0415 - an extra
+    def _make_metrics(self) -> Metrics:
+        from holdfast.observe.metrics import Metrics  # noqa: PLC0415 - an extra
 
-        orders = self._orders
-        wanted, labels = orders.wanted, {"node": orders.node, "run": orders.run}
-        metrics = Metrics(self._outages, orders.runtime_dir, labels, __version__)
-        host, port = wanted.metrics_host, wanted.metrics_port or orders.port
+        labels = {"node": self._orders.node, "run": self._orders.run}
+        return Metrics(self._outages, self._orders.runtime_dir, labels, __version__)
+
+    def _serve(self, metrics: Metrics) -> None:
+        """When all that there is was read: counters that grow from 0 once more would be wrong."""
+        from holdfast.observe.metrics_server import Server  # noqa: PLC0415 - an extra
+
+        wanted = self._orders.wanted
+        host, port = wanted.metrics_host, wanted.metrics_port or self._orders.port
         try:
             server = Server(host, port, metrics)
         except OSError as error:
-            self._tell(
-                "warning",
-                f"no metrics: cannot listen on {host or 'any address'}, port {port}: "
-                f"{error.strerror or error}. --ft-metrics-port=0 takes any port that is free",
-            )
-            return None
+            if self._serve_at is None:
+                self._tell(
+                    "warning",
+                    f"no metrics: cannot listen on {host or 'any address'}, port {port}: "
+                    f"{error.strerror or error}. This is tried again every {_TRY_S:g} s; "
+                    "--ft-metrics-port=0 takes any port that is free",
+                )
+            self._serve_at = clock.monotonic() + _TRY_S
+            return
+        self._is_serving = True
         threading.Thread(target=server.serve_forever, name="holdfast-http", daemon=True).start()
         self._send(Serving(server.server_port))
-        at = host or orders.node
+        at = host or self._orders.node
         self._tell(
             "info",
             f"metrics are at http://{f'[{at}]' if ':' in at else at}:{server.server_port}/metrics",
         )
-        return metrics
 
     def _find_hooks(self) -> Hooks:
         from holdfast.observe.hooks import Hooks  # noqa: PLC0415 - where wanted

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Event = Mapping[str, Any]
+FAULTS = ("hang", "signal", "exit", "host", "elsewhere")
+"""Kinds of faults; see Fault."""
 
 
 @dataclass(frozen=True)
