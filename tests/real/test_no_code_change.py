@@ -1,4 +1,4 @@
-"""An unmodified script: its optimizer's steps are heartbeats."""
+"""An unmodified script: its optimizer's steps and its collectives are heartbeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.real.harness import BOUND_S, Launcher
 pytest.importorskip("torch")
 
 SCRIPT = """
-import os, sys, threading, time
+import os, subprocess, sys, threading, time
 started = os.environ.get("PYTHONPATH"), [path for path in sys.path if path.endswith("rank/auto")]
 assert started == (None, []), started
 import torch, torch.distributed as dist
@@ -18,21 +18,27 @@ rank, cycle = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
 weight = torch.nn.Parameter(torch.zeros(4))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 
-def reads_a_queue():
-    threading.Event().wait()
+def hangs_in_an_evaluation(steps=80):
+    for step in range(steps):
+        dist.all_reduce(torch.ones(1))
+        time.sleep(0.05)
+        if step == 60 and rank == 1 and cycle == "0":
+            threading.Event().wait()
 
-def evaluates(seconds=4.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        sum(range(1000))
+def evaluates_by_itself(seconds=3.0):
+    if rank == 1 and cycle == "0":
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            sum(range(1000))
+        subprocess.run(["sleep", str(seconds)])
 
 for step in range(40):
     weight.grad = torch.ones(4)
     dist.all_reduce(weight.grad)
     optimizer.step()
     time.sleep(0.01)
-    if step == 30 and rank == 1 and cycle == "0":
-        {"hang": reads_a_queue, "evaluate": evaluates}[os.environ["MODE"]]()
+    if step == 30:
+        {"hang": hangs_in_an_evaluation, "evaluate": evaluates_by_itself}[os.environ["MODE"]]()
 print("done", rank, flush=True)
 """
 
@@ -43,7 +49,7 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
 ) -> None:
     job = ft.start(
         *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
-        *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "1"),
+        *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "2"),
         ft.script(SCRIPT),
         env={"MODE": mode},
     )
@@ -54,6 +60,7 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
     if mode == "hang":
         assert max(event["cycle"] for event in job.events()) == 1
         assert job.events("incident")[0]["culprits"] == [1], job.stderr
+        assert not [event for event in job.events("monitor_abandoned") if event["cycle"] == 0]
     else:
         assert max(event["cycle"] for event in job.events()) == 0
         assert job.events("monitor_abandoned")

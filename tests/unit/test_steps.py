@@ -2,56 +2,214 @@
 
 from __future__ import annotations
 
-import math
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.evidence import KINDS, Verdict
 from holdfast.core.launch.rank_life import AwaitReport, MonitorSaid, RankLives
 from holdfast.core.monitor import hang, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import Limits, Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.steps import WARM_UP, is_hang, step_limit
+from holdfast.core.monitor.steps import WARM_UP, Progress
+
+ARMED = 100.0
+
+
+class Rank:
+    """A rank that makes steps and waits, on a virtual clock; its watch looks when it wants to."""
+
+    def __init__(self, floor_s: float, configured_s: float | None = None) -> None:
+        self.tripped = TrippedLimits()
+        self.watch = monitor.Watch(9, 5.0, self.tripped, step_floor_s=floor_s)
+        self.limits = Limits(subsequent=configured_s)
+        self.found: list[float] = []  # limits that ran out
+        self.is_hang = False
+        self.is_ended = False
+        self.total = -1
+        self.begin(ARMED)
+
+    def begin(self, now: float) -> None:
+        """A new cycle: its page is empty, its monitor is the same."""
+        self.now = self.armed_at = now
+        self.steps, self.step_at, self.longest_s = 1.0, None, -1.0
+        self.is_ended = False
+        self.look()
+
+    def shown(self) -> monitor.Looked:
+        return monitor.Looked(
+            Snapshot(
+                self.armed_at,
+                heartbeat_at=self.step_at,
+                steps=self.steps,
+                longest_step_s=self.longest_s,
+            ),
+            self.limits,
+        )
+
+    def look(self) -> None:
+        effects = self.watch.handle(self.shown(), self.now)
+        while effects:
+            effect = effects.pop(0)
+            if isinstance(effect, monitor.LookAgain):
+                effects += self.watch.handle(self.shown(), self.now)
+            elif isinstance(effect, monitor.LookAtMoves) and effect.asks:
+                self.watch.handle(monitor.CollectivesCounted(self.total), self.now)
+            elif isinstance(effect, monitor.TakeEvidence):
+                self.found.append(effect.overdue.limit_s)
+                self.watch.handle(monitor.EvidenceTaken(self.is_hang), self.now)
+                effects += self.watch.handle(self.shown(), self.now)
+            elif isinstance(effect, monitor.Send):
+                self.is_ended = True
+
+    def passes(self, seconds: float) -> None:
+        """Nothing happens for so long, but what the watch wants."""
+        until = self.now + seconds
+        while not self.is_ended:
+            due = self.watch.next_deadline()
+            assert due is not None
+            if due >= until:
+                break
+            self.now = max(self.now, due) + 1e-6
+            self.look()
+        self.now = max(self.now, until)
+
+    def step(self, after_s: float) -> None:
+        self.passes(after_s)
+        if self.step_at is not None:
+            self.longest_s = max(self.longest_s, self.now - self.step_at)
+        self.step_at, self.steps = self.now, self.steps + 1
+
+    def train(self, steps: int, step_s: float) -> None:
+        for _ in range(steps):
+            self.step(step_s)
+
+    def collectives(self, seconds: float, every_s: float) -> None:
+        for _ in range(int(seconds / every_s)):
+            self.passes(every_s)
+            self.total += 1
+
+    @property
+    def limit_s(self) -> float | None:
+        return self.watch.progress.limit_s(self.limits.subsequent)
+
+
+def test_there_is_no_limit_before_the_first_steps_have_compiled() -> None:
+    rank = Rank(600.0)
+    rank.train(WARM_UP - 2, 400.0)
+    rank.passes(1e6)
+    assert rank.found == []
+    rank.step(1.0)
+    rank.step(1.0)
+    rank.passes(5000.0)
+    assert rank.found[:1] == [600.0]  # what came before it was warm has taught it nothing
 
 
 @pytest.mark.parametrize(
-    ("steps", "longest", "configured", "limit"),
-    [
-        (WARM_UP - 1, 1.0, 2700, None),
-        (WARM_UP, -1.0, 2700, None),
-        (WARM_UP, 0.2, 2700, 600),
-        (WARM_UP, 100.0, 2700, 1000),
-        (WARM_UP, 400.0, 2700, 2700),
-        (WARM_UP, 400.0, None, 4000),
-        (WARM_UP, 0.2, 60, 60),
-    ],
+    ("step_s", "configured_s", "limit_s"),
+    [(0.2, 2700, 600), (100, 2700, 1000), (400, 2700, 2700), (400, None, 4000), (0.2, 60, 60)],
 )
-def test_a_pause_may_be_ten_times_the_longest_within_floor_and_timeout(
-    steps, longest, configured, limit
+def test_a_pause_may_be_ten_times_a_usual_one_within_floor_and_timeout(
+    step_s, configured_s, limit_s
 ) -> None:
-    assert step_limit(steps, longest, 600.0, configured) == limit
+    rank = Rank(600.0, configured_s)
+    rank.train(60, step_s)
+    rank.look()
+    if rank.found:  # steps of 400 s, and a timeout of 60 s that the first of them has tripped
+        return
+    assert rank.limit_s == pytest.approx(limit_s)
 
 
-@given(st.floats(0, 1e6), st.floats(1, 1e4))
-def test_a_pause_that_was_seen_is_never_too_long_unless_the_user_said_so(longest, floor) -> None:
-    limit = step_limit(WARM_UP, longest, floor, None)
-    assert limit is not None
-    assert limit > longest or math.isclose(limit, longest)
+def test_one_long_pause_of_many_does_not_make_the_limit_ten_times_as_long() -> None:
+    rank = Rank(600.0)
+    rank.train(200, 30.0)
+    rank.step(500.0)
+    rank.train(200, 30.0)
+    rank.look()
+    assert rank.limit_s == pytest.approx(1000.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_rank_is_ended_for_its_steps_only_where_a_culprit_does_nothing(kind) -> None:
-    goes_on = {"computing", "kernel", "slow", "unknown"}
-    assert is_hang(Verdict((3,), kind, "", "high")) == (kind not in goes_on)
-    assert not is_hang(Verdict((), kind))
-    assert not is_hang(None)
+@given(st.floats(0.1, 5e3), st.floats(0.01, 50.0), st.integers(20, 60), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_pause_that_returns_is_learned_whatever_its_length(
+    pause_s, step_s, steps, is_restarted
+) -> None:
+    """An evaluation after every so many steps is found too long in the beginning at most."""
+    rank = Rank(100.0)
+    rank.train(60, step_s)
+    for _ in range(3):
+        rank.step(pause_s)
+        rank.train(steps, step_s)
+    if is_restarted:
+        rank.begin(rank.now + 5.0)
+        rank.train(60, step_s)
+    before = list(rank.found)
+    for _ in range(3):
+        rank.train(steps, step_s)
+        rank.step(pause_s * 1.2)
+    assert rank.found == before
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_no_limit_is_found_too_short_twice(data: st.DataObject) -> None:
+    """Whatever the pauses are, whether the rank was ended for them or not, in all cycles."""
+    rank = Rank(10.0, data.draw(st.sampled_from([None, 20.0, 100.0])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        rank.is_hang = data.draw(st.booleans())
+        rank.train(WARM_UP + data.draw(st.integers(0, 9)), data.draw(st.floats(0.01, 5.0)))
+        rank.step(data.draw(st.floats(0.01, 1e3)))
+        if rank.is_ended:
+            rank.begin(rank.now + 1.0)
+    assert all(after > before for before, after in pairwise(rank.found)), rank.found
+
+
+# ------------------------------------------------------------------ collectives
+def test_collectives_without_steps_are_progress() -> None:
+    """An evaluation of three hours, whose ranks reduce something every second."""
+    rank = Rank(600.0)
+    rank.train(50, 1.0)
+    rank.collectives(10_000.0, 1.0)
+    assert rank.found == []
+    assert rank.limit_s == 600.0
+    rank.passes(700.0)
+    assert rank.found == [pytest.approx(600.0)]
+
+
+def test_a_rank_without_steps_has_warmed_up_after_some_looks_that_saw_collectives() -> None:
+    rank = Rank(60.0)
+    rank.passes(1000.0)
+    rank.collectives(13.0, 1.0)
+    rank.passes(1000.0)
+    assert rank.found == []
+    rank.collectives(30.0, 1.0)
+    rank.passes(100.0)
+    assert rank.found == [pytest.approx(60.0)]
+
+
+@given(st.floats(0.001, 600.0), st.floats(1.0, 50.0))
+@settings(max_examples=30, deadline=None)
+def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
+    floor_s, step_s
+) -> None:
+    progress = Progress(floor_s)
+    progress.looked(Snapshot(ARMED, heartbeat_at=ARMED, steps=1.0))
+    asked = [
+        now
+        for now in (ARMED + 0.1 * tick for tick in range(200))
+        if progress.is_look_due(now) and progress.is_question_due(now)
+    ]
+    assert all(after - before >= 0.999 for before, after in pairwise(asked))
+    rank = Progress(60.0)
+    for step in range(50):
+        at = ARMED + step * min(step_s, 5.0)
+        rank.looked(Snapshot(ARMED, heartbeat_at=at, steps=step + 1.0))
+        assert not rank.is_look_due(at)
 
 
 # ------------------------------------------------------------------ the watch of such a rank
-ARMED = 100.0
 LIMITS = Limits(subsequent=2700.0)
 SIGKILL = 9
 
@@ -67,22 +225,27 @@ def stepped(steps: int, at: float, longest_s: float = 0.2) -> monitor.Looked:
 
 
 def found_late(one: monitor.Watch, look: monitor.Looked, now: float) -> list[monitor.Effect]:
-    """Look twice, as the page has no lock."""
-    assert one.handle(look, now) == [monitor.LookAgain()]
-    return one.handle(look, now)
+    """Look whenever the watch wants to, then twice, as the page has no lock."""
+    go_on(one, look, now)
+    assert without_looks(one.handle(look, now)) == [monitor.LookAgain()]
+    return without_looks(one.handle(look, now))
+
+
+def go_on(one: monitor.Watch, look: monitor.Looked, now: float) -> None:
+    while (due := one.next_deadline()) is not None and due < now - 0.2:
+        assert without_looks(one.handle(look, due)) == []
+
+
+def without_looks(effects: list[monitor.Effect]) -> list[monitor.Effect]:
+    return [each for each in effects if not isinstance(each, monitor.LookAtMoves)]
 
 
 def test_a_rank_is_looked_at_again_while_its_steps_are_too_few_for_a_limit() -> None:
     one = watch()
     assert one.handle(stepped(3, ARMED), ARMED) == []
-    assert one.next_deadline() == ARMED + 60
-    assert one.handle(stepped(3, ARMED), ARMED + 1000) == []  # compiling takes what it takes
-
-
-def test_a_pause_within_the_limit_is_looked_at_once() -> None:
-    one = watch()
-    one.handle(stepped(50, 200.0), 200.0)
-    assert one.next_deadline() == 260.0
+    assert one.next_deadline() == ARMED + 6
+    (look,) = one.handle(stepped(3, ARMED), ARMED + 1000)  # compiling takes what it takes
+    assert isinstance(look, monitor.LookAtMoves)
 
 
 @pytest.mark.parametrize("is_hang", [True, False])
@@ -93,20 +256,23 @@ def test_a_rank_without_steps_is_ended_if_the_verdict_says_so_and_else_goes_on(i
     assert isinstance(taking, monitor.TakeEvidence)
     assert taking.overdue.clock == hang.STEP
     one.handle(monitor.EvidenceTaken(is_hang), 260.2)
-    effects = one.handle(look, 260.2)
+    effects = without_looks(one.handle(look, 260.2))
     if is_hang:
         assert [type(each) for each in effects] == [monitor.Conclude, monitor.Send, monitor.Send]
         return
-    assert [(type(each), each.why) for each in effects] == [(monitor.Abandon, monitor.GOES_ON)]
-    assert one.handle(look, 260.3) == []
-    assert one.next_deadline() == 200.0 + 120.0  # twice as long: it is no longer news
+    abandoned, again = effects
+    assert (type(abandoned), abandoned.why) == (monitor.Abandon, monitor.GOES_ON)
+    assert again == monitor.LookAgain()  # or nobody would wake up for it any more
+    one.handle(look, 260.2)
+    go_on(one, look, 320.0)  # twice as long: it is no longer news
+    assert one.handle(look, 320.1)[-1] == again
 
 
 def test_without_a_verdict_in_time_nobody_is_ended_for_missing_steps() -> None:
     one, look = watch(), stepped(50, 200.0)
     one.handle(look, 200.0)
     (taking,) = found_late(one, look, 260.1)
-    (effect,) = one.handle(look, taking.until + 0.1)
+    effect, _ = without_looks(one.handle(look, taking.until + 0.1))
     assert isinstance(effect, monitor.Abandon)
 
 

@@ -110,6 +110,8 @@ class RankDigest(Value):
         worker: A data loader's worker that is worth telling: pid, state and telling line.
         exception: First line of the one that has ended its program, while its process still exits.
         lacks: Why something is missing.
+        idle_s: For how long it and its children have done nothing; 0.0: not for long, or nobody
+            has looked.
     """
 
     SPARSE = True
@@ -139,6 +141,7 @@ class RankDigest(Value):
     worker: Raw = ""
     exception: Raw = ""
     lacks: Raw = ""
+    idle_s: float = 0.0
 
 
 class Missing(Value):
@@ -167,6 +170,7 @@ class Verdict(Value):
         groups: All ranks by what they show, culprits first, then the largest; the rest is summed
             up in the last one.
         nodes: Nodes of which every rank is a culprit.
+        is_hang: The culprits are to be ended even if nobody chose a timeout (``core/idle.py``).
     """
 
     SPARSE = True
@@ -177,3 +181,4 @@ class Verdict(Value):
     confidence: Name = NONE
     groups: tuple[Alike, ...] = ()
     nodes: tuple[Raw, ...] = ()
+    is_hang: bool = False

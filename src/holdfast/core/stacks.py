@@ -23,6 +23,14 @@ _LIBRARIES = (
 )
 _COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 _LOADER = ("torch/utils/data/", "multiprocessing/queues.py", "multiprocessing/connection.py")
+_WAITS = (
+    (("/pdb.py", "/bdb.py", "/pudb/", "/IPython/", "pydevd", "/debugpy/"), "a debugger"),
+    (("/code.py", "/getpass.py", "/prompt_toolkit/"), "a person"),
+    (("/subprocess.py", "/sh.py", "/pexpect/"), "a child process"),
+    (("/concurrent/futures/", "/asyncio/", "/multiprocessing/pool.py", "/fsspec/"), "its tasks"),
+    (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), "a server"),
+)
+"""Files of which a frame tells what a thread waits for, though its kernel function says less."""
 _WRAPPERS = (
     "wrapper",
     "_call_impl",
@@ -64,6 +72,8 @@ class Place(Value):
         call: The library's function that is called there; "": none that has a frame.
         is_in_collective: A frame further in belongs to torch.distributed, or to backward.
         is_in_loader: One belongs to a data loader, or to a queue of processes.
+        waits_for: A person, or work that was given away, as far as the frames tell; "": no more
+            than the kernel does.
         code: Hash of all frames.
     """
 
@@ -71,6 +81,7 @@ class Place(Value):
     call: str = ""
     is_in_collective: bool = False
     is_in_loader: bool = False
+    waits_for: str = ""
     code: str = ""
 
 
@@ -123,6 +134,7 @@ def place_of(frames: Sequence[Frame]) -> Place:
         call=inner[-1].function if inner and own < len(frames) else "",
         is_in_collective=_any_in(frames[:own], _COLLECTIVE),
         is_in_loader=_any_in(frames[:own], _LOADER),
+        waits_for=next((text for files, text in _WAITS if _any_in(frames[:own], files)), ""),
         code=hash_of(frames),
     )
 

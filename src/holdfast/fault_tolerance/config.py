@@ -309,14 +309,15 @@ class FaultToleranceConfig:
     auto_heartbeat: bool = _setting(
         True,
         _ON_UNLESS_SAID,
-        "Count the steps of torch's optimizers as heartbeats, for ranks that report nothing",
-        "a rank is ended for missing steps only if it holds up others and does nothing",
+        "Count the steps of torch's optimizers, and collectives, as heartbeats of ranks that send "
+        "none",
+        "a rank is ended for missing steps only if it holds up others and has long done nothing",
     )
     auto_heartbeat_floor: float = _setting(
         600.0,
         Number("seconds", above=0),
-        "Least time without a step before such a rank is looked at; 10 times the longest so far if "
-        "that is more",
+        "Least time without progress before such a rank is looked at; twice the longest so far, or "
+        "10 times a usual one, if that is more",
         "NCCL's watchdog waits as long; evaluations and checkpoints should be over",
     )
     num_warmup_iterations: int = _setting(

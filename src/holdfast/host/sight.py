@@ -17,6 +17,7 @@ _TABLE_BYTES_MAX = 4 << 20
 _READ = {"x86_64": {0: 0}, "aarch64": {63: 0}}
 """System calls that wait for a descriptor, by number; of which argument."""
 _ARGUMENTS = 7
+STDIN = "the standard input"
 
 
 def look_at(pid: int, thread_id: int | None = None) -> Sight | None:
@@ -30,12 +31,15 @@ def look_at(pid: int, thread_id: int | None = None) -> Sight | None:
     wchan = (_read(f"{thread}/wchan") or b"").decode(errors="replace")
     schedule = (_read(f"{thread}/schedstat") or b"0").split()
     switches = sum(int(fields.get(name, b"0")) for name in _SWITCHES)
+    reads = _reads(pid) if state == "S" else ""
+    if not reads and _may_be_prompt(pid, wchan):
+        reads = STDIN
     return Sight(
         state,
         "" if wchan == "0" else wchan,
         int(schedule[0]) if schedule else 0,
         switches,
-        _reads(pid) if state == "S" else "",
+        reads,
     )
 
 
@@ -48,11 +52,24 @@ def _reads(pid: int) -> str:
     call = (_read(f"{ROOT}/{pid}/syscall") or b"").split()
     if len(call) < _ARGUMENTS or not call[0].isdigit() or int(call[0]) not in numbers:
         return ""
-    number = int(call[1 + numbers[int(call[0])]], 16)
+    return _opened(pid, int(call[1 + numbers[int(call[0])]], 16))
+
+
+def _opened(pid: int, number: int) -> str:
+    if number == 0:
+        return STDIN
     try:
         return os.readlink(f"{ROOT}/{pid}/fd/{number}")
     except OSError:
         return ""
+
+
+def _may_be_prompt(pid: int, wchan: str) -> bool:
+    """It reads a pipe, and nobody says which: its standard input may be one."""
+    try:
+        return "pipe" in wchan and os.readlink(f"{ROOT}/{pid}/fd/0").startswith("pipe:")
+    except OSError:
+        return False
 
 
 def look_at_thread(pid: int, name: str) -> Sight | None:

@@ -7,7 +7,9 @@ import torch.distributed as dist
 from holdfast.core import collectives
 from holdfast.core.evidence import GroupDigest
 from holdfast.core.rank_sets import text_of
-from holdfast.torch_edge.torch_private import all_groups, recorded_collectives
+from holdfast.torch_edge.torch_private import all_groups, count_collectives, recorded_collectives
+
+__all__ = ["count_collectives", "current_collectives"]
 
 
 def current_collectives() -> tuple[tuple[GroupDigest, ...], tuple[str, ...]]:

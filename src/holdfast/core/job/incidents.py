@@ -111,9 +111,12 @@ class Incidents:
 
 def verdict_on(digests: dict[int, RankDigest], missing: dict[str, Missing]) -> Verdict:
     """What :mod:`holdfast.core.verdict` makes of it; imported when there is an incident."""
-    from holdfast.core.verdict import judge  # noqa: PLC0415 - no start should wait for it
+    # No start should wait for these.
+    from holdfast.core.idle import is_hang  # noqa: PLC0415
+    from holdfast.core.verdict import judge  # noqa: PLC0415
 
-    return judge(digests, missing)
+    verdict = judge(digests, missing)
+    return Verdict(**{**vars(verdict), "is_hang": is_hang(verdict, digests)})
 
 
 def what_is_missing(missing: dict[str, Missing]) -> str:

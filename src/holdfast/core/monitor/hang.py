@@ -13,7 +13,8 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     process exit        since the rank left its monitor, until its process ends; none of the others
     first report        of a rank that never was armed: since another rank was, with the
                         timeout of the initial heartbeat; none of the others
-    optimizer step      since the last one, of a rank that reports nothing else; none of the others
+    optimizer step      since the last one, or the last collective, of a rank that reports nothing
+                        else; none of the others
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it. Two promises (DESIGN §10):

@@ -50,7 +50,7 @@ def what(overdue: Overdue, now: float) -> str:
 
 def advice(overdue: Overdue, *, learned: bool) -> str:
     """What to change if the rank was just slow."""
-    if learned:
+    if learned and overdue.clock != hang.STEP:
         return "The timeout was learned from this job; the next one will be at least twice as long"
     twice = f"{2.0 * overdue.limit_s:.6g}"
     value = twice if overdue.name is None else f"{overdue.name}:{twice}"

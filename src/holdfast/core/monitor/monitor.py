@@ -33,7 +33,7 @@ from holdfast.core.kill_ladder import (
 from holdfast.core.monitor import hang
 from holdfast.core.monitor.hang import Excuse, Limits, Overdue, Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.steps import step_limit
+from holdfast.core.monitor.steps import Progress
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ LATE_S = 0.5
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
 
-GOES_ON = "goes on: it makes no steps, but holds up no other rank that waits for it in vain"
+GOES_ON = "goes on: it makes no steps, but the evidence does not prove a hang"
 """Why a verdict is dropped of a rank that is watched by its optimizer's steps alone."""
 
 HAS_LEFT = "is not monitored any more"
@@ -72,12 +72,24 @@ class EvidenceTaken(Value):
     is_hang: bool = False
 
 
+class CollectivesCounted(Value):
+    """The rank has said how many there were; see ``steps.Progress.counted``."""
+
+    total: int
+
+
 class RankGone(Value):
     """The rank is dead, or has left its monitor."""
 
 
 class LookAgain(Value):
     """Read the page once more, now."""
+
+
+class LookAtMoves(Value):
+    """Look at what the rank and its children have done; ``asks``: for its collectives, too."""
+
+    asks: bool
 
 
 class TakeEvidence(Value):
@@ -114,8 +126,10 @@ class ReportStuck(Value):
 
 
 if TYPE_CHECKING:
-    Event: TypeAlias = Looked | EvidenceTaken | RankGone
-    Effect: TypeAlias = LookAgain | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+    Event: TypeAlias = Looked | EvidenceTaken | CollectivesCounted | RankGone
+    Effect: TypeAlias = (
+        LookAgain | LookAtMoves | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+    )
 
 
 def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
@@ -164,7 +178,7 @@ class Watch:
         self.tripped = tripped
         self.exit_s = exit_s
         self.evidence_s = evidence_s or EVIDENCE_S
-        self.step_floor_s = step_floor_s
+        self.progress = Progress(step_floor_s)
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
         self._is_hang = False
@@ -190,6 +204,9 @@ class Watch:
             return self._looked(event.snapshot, event.limits, now)
         if isinstance(event, RankGone):
             return self._leave("died or left its monitor")
+        if isinstance(event, CollectivesCounted):
+            self.progress.counted(event.total, now)
+            return []
         if self._kill is not None:
             if self._is_of_steps(self.verdict) and event.is_hang:
                 self._is_hang = True
@@ -203,8 +220,10 @@ class Watch:
         if snapshot.left_at is not None:
             limits = Limits(exit=self.exit_s)
         elif snapshot.steps:
-            limits = self._step_limits(snapshot, limits)
+            snapshot, limits = self._by_progress(snapshot, limits)
         effects: list[Effect] = []
+        if snapshot.steps and self.progress.is_look_due(now):
+            effects += [LookAtMoves(self.progress.is_question_due(now))]
         if snapshot.armed_at != self._armed_at:
             effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
             self._armed_at = snapshot.armed_at
@@ -233,14 +252,15 @@ class Watch:
     def _is_of_steps(self, found: Overdue | None) -> bool:
         return found is not None and found.clock == hang.STEP
 
-    def _step_limits(self, snapshot: Snapshot, limits: Limits) -> Limits:
-        """As learned until now; ``initial`` never runs, and has us look again where none is."""
-        limit_s = step_limit(
-            snapshot.steps, snapshot.longest_step_s, self.step_floor_s, limits.subsequent
-        )
+    def _by_progress(self, snapshot: Snapshot, limits: Limits) -> tuple[Snapshot, Limits]:
+        """As known until now; ``initial`` never runs, and has us look again where no limit is."""
+        progress = self.progress
+        progress.looked(snapshot)
+        limit_s = progress.limit_s(limits.subsequent)
         if limit_s is not None:
             limit_s = self.tripped.raise_limit(hang.STEP, None, limit_s)
-        return Limits(initial=self.step_floor_s, subsequent=limit_s)
+        seen = Snapshot(**{**vars(snapshot), "heartbeat_at": progress.sign_at})
+        return seen, Limits(initial=progress.every_s, subsequent=limit_s)
 
     def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
         shortest_s = hang.shortest_limit(limits)
@@ -258,7 +278,7 @@ class Watch:
             return []
         if self._is_of_steps(verdict) and not self._is_hang:
             self._leave(GOES_ON)
-            return [Abandon(verdict, GOES_ON)]
+            return [Abandon(verdict, GOES_ON), LookAgain()]  # or nobody would, from now on
         is_first = SIGCONT in kill.signals
         why = HUNG if is_first else GRACE_OVER
         signals = [Send(signal, why) for signal in kill.signals]

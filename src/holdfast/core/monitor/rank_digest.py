@@ -108,6 +108,7 @@ def digest(
     iteration: int | None,
     overdue: Overdue | None,
     now: float,
+    idle_s: float = 0.0,
 ) -> RankDigest:
     """Of one rank.
 
@@ -118,6 +119,7 @@ def digest(
         iteration: The last one that it reported.
         overdue: The clock that ran out, if one did.
         now: Of the snapshot.
+        idle_s: For how long it has done nothing (``core/monitor/movement.py``).
     """
     first, second = seen.first, seen.second
     last = second or first
@@ -126,13 +128,14 @@ def digest(
     beat_at = snapshot.heartbeat_at if snapshot is not None else None
     place, told = seen.place, seen.operations
     cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
+    state = state_of(first, second)
     helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
     why_not = (told.why_not,) if told is not None and told.why_not else ()
     return RankDigest(
         **identity,
-        state=state_of(first, second),
+        state=state,
         wchan=last.wchan if last is not None else "",
-        waits_for=waits_for(last),
+        waits_for=(place.waits_for if state in ("S", "D") else "") or waits_for(last),
         cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
         switches=max(0, second.switches - first.switches) if first and second else 0,
         unread_bytes=seen.unread_bytes,
@@ -150,6 +153,7 @@ def digest(
         groups=told.groups if told is not None else (),
         worker=seen.worker[:_PLACES_MAX],
         lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
+        idle_s=round(idle_s, 3),
     )
 
 

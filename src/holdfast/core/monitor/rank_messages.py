@@ -93,6 +93,15 @@ class Alive(Value):
     """The first answer to ``Look``: a thread of the rank can run."""
 
 
+class Counted(Value):
+    """The answer to ``CountCollectives``.
+
+    ``total``: the sum of all groups' sequence numbers, begun and ended; -1: not known.
+    """
+
+    total: int = -1
+
+
 class Operations(Value):
     """The second answer to ``Look``.
 
@@ -118,6 +127,10 @@ class Look(Value):
 
 class Dump(Value):
     """To the helper thread: write all stacks where the signal for that would write them."""
+
+
+class CountCollectives(Value):
+    """To the helper thread: say how many collectives there were."""
 
 
 class Learned(Value):
@@ -180,8 +193,8 @@ class Control(Value):
     description: Raw = ""
 
 
-FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped
-ToRank = Welcome | Ok | Error | Look | Dump
+FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped | Counted
+ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)

@@ -1,48 +1,133 @@
-"""How long a rank may go without an optimizer step, where nobody chose a timeout. Pure; seconds.
+"""The progress of a rank that sends no heartbeats, and how long it may take. Pure; seconds.
 
-A rank that sends no heartbeats is watched by its steps (``rank/auto/sitecustomize.py``). Nobody has
-said how long its pauses are, and an evaluation or a checkpoint is no hang. So
+Its optimizer's steps are in its page (``rank/auto/sitecustomize.py``). Where those pause, the
+sequence numbers of its collectives are asked for, now and then: a rank that evaluates makes no
+steps. Nobody has said how long its pauses are, and a checkpoint is no hang. So
 
-    the limit    is ``FACTOR`` times the longest pause between two steps so far, at least the
-                 floor, at most the configured timeout between heartbeats; none before ``WARM_UP``
-    when it is   all ranks of the job are looked at, and one is ended only if the verdict names a
-    over         culprit that holds up others and does nothing; else the limit is doubled
+    the limit    is ``FACTOR`` times what nine of ten pauses between signs of progress last at most,
+                 at least ``TWICE`` the longest one and the floor, at most the configured timeout
+                 between heartbeats; none before it has warmed up
+    when it is   all ranks of the job are looked at, and one is ended only if the verdict names
+    over         culprits that hold up others and do nothing (``core/idle.py``); else the limit is
+                 doubled
 
 The default floor is the time after which NCCL's own watchdog of torch ends such a job (10 minutes).
+A pause shorter than a ``FACTOR``-th of it decides nothing, so nobody looks more often than that.
+What was learned holds for the next cycles, too.
 """
 
 from __future__ import annotations
 
-from holdfast.core.evidence import COMPUTING, KERNEL, SLOW, UNKNOWN
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.core.evidence import Verdict
+    from holdfast.core.monitor.hang import Snapshot
 
 FACTOR = 10.0
+TWICE = 2.0
 WARM_UP = 20
 """Steps: the first ones compile, allocate and fill caches."""
-_NOT_HUNG = (COMPUTING, KERNEL, SLOW, UNKNOWN)
-"""A culprit that computes goes on by itself; one inside the kernel does not end of a signal."""
+WARM_UP_LOOKS = 3
+"""Looks that have seen new collectives: as good, of a rank without steps."""
+QUANTILE = 0.9
+IDLE_SHARE = 0.25
+"""Of the floor: how long a rank must have done nothing to be ended for it."""
+_KEPT = 64
+_ASKED_S = 1.0
+"""The rank's helper thread takes the interpreter's lock to answer: no more often than that."""
 
 
-def step_limit(
-    steps: float, longest_s: float, floor_s: float, configured_s: float | None
-) -> float | None:
-    """How long the present pause may become; ``None``: that is not known yet.
+class Progress:
+    """Of one rank at a time; the same object serves every rank and cycle of a monitor.
 
     Args:
-        steps: How many were done.
-        longest_s: The longest time between two of them; negative: there were none.
         floor_s: The least limit.
-        configured_s: The timeout between heartbeats, the most; None: there is no most.
+
+    Attributes:
+        sign_at: The last instant at which progress is known; None: none is.
+        longest_s: The longest pause that has ended; negative: there was none.
+        next_look_at: When to look at the rank from outside, and to ask it; None: it is unknown.
     """
-    if steps < WARM_UP or longest_s < 0:
-        return None
-    limit_s = max(floor_s, FACTOR * longest_s)
-    return limit_s if configured_s is None else min(limit_s, configured_s)
 
+    def __init__(self, floor_s: float) -> None:
+        self.floor_s = floor_s
+        self.every_s = floor_s / FACTOR
+        self.longest_s = -1.0
+        self._pauses: list[float] = []
+        self._armed_at: float | None = None
+        self._begin(None)
 
-def is_hang(verdict: Verdict | None) -> bool:
-    """Whether a rank is to be ended that has only made no step for a while."""
-    return verdict is not None and bool(verdict.culprits) and verdict.kind not in _NOT_HUNG
+    def _begin(self, armed_at: float | None) -> None:
+        self._armed_at = self.sign_at = armed_at
+        self.next_look_at = None if armed_at is None else armed_at + self.every_s
+        self._steps = 0.0
+        self._total: int | None = None
+        self._looks = 0
+        self._asked_at = self._counted_at = float("-inf")
+
+    @property
+    def is_warm(self) -> bool:
+        """The first steps are over."""
+        return self._steps >= WARM_UP or self._looks >= WARM_UP_LOOKS
+
+    def looked(self, shown: Snapshot) -> None:
+        """Take in what the page of such a rank shows."""
+        if shown.armed_at != self._armed_at:
+            self._begin(shown.armed_at)
+        at, done = shown.heartbeat_at, shown.steps - self._steps
+        if at is None or self.sign_at is None or done <= 0:
+            return
+        if self.is_warm and at > self.sign_at:
+            # Between looks there may have been many.
+            longest_s = min(at - self.sign_at, max(shown.longest_step_s, 0.0))
+            self._paused(longest_s, min(longest_s, (at - self.sign_at) / done))
+        self._steps = shown.steps
+        self._sign(at)
+
+    def counted(self, total: int, now: float) -> None:
+        """Take in how many collectives there were; negative: not known."""
+        if total < 0:
+            return
+        before, self._total = self._total, total
+        if before is None or total <= before or self.sign_at is None:
+            self._counted_at = now
+            return
+        asked_at, self._counted_at = self._counted_at, now
+        if self.is_warm:  # it has begun before the last answer, and ended before this one
+            self._paused(now - self.sign_at, max(0.0, asked_at - self.sign_at))
+        self._looks += 1
+        self._sign(now)
+
+    def _paused(self, longest_s: float, usual_s: float) -> None:
+        self.longest_s = max(self.longest_s, longest_s)
+        self._pauses = [*self._pauses[1 - _KEPT :], usual_s]
+
+    def _sign(self, at: float) -> None:
+        if self.sign_at is None or at > self.sign_at:
+            self.sign_at = at
+            self.next_look_at = max(self.next_look_at or at, at + self.every_s)
+
+    def limit_s(self, configured_s: float | None) -> float | None:
+        """How long the present pause may become; None: that is not known yet.
+
+        ``configured_s``: the timeout between heartbeats, the most; None: there is no most.
+        """
+        if not self.is_warm:
+            return None
+        ordered = sorted(self._pauses)
+        usual_s = ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))] if ordered else 0.0
+        limit_s = max(self.floor_s, FACTOR * usual_s, TWICE * self.longest_s)
+        return limit_s if configured_s is None else min(limit_s, configured_s)
+
+    def is_look_due(self, now: float) -> bool:
+        """Whether the rank is to be looked at now; True once for each time."""
+        if self.next_look_at is None or now < self.next_look_at:
+            return False
+        self.next_look_at = now + self.every_s
+        return True
+
+    def is_question_due(self, now: float) -> bool:
+        """Whether its collectives are to be asked for, too; True once for each time."""
+        if now < self._asked_at + _ASKED_S:
+            return False
+        self._asked_at = now
+        return True

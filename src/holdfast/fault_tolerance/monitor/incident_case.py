@@ -21,7 +21,7 @@ import time
 
 from holdfast.core import kill_ladder
 from holdfast.core.incident_files import folder_name
-from holdfast.core.monitor import incident, monitor
+from holdfast.core.monitor import hang, incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.printable import printable
 from holdfast.fault_tolerance.monitor.looks import SHARE, make_room, replace
@@ -142,7 +142,8 @@ class Case:
         snapshot = view.snapshot()
         sections = snapshot.sections if snapshot is not None else {}
         record.update(
-            learned=(self._overdue.clock, self._overdue.name) in view.limits().learned,
+            learned=self._overdue.clock == hang.STEP
+            or (self._overdue.clock, self._overdue.name) in view.limits().learned,
             time=time.strftime(incident.TIME_FORMAT, time.localtime(record["wall"])),
             open_sections={name: self._found_at - opened for name, opened in sections.items()},
             iteration=view.iteration,

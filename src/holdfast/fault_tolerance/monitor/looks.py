@@ -15,6 +15,7 @@ import time
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.printable import printable
+from holdfast.fault_tolerance.monitor.idle_time import IdleTime
 from holdfast.host import clock, proc
 
 TYPE_CHECKING = False
@@ -49,6 +50,7 @@ class Looks:
         look: The latest one; None: there was none in this cycle.
         asked: The incident that the launcher has begun, if it has.
         verdict: Of that incident, once it is there.
+        idle: For how long the rank has done nothing.
     """
 
     def __init__(self, reports: Reports, epoll: select.epoll) -> None:
@@ -60,6 +62,7 @@ class Looks:
         self.look: RankLook | None = None
         self.asked: messages.LookNow | None = None
         self.verdict: messages.GoOn | None = None
+        self.idle = IdleTime()
 
     @property
     def next_step_at(self) -> float | None:
@@ -89,6 +92,7 @@ class Looks:
             self.forget()
             helper = seat.helper if seat is not None else None
             signum = view.dump_signal if view is not None else 0
+            self.idle.look_last(process.pid, now)
             self.look = RankLook(
                 process,
                 signum,
@@ -164,7 +168,9 @@ class Looks:
 
         snapshot = view.snapshot() if view is not None else None
         iteration = view.iteration if view is not None else None
-        return digest(identity, look.seen(), snapshot, iteration, overdue, now)
+        seen = look.seen()
+        idle_s = self.idle.seconds(seen.place)
+        return digest(identity, seen, snapshot, iteration, overdue, now, idle_s)
 
     def go_on(self, message: messages.GoOn, now: float) -> None:
         """The verdict is there: a rank that was left stopped is woken for its stacks."""

@@ -35,13 +35,15 @@ from holdfast.core.monitor.rank_messages import (
     Alive,
     Armed,
     Bye,
+    CountCollectives,
+    Counted,
     Dumped,
     Limits,
     Ok,
     Operations,
     Welcome,
 )
-from holdfast.core.monitor.steps import is_hang
+from holdfast.core.monitor.steps import IDLE_SHARE
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.looks import Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
@@ -120,6 +122,7 @@ class Monitor:
         self._awaited: messages.Await | None = None  # it has not been armed, and should be
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
+        self._is_asked = False  # how many collectives it has been in
         self._looks = Looks(self._reports, self._descriptors.epoll)
 
     # ------------------------------------------------------------ the loop
@@ -217,10 +220,21 @@ class Monitor:
     def _carry_out(self, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.TakeEvidence):
             self._open_case(effect.overdue, now, effect.until)
+        elif isinstance(effect, monitor.LookAtMoves):
+            self._look_at_moves(now, asks=effect.asks)
         elif isinstance(effect, monitor.Send):
             self._send(effect)
         elif self._case is not None:
             self._go_on(self._case, effect, now)
+
+    def _look_at_moves(self, now: float, *, asks: bool) -> None:
+        seat = self._visitors.seat
+        if seat is None:
+            return
+        self._looks.idle.look(seat.process.pid, now)
+        if asks and seat.helper is not None and not self._is_asked:
+            self._is_asked = True
+            seat.helper.send(CountCollectives())
 
     def _send(self, effect: monitor.Send) -> None:
         """The signal first: nothing that is said about it may keep it from being sent."""
@@ -267,8 +281,8 @@ class Monitor:
             self._looks.failed(error)
         if case is not None and case.has_all_evidence:
             verdict = self._looks.verdict
-            is_steps_hang = is_hang(verdict.verdict if verdict is not None else None)
-            self._feed(monitor.EvidenceTaken(is_steps_hang), now)
+            is_hang = verdict is not None and verdict.verdict.is_hang
+            self._feed(monitor.EvidenceTaken(is_hang), now)
 
     def _identity(self) -> dict[str, Any]:
         seat = self._visitors.seat
@@ -334,6 +348,7 @@ class Monitor:
             cfg.get("evidence_timeout", 0.0),
             cfg.get("auto_heartbeat_floor", 0.0),
         )
+        self._looks.idle.least_s = IDLE_SHARE * self._watch.progress.floor_s
         if config.standalone:
             self._end_on_signals()
         if config.restarter:
@@ -379,6 +394,8 @@ class Monitor:
             self._visitors.open()
         self._cycle, self._has_armed = cycle, False
         self._looks.forget()
+        self._looks.idle.forget()
+        self._is_asked = False
         if self._kin is not None:
             self._kin.cycle_began(clock.monotonic())
         self._map(cycle.page)
@@ -540,8 +557,12 @@ class Monitor:
                     self.left(seat, "said bye")
         return Ok()
 
-    def helper_said(self, message: Alive | Operations | Dumped) -> None:
+    def helper_said(self, message: Alive | Operations | Dumped | Counted) -> None:
         """The rank's helper thread has answered."""
+        if isinstance(message, Counted):
+            self._is_asked = False
+            self._feed(monitor.CollectivesCounted(message.total), clock.monotonic())
+            return
         self._looks.helper_said(message)
 
     def _arm(self) -> None:

@@ -17,6 +17,7 @@ from holdfast.core.monitor.rank_messages import (
     Alive,
     Armed,
     Bye,
+    Counted,
     Dumped,
     Error,
     Hello,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
-    from holdfast.core.monitor.rank_messages import Dump, Look, Ok, Welcome
+    from holdfast.core.monitor.rank_messages import Ok, ToRank
     from holdfast.host.descriptors import Descriptors
     from holdfast.wire.frames import Message as Frame
 
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
         def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
             """Do what the seated rank asks for."""
 
-        def helper_said(self, message: Alive | Operations | Dumped) -> None:
+        def helper_said(self, message: Alive | Operations | Dumped | Counted) -> None:
             """The helper thread of the seated rank has answered."""
 
         def holds(self, seat: Seat) -> bool:
@@ -96,7 +97,7 @@ class Visitor:
         self.hello: Hello | None = None
         self.give_up_at: float | None = None  # with a hello: how long it may wait for the seat
 
-    def send(self, message: Welcome | Ok | Error | Look | Dump) -> None:
+    def send(self, message: ToRank) -> None:
         """Tell it."""
         self.channel.send(encode(message))
 
@@ -253,7 +254,11 @@ class Visitors:
             self._admit(visitor)
         elif isinstance(message, Helper) and visitor.hello is None:
             self._admit_helper(visitor, message)
-        elif isinstance(message, (Alive, Operations, Dumped)) and seat and seat.helper is visitor:
+        elif (
+            isinstance(message, (Alive, Operations, Dumped, Counted))
+            and seat
+            and seat.helper is visitor
+        ):
             self._host.helper_said(message)
         elif seat is None or not is_seated or not isinstance(message, (Armed, Limits, Bye)):
             self._cut_off(visitor, "say hello first, then wait for the welcome")

@@ -22,6 +22,8 @@ from holdfast.core.codec import MessageError, decode, encode
 from holdfast.core.monitor.rank_messages import (
     TO_RANK,
     Alive,
+    CountCollectives,
+    Counted,
     Dump,
     Dumped,
     Helper,
@@ -33,6 +35,7 @@ from holdfast.wire.frames import Decoder, FrameError
 from holdfast.wire.frames import encode as frame
 
 if TYPE_CHECKING:
+    from holdfast.core.monitor.rank_messages import FromRank
     from holdfast.fault_tolerance.data import RankInfo
 
 THREAD_NAME = "holdfast-look"
@@ -120,9 +123,11 @@ class LookHelper:
                     match decode(TO_RANK, message):
                         case Look():
                             _answer(connected)
+                        case CountCollectives():
+                            _send(connected, Counted(_count()))
                         case Dump():
                             write_stacks()
-                            connected.sendall(frame(encode(Dumped())), socket.MSG_NOSIGNAL)
+                            _send(connected, Dumped())
                         case _:
                             raise ConnectionRefusedError("this rank is not served")
         finally:
@@ -130,10 +135,29 @@ class LookHelper:
             connected.close()
 
 
+def _send(connected: socket.socket, message: FromRank) -> None:
+    connected.sendall(frame(encode(message)), socket.MSG_NOSIGNAL)
+
+
+def _is_initialized() -> bool:
+    return bool(getattr(sys.modules.get(_C10D), "is_initialized", bool)())
+
+
+def _count() -> int:
+    if _is_initialized():
+        with contextlib.suppress(Exception):  # of torch's, of whatever kind
+            from holdfast.torch_edge.current_collectives import (  # noqa: PLC0415 - imports torch
+                count_collectives,
+            )
+
+            return count_collectives()
+    return -1
+
+
 def _answer(connected: socket.socket) -> None:
-    connected.sendall(frame(encode(Alive())), socket.MSG_NOSIGNAL)
+    _send(connected, Alive())
     answer = Operations()
-    if getattr(sys.modules.get(_C10D), "is_initialized", bool)():
+    if _is_initialized():
         try:
             from holdfast.torch_edge.current_collectives import (  # noqa: PLC0415 - imports torch
                 current_collectives,
@@ -143,4 +167,4 @@ def _answer(connected: socket.socket) -> None:
             answer = Operations(groups, recent)
         except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
             answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200])
-    connected.sendall(frame(encode(answer)), socket.MSG_NOSIGNAL)
+    _send(connected, answer)
