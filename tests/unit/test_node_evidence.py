@@ -12,6 +12,7 @@ from holdfast.core.launch.node_evidence import (
     ALONE_SHARE,
     JOINS_S,
     JUDGE_SHARE,
+    STOPPING,
     TURN_S,
     Effect,
     Event,
@@ -133,6 +134,15 @@ def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_di
     node.hears(Exited(1, 0))
     before, well = "its process had ended before: exit code 1", "it has ended well: exit code 0"
     assert node.hears(look()) == [RanksLooked(0, 1, (digest(0, before), digest(1, well)))]
+
+
+def test_a_rank_that_ended_when_it_was_stopped_is_not_what_another_one_waits_for(
+    node: Node,
+) -> None:
+    """One that does not end is found hung meanwhile; the user may have stopped the job."""
+    node.hears(Sent((0, 1), 2), Exited(1, -2), overdue(0), look())
+    effects = node.hears(looked(0))
+    assert RanksLooked(0, 1, (digest(1, STOPPING), digest(0))) in effects
 
 
 def test_a_monitor_that_was_started_anew_is_asked_again(node: Node) -> None:

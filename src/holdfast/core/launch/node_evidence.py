@@ -168,6 +168,8 @@ class NodeEvidence:
         self._alive: set[int] = set()
         self._ended: dict[int, tuple[int, float]] = {}
         """Exit codes of local ranks, and when they were reaped."""
+        self._stopped: set[int] = set()
+        """Those of them that ended when they were being stopped."""
         self._without_monitor: set[int] = set()
         self._number = 0
         """Of the last incident that was heard of."""
@@ -186,6 +188,7 @@ class NodeEvidence:
         turn_s = place.group_rank * TURN_S
         self._turn_s = turn_s if turn_s >= _LEAST_TURN_S else 0.0
         self._alive, self._ended, self._waiting = set(range(place.nproc)), {}, {}
+        self._stopped = set()
         self._suspect_at = self._alone_at = self._survey = None
         self._is_stopping = False
 
@@ -213,6 +216,8 @@ class NodeEvidence:
                 self._alive.discard(local_rank)
                 self._waits_no_more(local_rank)
                 self._ended[local_rank] = exit_code, now
+                if self._is_stopping:
+                    self._stopped.add(local_rank)
                 self._lacks({local_rank}, self._how_it_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
@@ -335,6 +340,8 @@ class NodeEvidence:
 
     def _how_it_ended(self, local_rank: int, since: float) -> str:
         """What ended well, or long before the incident, is not blamed for it: see verdict.py."""
+        if local_rank in self._stopped:
+            return STOPPING
         exit_code, at = self._ended[local_rank]
         if exit_code == 0:
             return "it has ended well: exit code 0"
