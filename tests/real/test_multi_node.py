@@ -68,7 +68,8 @@ def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: No
     assert [told["total"] for told in after] == [3, 3]
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
     assert after[0]["MASTER_PORT"] != before[0]["MASTER_PORT"]
-    assert a.said(r"cycle 0 is over for this node: rank . \(local rank 0, pid \d+\): killed by SIG")
+    who = r"rank . \(local rank 0, pid \d+, node \S+\)"
+    assert a.said(rf"cycle 0 is over for this node: {who}: killed by SIG")
     assert a.events("cycle_stopping")
     end_well(nodes, a, b)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,7 +121,7 @@ def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> N
     says.incident_over(OVER)
 
     told = says.failure_seen(FailureSeen(0, 0), victim)
-    assert told.startswith(f"{REASON}; rank 0 (local rank 0, pid 1000): hung")
+    assert told.startswith(f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): hung")
     found = says.cause_found(ranks_of(victim, culprit))
     assert found is not None
     assert found.cause == told
@@ -130,7 +131,22 @@ def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> N
     elsewhere.stopping(CycleStopping(0, told))
     found = elsewhere.cause_found(ranks_of(culprit))
     assert found is not None
-    assert found.cause == f"{REASON} on n0"
+    assert found.cause == REASON
+
+
+def test_the_error_file_of_a_node_where_no_rank_failed_has_the_cause(tmp_path: Path) -> None:
+    """On each pod of a job it is shown; nothing is written where the user has stopped the job."""
+    cause = "rank 3 (local rank 1, pid 8, node n1): exit code 3"
+    for why in ("no restart is left", ""):
+        says, launcher = announcer(tmp_path)
+        launcher.node.cycle = 0
+        says._error_file = str(tmp_path / f"error{bool(why)}")
+        says.stopping(CycleStopping(0, cause, no_restart=why))
+        says.finish(Finish(Ended.FAILED, 1), None)
+
+    told = json.loads((tmp_path / "errorTrue").read_text())["message"]
+    assert (told["message"], told["errorCode"]) == (cause, 1)
+    assert not (tmp_path / "errorFalse").exists()
 
 
 def test_an_incident_that_has_ended_no_rank_is_not_the_cause_of_a_later_failure(

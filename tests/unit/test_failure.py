@@ -65,6 +65,16 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
             {"last_lines": [*TRACEBACK, "ValueError: lr is -1"]},
             "ValueError (lr is -1): exit code 1 at train.py:3",
         ),
+        (
+            1,
+            {
+                "last_lines": [
+                    "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
+                ],
+                "oom_kills": ["cgroup"],
+            },
+            "data loader worker that ended (7): exit code 1 (out-of-memory kill in this cgroup)",
+        ),
         (1, {"last_lines": ["no field 'lr'"]}, "exit code 1 (its last line: no field 'lr')"),
         (
             -9,

@@ -327,6 +327,15 @@ def test_a_rank_that_is_exiting_is_named_and_not_those_that_fail_of_its_absence(
     )
 
 
+def test_a_rank_that_is_gone_is_named_if_all_others_fail_of_that() -> None:
+    """None waits in a collective any more; a victim is never named."""
+    gone = RankDigest(1, "n0", 1, lacks="it has ended well: exit code 0")
+    victim = rank(0, **GOING, exception=LOST, overdue="heartbeat")
+
+    assert on(victim, gone).culprits == (1,)
+    assert on(victim, rank(1, state="S", lacks="no stacks")).culprits == ()
+
+
 def test_a_rank_that_holds_the_lock_has_frames_or_a_reason_why_not() -> None:
     """It is not exiting."""
     holds = {"helper": SILENT, "state": "R"}

@@ -89,6 +89,7 @@ class _Rule:
         return next(filter(None, match.groups()), "")[:_WHAT_MAX] if match else ""
 
 
+LOADER_WORKER_ENDED = "data loader worker that ended"
 _PATH = r"\[Errno \d+\][^:\n]*: '([^'\n]+)'"
 """How Python's OSError ends."""
 _RULES = (
@@ -276,7 +277,7 @@ _RULES = (
         r"Unsupported global: GLOBAL (\S+)",
     ),
     _Rule(
-        "data loader worker that ended",
+        LOADER_WORKER_ENDED,
         ("DataLoader worker (pid",),
         "the kernel may have killed it for memory (dmesg); num_workers=0 shows an error of its own",
         r"DataLoader worker \((?:pid|pid\(s\)) ([\d, ]+)\)",

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast.core import last_words
-from holdfast.core.attribution import Attribution, attribute
+from holdfast.core.attribution import LOADER_WORKER_ENDED, Attribution, attribute
 from holdfast.core.last_words import LastWords
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
 
@@ -163,7 +163,7 @@ class RankEnd:
             return attribute(1, words)
         if self.asked or self.hang is not None or self.host_problem is not None or self.is_stuck:
             return Attribution()
-        is_oom_kill = "cgroup" in self.oom_kills
+        is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
         lines = self.last_lines
         return attribute(self.exit_code, self.last_words, lines, is_oom_kill=is_oom_kill)
 
@@ -235,6 +235,8 @@ def explain(end: RankEnd) -> str:
             )
         return f"{how}, not by holdfast; the kernel reports no out-of-memory kill"
     found = end.attribution
+    if "cgroup" in end.oom_kills and found.kind == LOADER_WORKER_ENDED:
+        how += " (out-of-memory kill in this cgroup)"
     words, last = found.words, found.message
     if not words:
         return f"{how} (its last line: {last})" if last else f"{how}{found.at}"

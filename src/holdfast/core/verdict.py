@@ -7,6 +7,7 @@ within milliseconds. So no rule looks at that. They are tried in this order:
     2  it is stopped, or stuck in the kernel   in both looks
     3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
                                                has not begun what the others wait in
+       it is gone, and others fail of that
     4  collectives that do not match           the rank that broke its own order, else the fewest
     5  those who are awaited were not asked    nobody is named
     6  stacks                                  it is outside collectives, and others are in one
@@ -428,6 +429,13 @@ def _awaited(job: _Job) -> Verdict | None:
     return job.named(free, HIGH if answered and few else MEDIUM if few else LOW)
 
 
+def _left(job: _Job) -> Verdict | None:
+    """Ranks fail of the loss of another one; that one has ended well, or is exiting."""
+    lost = {rank for rank, digest in job.digests.items() if _lost_a_peer(digest)}
+    gone = {rank for rank, it in job.digests.items() if kind_of(it) in (DEAD, EXITING)} - lost
+    return job.named(gone, MEDIUM) if lost and gone else None
+
+
 def _surest(job: _Job, free: set[int]) -> Iterable[set[int]]:
     """Those who certainly have not begun: one that shows nothing may have."""
     shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
@@ -584,7 +592,7 @@ def _slow(job: _Job) -> Verdict | None:
             "shorter than the work takes"
         )
         return job.verdict((), SLOW, reason, NONE)
-    overdue = [rank for rank, digest in known.items() if digest.overdue]
+    overdue = [r for r, digest in known.items() if digest.overdue and not _lost_a_peer(digest)]
     is_only_one = len(known) == 1 == job.size - job.count_ended_well
     if overdue and (len(overdue) < len(known) or is_only_one):
         return job.named(overdue, MEDIUM)
@@ -602,6 +610,7 @@ _RULES: Iterable[Callable[[_Job], Verdict | None]] = (
     _ended,
     _stopped,
     _awaited,
+    _left,
     _mismatch,
     _not_asked,
     _outside,

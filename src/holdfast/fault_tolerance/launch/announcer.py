@@ -60,6 +60,8 @@ class Announcer:
         self._pump = pump
         self._event = event
         self._error_file = error_file
+        self._cause_elsewhere = ""
+        """Why the job is over, where no rank of this node has failed."""
         self._failed_here: dict[int, int] = {}
         """The local rank that failed first, by cycle; of cycles that were stopped for it."""
         self._said: set[str] = set()
@@ -158,10 +160,11 @@ class Announcer:
 
     def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
         """Say in words what it was; for the job, too."""
-        line = report.failure_line(end)
+        line, told = report.failure_line(end), report.failure_line(end, self._node)
         verdict = self._verdicts.get(seen.cycle)
         if end.hang is not None and verdict is not None:
             line = report.hang_line(end, verdict)
+            told = report.hang_line(end, verdict, self._node)
         if end.names_a_peer:
             hint = "if the rank that this error names failed first, a later line says so"
             LOGGER.warning("%s; %s", line, hint)
@@ -169,7 +172,6 @@ class Announcer:
             advice = end.attribution.advice
             LOGGER.error("%s", f"{line}. Advice: {advice}" if advice else line)
         self._tell_attribution(end)
-        told = f"{line} on {self._node}"
         self._said |= {line, told}
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         if seen.every or not self._launcher.node.survives_ranks:
@@ -206,7 +208,7 @@ class Announcer:
         cause = first_cause(ends, verdict.culprits if verdict is not None else ())
         if cause is None:
             return None
-        text = f"{report.cause_line(ends, verdict)} on {self._node}"
+        text = report.cause_line(ends, verdict, self._node)
         return CauseFound(ranks.cycle, text, cause.names_a_peer, cause.attribution.signature)
 
     def stopping(self, stopping: CycleStopping) -> None:
@@ -230,6 +232,7 @@ class Announcer:
                 return  # there is an error that says it
             cause, why = stopping.cause, stopping.no_restart
             self._said.add(cause)
+            self._cause_elsewhere = cause if why else ""
             text = f"{cause}; {why}" if why and why != cause else cause
             text = f"cycle {stopping.cycle} is over for this node: {text}"
         elif stopping.no_restart:
@@ -271,9 +274,10 @@ class Announcer:
         self._pump.write(_STDERR, f"{summary}\n".encode(errors="replace"))
         cause = first_cause(ends, hang.culprits if hang is not None else ())
         if cause and self._error_file:
-            is_told = hang is None and cause.error  # by the rank itself
-            text = "" if is_told else report.cause_line(ends, hang)
-            write_error_file(Path(self._error_file), cause, text)
+            own = cause.error if hang is None else None
+            text = own or report.cause_line(ends, hang)
+            write_error_file(Path(self._error_file), text, cause.exit_code, cause)
+            self._error_file = None
 
     def _tell_first_cause(self, cycle: int, ends: Sequence[RankEnd], hang: Verdict | None) -> None:
         cause = None if hang is not None else first_cause(ends)
@@ -293,6 +297,8 @@ class Announcer:
     ) -> None:
         """Say how the job ended for this launcher, and where its time went (``ledger``)."""
         succeeded = finish.ended is machine.Ended.SUCCEEDED
+        if finish.exit_code and self._cause_elsewhere and self._error_file:
+            write_error_file(Path(self._error_file), self._cause_elsewhere, finish.exit_code)
         level = logging.INFO if finish.exit_code == 0 else logging.ERROR
         self._event(
             "job_succeeded" if succeeded else "job_failed",

@@ -19,7 +19,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.failure import RankEnd, explain
+from holdfast.core.attribution import Attribution
+from holdfast.core.failure import RankEnd
 from holdfast.core.launch.rank_life import RankLife, State
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
 from holdfast.fault_tolerance.launch.auto_start import counting_steps
@@ -110,7 +111,7 @@ class Rank:
             last_lines=lines,
             line_times=times,
             asked_at=life.asked_at,
-            oom_kills=memory.oom_since(self.oom_before) if exit_code < 0 else (),
+            oom_kills=memory.oom_since(self.oom_before) if exit_code else (),
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=life.state(now) is State.STUCK,
             is_condemned=life.is_condemned,
@@ -448,18 +449,23 @@ def _null() -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_error_file(path: Path, cause: RankEnd, text: str = "") -> None:
+def write_error_file(path: Path, text: str, exit_code: int, cause: RankEnd | None = None) -> None:
     """Hand the first cause up, in torch's format, to whoever gave the launcher an error file.
 
     Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
-    ``text``: in the place of what the rank itself said.
+
+    Args:
+        path: Of the file.
+        text: What it was.
+        exit_code: Of the rank; of this launcher, where no rank of this node is the cause.
+        cause: That rank's end; None: it is on another node.
     """
-    found = cause.attribution
+    found = Attribution() if cause is None else cause.attribution
     message = {
-        "message": text or cause.error or explain(cause),
-        "errorCode": cause.exit_code,
+        "message": text,
+        "errorCode": exit_code,
         "extraInfo": {
-            "py_callstack": cause.traceback,
+            "py_callstack": None if cause is None else cause.traceback,
             "timestamp": str(int(clock.wall())),
             "failure": str(found),
             "advice": found.advice,

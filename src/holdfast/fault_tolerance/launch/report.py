@@ -12,40 +12,42 @@ _LAST_LINES_SHOWN = 15
 _OTHERS_SHOWN = 8
 
 
-def failure_line(end: RankEnd) -> str:
-    """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``."""
-    return f"{who(end)}: {explain(end)}"
+def failure_line(end: RankEnd, node: str = "") -> str:
+    """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
+    return f"{who(end, node)}: {explain(end)}"
 
 
-def hang_line(end: RankEnd, verdict: Verdict) -> str:
+def hang_line(end: RankEnd, verdict: Verdict, node: str = "") -> str:
     """What a rank that hung failed of: first of all those that held it up, if they are known."""
-    line = failure_line(end)
+    line = failure_line(end, node)
     if not verdict.reason:
         return line
     return f"{verdict.reason}; {line}" if verdict.culprits else f"{line}; {verdict.reason}"
 
 
-def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None) -> str:
+def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: str = "") -> str:
     """The first cause in one line, with the ranks that hung at the same time.
 
-    ``verdict``: which ranks held up the others; None: it was no hang, or it is not known.
+    ``verdict``: which ranks held up the others; None: it was no hang, or it is not known. ``node``:
+    the name of this one, for others.
     """
     hung = first_cause([end for end in ends if end.hang is not None])
     if verdict is not None and verdict.reason and (hung is not None or verdict.culprits):
-        return verdict.reason if hung is None else hang_line(hung, verdict)
+        return verdict.reason if hung is None else hang_line(hung, verdict, node)
     cause = first_cause(ends)
     if cause is None:
         return "its ranks being stopped"
     hung_too = [end.rank for end in ends if end.hang is not None and end is not cause]
     if cause.hang is None or not hung_too:
-        return failure_line(cause)
+        return failure_line(cause, node)
     ranks = ", ".join(map(str, sorted(hung_too)))
-    return f"{failure_line(cause)}; hung at the same time: rank {ranks}"
+    return f"{failure_line(cause, node)}; hung at the same time: rank {ranks}"
 
 
-def who(end: RankEnd) -> str:
+def who(end: RankEnd, node: str = "") -> str:
     """``rank 9 (local rank 1, pid 4711)``."""
-    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid})"
+    where = f", node {node}" if node else ""
+    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid}{where})"
 
 
 def failure_summary(
