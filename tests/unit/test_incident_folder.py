@@ -94,6 +94,22 @@ def test_the_next_incident_has_a_folder_and_a_cause_of_its_own(
     assert written(tmp_path, staging, "0002-cycle1")["cause"] is None
 
 
+def test_a_second_incident_of_a_cycle_has_a_cause_of_its_own_too(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    """A cycle survives one under min-healthy; a rank that is overdue late belongs to the first."""
+    folders.note(overdue())
+    folders.over(over())
+    late = said.Overdue(**{**vars(overdue()), "rank": 1})
+    folders.note(late)
+    folders.over(over())
+    folders.note(said.Overdue(**{**vars(overdue()), "rank": 2}))
+    folders.over(over(2))
+
+    assert written(tmp_path, staging, "0001-cycle0")["cause"]["rank"] == 0
+    assert written(tmp_path, staging, "0002-cycle0")["cause"]["rank"] == 2
+
+
 def test_digests_of_thousands_of_ranks_are_written_by_a_thread_and_waited_for_at_the_end(
     folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,7 +55,7 @@ class IncidentFolders:
         """
         from holdfast.core import incident_words  # noqa: PLC0415 - no start should wait for it
 
-        before, wall, first = self._last, clock.wall(), self._first
+        before, wall, first, self._first = self._last, clock.wall(), self._first, None
         cause = first if first is not None and first.cycle == over.cycle else None
         is_news = before is None or before.number != over.incident
         if before is not None and not is_news:
