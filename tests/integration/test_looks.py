@@ -43,7 +43,12 @@ def sleep_in_c():
     libc = ctypes.CDLL(None)
     while True: libc.sleep(1000)
 def compute():
-    while True: pass
+    while True:
+        work(); work_more()
+def work():
+    sum(range(1000))
+def work_more():
+    sum(range(2000))
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(1000)
@@ -92,7 +97,7 @@ def look(node: Node, pid: int, incident: int, within_s: float = 5.0) -> dict[str
         ("hold_the_interpreter", {"helper": SILENT, "state": "R"}),
         ("hold_the_interpreter_asleep", {"helper": SILENT, "state": "S"}),
         ("sleep_in_c", {"helper": ANSWERED, "state": "S", "waits_for": "a sleep"}),
-        ("compute", {"helper": ANSWERED, "state": "R"}),
+        ("compute", {"helper": ANSWERED, "state": "R", "call": "work"}),
         ("read_a_pipe", {"helper": ANSWERED, "state": "S", "waits_for": "a pipe"}),
         ("sleep", {"helper": ANSWERED, "state": "S", "waits_for": "a sleep"}),
         ("stop", {"state": "T", "place": None}),

@@ -72,3 +72,44 @@ def test_equal_stacks_have_equal_codes_wherever_they_are_installed() -> None:
 def test_no_stack_is_no_place() -> None:
     assert place_of([]).line == place_of([]).code == ""
     assert main_thread('garbage\n  File "x", line y in z\n') == []
+
+
+MAIN = Frame("/home/me/train.py", 30, "main")
+SEARCH = Frame("/home/me/search.py", 12, "search")
+SCORE = Frame("/home/me/search.py", 40, "score")
+DOT = Frame("/usr/lib/python3/site-packages/numpy/core.py", 7, "dot")
+REDUCE = Frame("/x/site-packages/torch/distributed/distributed_c10d.py", 9, "all_reduce")
+
+
+def at(line: int, frame: Frame) -> Frame:
+    return Frame(frame.file, line, frame.function)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "line", "call"),
+    [
+        ([], "score search.py:40", "dot"),
+        ([DOT, SCORE, SEARCH, MAIN], "score search.py:40", "dot"),
+        ([at(8, DOT), SCORE, SEARCH, MAIN], "score search.py:40", "dot"),
+        ([at(41, SCORE), SEARCH, MAIN], "score search.py:40", "dot"),
+        ([at(13, SEARCH), MAIN], "search search.py:12", "score"),
+        ([Frame("/home/me/search.py", 50, "rank"), SEARCH, MAIN], "search search.py:12", "score"),
+        ([at(31, MAIN)], "main train.py:30", "search"),
+        ([Frame("/home/me/other.py", 1, "run")], "score search.py:40", "dot"),
+    ],
+)
+def test_where_frames_have_changed_it_is_the_loop_in_which_they_did(
+    earlier: list[Frame], line: str, call: str
+) -> None:
+    """What a busy rank calls at this moment is not what does not end."""
+    place = place_of([DOT, SCORE, SEARCH, MAIN], [str(frame) for frame in earlier])
+
+    assert (place.line, place.call) == (line, call)
+
+
+def test_a_collective_stays_the_place_of_a_rank_that_has_come_to_it() -> None:
+    """Between two looks: it computed before."""
+    place = place_of([REDUCE, SCORE, SEARCH, MAIN], [str(at(31, MAIN))])
+
+    assert (place.line, place.call) == ("score search.py:40", "all_reduce")
+    assert place.is_in_collective

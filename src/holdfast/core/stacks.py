@@ -123,11 +123,19 @@ def without_helper(dump: str) -> str:
     return "".join(kept)
 
 
-def place_of(frames: Sequence[Frame]) -> Place:
-    """Where a thread is that has these frames, innermost first."""
+def place_of(frames: Sequence[Frame], earlier: Sequence[str] = ()) -> Place:
+    """Where a thread is that has these frames, innermost first.
+
+    Args:
+        frames: Of now.
+        earlier: Of a look before, each as text; where they have changed, it is the loop in which
+            they did, and not what it calls at this moment, unless that is a collective.
+    """
     if not frames:
         return Place()
     own = next((at for at, frame in enumerate(frames) if not frame.is_library), len(frames))
+    if earlier and not _any_in(frames[:own], (*_COLLECTIVE, *_LOADER)):
+        own = max(own, _loop_in(frames, earlier))
     inner = [frame for frame in frames[:own] if frame.function not in _WRAPPERS]
     return Place(
         line=str(frames[own] if own < len(frames) else frames[0]),
@@ -137,6 +145,19 @@ def place_of(frames: Sequence[Frame]) -> Place:
         waits_for=next((text for files, text in _WAITS if _any_in(frames[:own], files)), ""),
         code=hash_of(frames),
     )
+
+
+def _loop_in(frames: Sequence[Frame], earlier: Sequence[str]) -> int:
+    """Index of the innermost frame of the user's that both have, in the same function; -1: none."""
+    if [*map(str, frames)] == [*earlier]:
+        return -1
+    common = 0
+    for now, before in zip(reversed(frames), reversed(earlier)):  # noqa: B905 - one may be deeper
+        if str(now).rpartition(":")[0] != before.rpartition(":")[0]:
+            break
+        common += 1
+    shared = range(len(frames) - common, len(frames))
+    return next((at for at in shared if not frames[at].is_library), -1)
 
 
 def _any_in(frames: Sequence[Frame], parts: tuple[str, ...]) -> bool:

@@ -109,11 +109,13 @@ class Operations(Value):
         groups: Where the rank is in the collectives of its groups.
         recent: Its last operations, for people, newest last.
         why_not: Why these are missing.
+        frames: Of its main thread, innermost first, as :class:`~.stacks.Frame` writes them.
     """
 
     groups: tuple[GroupDigest, ...] = ()
     recent: tuple[Raw, ...] = ()
     why_not: Raw = ""
+    frames: tuple[Raw, ...] = ()
 
 
 class Dumped(Value):

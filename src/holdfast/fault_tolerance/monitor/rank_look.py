@@ -251,7 +251,8 @@ class RankLook:
 
     def _take_stacks(self, text: str) -> None:
         self.text = stacks.without_helper(text)
-        self._place = stacks.place_of(stacks.main_thread(text))
+        earlier = self._operations.frames if self._operations is not None else ()
+        self._place = stacks.place_of(stacks.main_thread(text), earlier)
 
     def _end_dump(self) -> None:
         dump, self._dump = self._dump, None
