@@ -14,6 +14,7 @@ import pytest
 from holdfast.core.codec import decode, encode
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
+from holdfast.fault_tolerance.launch.job_part import make_rules
 from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
 from holdfast.health.messages import TO_HEALTH, Configure
 from holdfast.host import facts
@@ -195,7 +196,7 @@ def test_jobs_of_several_nodes_know_where_to_meet():
     default = plan("--nnodes 2 train.py").meeting
 
     assert (given.host, given.port, given.hosts_store) == ("gpu-01", 4000, True)
-    assert (given.rules.nodes.min_nodes, given.rules.nodes.max_nodes) == (2, 4)
+    assert (given.nodes.min_nodes, given.nodes.max_nodes) == (2, 4)
     assert (default.host, default.port, default.hosts_store) == ("127.0.0.1", 29500, None)
 
 
@@ -286,28 +287,29 @@ def test_pods_that_cannot_find_each_other_do_not_start():
 def test_a_node_says_its_domain_where_that_counts(option, environ, domain, segment):
     """Nobody is asked otherwise."""
     meeting = plan(f"--nnodes 4 {option} train.py", environ).meeting
-    assert (meeting.domain, meeting.rules.nodes.segment) == (domain, segment)
+    assert (meeting.domain, meeting.nodes.segment) == (domain, segment)
 
 
 def test_growth_may_come_at_once():
     """The cool-down is of ft_launcher as of torchrun's plug-in."""
-    assert plan("--nnodes 1:2 train.py").meeting.rules.grow_cooldown_s == 30
+    assert plan("--nnodes 1:2 train.py").meeting.grow_cooldown_s == 30
     line = "--nnodes 1:2 --rdzv-conf grow_cooldown=0 train.py"
-    assert plan(line).meeting.rules.grow_cooldown_s == 0
+    assert plan(line).meeting.grow_cooldown_s == 0
 
 
 def test_rules_of_restarting_reach_the_leader():
     """All that the command line says about them."""
-    meeting = plan(
-        "--nnodes 2 --max-restarts 5 --ft-restart-window 3600 --ft-restart-backoff 2.5 "
+    line = (
+        "--nnodes {} --max-restarts 5 --ft-restart-window 3600 --ft-restart-backoff 2.5 "
         "--ft-max-no-progress-cycles 4 --ft-min-progress-iterations 10 "
         "--ft-checkpoint-iteration-file it.txt --ft-no-restart-exit-code 77 train.py"
-    ).meeting
-    rules = meeting.rules
-
-    assert (rules.max_restarts, rules.restarts_period_s, rules.backoff_s) == (5, 3600.0, 2.5)
-    assert (rules.max_no_progress_cycles, rules.min_progress_iterations) == (4, 10)
-    assert (rules.reads_iterations, rules.no_restart_exit_code) == (True, 77)
+    )
+    for nodes in (1, 2):
+        rules = make_rules(plan(line.format(nodes)))
+        assert (rules.max_restarts, rules.restarts_period_s, rules.backoff_s) == (5, 3600.0, 2.5)
+        assert (rules.max_no_progress_cycles, rules.min_progress_iterations) == (4, 10)
+        assert (rules.reads_iterations, rules.no_restart_exit_code) == (True, 77)
+        assert (rules.nodes.max_nodes, rules.is_of_one) == (nodes, nodes == 1)
 
 
 # ------------------------------------------------------------------ the job's name and address

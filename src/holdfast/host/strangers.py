@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 
 from holdfast.core.admission import SILENT_S, Admission
+from holdfast.core.deadlines import earliest
 from holdfast.host import clock
 from holdfast.host.channel import Channel
 
@@ -91,8 +92,7 @@ class Strangers:
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`tick`, at the latest."""
-        deadlines = (self._admission.next_deadline(), self._retry_at)
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest(self._admission.next_deadline(), self._retry_at)
 
     def tick(self, now: float) -> None:
         """Cut off who said nothing; listen again if that had to be given up."""

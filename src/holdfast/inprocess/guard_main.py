@@ -27,6 +27,7 @@ from holdfast.core import codec
 from holdfast.core.address import Endpoint
 from holdfast.core.common_events import TimePassed
 from holdfast.core.complaints import Complaints
+from holdfast.core.deadlines import earliest
 from holdfast.core.inprocess import guard as machine
 from holdfast.core.inprocess.coordinator import Patience
 from holdfast.core.inprocess.handshake import is_proof, nonce_in, proof
@@ -131,14 +132,13 @@ class GuardProcess:
         )
 
     def _next_deadline(self) -> float | None:
-        deadlines = [
+        return earliest(
             self._alone_until,
             self._strangers.next_deadline(),
             self._machine.next_deadline() if self._machine is not None else None,
             self._server.next_deadline() if self._server is not None else None,
-        ]
-        deadlines += [rank.dump.next_step_at for rank in self._ranks.values() if rank.dump]
-        return min((at for at in deadlines if at is not None), default=None)
+            *(rank.dump.next_step_at for rank in self._ranks.values() if rank.dump),
+        )
 
     def _tick(self, now: float) -> None:
         self._strangers.tick(now)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.common_events import IterationRead, Note, TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.health import Finding, Verdict
 from holdfast.core.job.leader import (
     ReadIteration,
@@ -185,8 +186,7 @@ class SimulatedNode:
     def next_deadline(self) -> float | None:
         """Of all its machines."""
         machines = (self.core, self.gate, self.parked)
-        instants = [one.next_deadline() for one in machines if one is not None]
-        return min((at for at in instants if at is not None), default=None)
+        return earliest(*(one.next_deadline() for one in machines if one is not None))
 
     def arm(self) -> None:
         """Have it woken in time."""

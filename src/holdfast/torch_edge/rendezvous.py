@@ -50,6 +50,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from holdfast.core.address import EndpointError, parse_endpoint
 from holdfast.core.common_events import Begin, Note, TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.job import leader as leading
 from holdfast.core.job import member as belonging
 from holdfast.core.job.assign import Policy
@@ -427,8 +428,7 @@ class HoldfastRendezvous(RendezvousHandler):
         with self._changed:
             while not self._closed:
                 machines = (self._member, self._leader)
-                deadlines = [machine.next_deadline() for machine in machines if machine]
-                at = min((at for at in deadlines if at is not None), default=None)
+                at = earliest(*(machine.next_deadline() for machine in machines if machine))
                 self._changed.wait(None if at is None else max(0.0, at - clock.monotonic()))
                 if at is None or clock.monotonic() < at:
                     continue  # something happened, and may have moved the deadline

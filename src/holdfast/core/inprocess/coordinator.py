@@ -35,6 +35,7 @@ import enum
 import json
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.evidence import Verdict
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.start_faults import MOST, StartFaults
@@ -181,13 +182,12 @@ class Coordinator:
         """When to feed :class:`TimePassed`, at the latest."""
         if self.phase is Phase.OVER:
             return None
-        deadlines = (
+        return earliest(
             self._silent_from,
             self._barrier_at,
             self._complete_at,
             self._not_before if self.phase is Phase.ABORTING and not self._waiting else None,
         )
-        return min((at for at in deadlines if at is not None), default=None)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What follows from ``event``."""

@@ -32,6 +32,7 @@ from __future__ import annotations
 import enum
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.in_place import RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.lease import (
@@ -267,10 +268,8 @@ class Guard:
 
     def next_deadline(self) -> float | None:
         """When to feed :class:`TimePassed`, at the latest."""
-        deadlines = [self._beat_at, self._lease_until(), self._fence_at]
-        for rank in self._ranks.values():
-            deadlines.extend(rank.deadlines())
-        return min((at for at in deadlines if at is not None), default=None)
+        ranks = (at for rank in self._ranks.values() for at in rank.deadlines())
+        return earliest(self._beat_at, self._lease_until(), self._fence_at, *ranks)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What follows from ``event``."""

@@ -41,6 +41,7 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
+from holdfast.core.deadlines import earliest
 from holdfast.core.failure import signal_name
 from holdfast.core.job import leader as leading
 from holdfast.core.job import member as belonging
@@ -205,8 +206,7 @@ class Launcher:
         if self._has_quit:
             return None
         machines = (self.lives, self.evidence, self.node, self.member, self.leader)
-        deadlines = [machine.next_deadline() for machine in machines if machine is not None]
-        return min((at for at in deadlines if at is not None), default=None)
+        return earliest(*(one.next_deadline() for one in machines if one is not None))
 
     @property
     def ranks_may_live_until(self) -> float | None:

@@ -34,6 +34,7 @@ import enum
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.failure import signal_name
 from holdfast.core.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
 from holdfast.core.launch.exit_codes import NO_RESTART
@@ -333,8 +334,7 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        instants = (self._end.due_at, self._sweep_until)
-        return min((at for at in instants if at is not None), default=None)
+        return earliest(self._end.due_at, self._sweep_until)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.evidence import Missing, RankDigest, Verdict
 from holdfast.core.failure import describe_exit
 from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
@@ -195,10 +196,10 @@ class NodeEvidence:
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         it = self._survey
-        instants = [self._suspect_at, self._alone_at]
+        survey_at = None
         if it is not None and it.judged_at is None:
-            instants.append(it.judge_by if it.is_answered else it.answer_by)
-        return min((at for at in instants if at is not None), default=None)
+            survey_at = it.judge_by if it.is_answered else it.answer_by
+        return earliest(self._suspect_at, self._alone_at, survey_at)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""

@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
 from holdfast.core.common_events import Note, TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.failure import Hang, was_asked
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
 from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
@@ -259,7 +260,7 @@ class RankLives:
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         until = self._held_until() if self._held or self._untold() else None
-        return min((at for at in (until, self._call_by) if at is not None), default=None)
+        return earliest(until, self._call_by)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""

@@ -24,6 +24,7 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
+from holdfast.core.deadlines import earliest
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
 from holdfast.core.job.membership import Join
@@ -275,8 +276,8 @@ class NodeAgent:
             self._parts.append(self._observing)
 
     def _next_deadline(self) -> float | None:
-        every = (self._launcher.next_deadline(), *(part.next_deadline() for part in self._parts))
-        return min((at for at in every if at is not None), default=None)
+        parts = (part.next_deadline() for part in self._parts)
+        return earliest(self._launcher.next_deadline(), *parts)
 
     def _on_time(self) -> None:
         self._work()  # who spoke meanwhile is not silent

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def iteration_file(plan: LaunchPlan) -> str | None:
     """What tells how far the job's checkpoints are; None: nothing does."""
     ft = plan.ft
-    return ft.checkpoint_iteration_file if ft.is_progress_tracking_enabled else None
+    return (ft.is_progress_tracking_enabled and ft.checkpoint_iteration_file) or None
 
 
 def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
@@ -55,13 +55,13 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
     if plan.meeting is None:
         desc = _descriptor(plan, plan.master_addr, port)
         member = Member(node_id, desc, Pace.of_one())
-        return Launcher(node, member, _rules_of_one(plan), lives, evidence)
+        return Launcher(node, member, make_rules(plan), lives, evidence)
     meeting, addr = plan.meeting, ""  # which is found out on the way to the log
     desc = _descriptor(
         plan, addr, port, meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
     )
-    rules = dataclasses.replace(meeting.rules, evidence_s=evidence_s(plan))
-    return Launcher(node, Member(node_id, desc, meeting.pace), rules, lives, evidence)
+    member = Member(node_id, desc, meeting.pace)
+    return Launcher(node, member, make_rules(plan), lives, evidence)
 
 
 def evidence_s(plan: LaunchPlan) -> float:
@@ -99,8 +99,10 @@ def _descriptor(
     return Descriptor(addr, host, nproc, os.getpid(), infra_rank, infra_is_place, domain, port)
 
 
-def _rules_of_one(plan: LaunchPlan) -> Rules:
-    return Rules(
+def make_rules(plan: LaunchPlan) -> Rules:
+    """What the job asks of the launcher that leads it."""
+    meeting = plan.meeting
+    rules = Rules(
         nodes=Policy(1, 1, use_infra_group_rank=False),
         restart=RestartPolicy(plan.restart_policy),
         max_restarts=plan.max_restarts,
@@ -111,15 +113,24 @@ def _rules_of_one(plan: LaunchPlan) -> Rules:
         max_same_failures=plan.max_same_failures,
         no_restart_exit_code=plan.no_restart_exit_code,
         launchers=1,
-        is_of_one=True,
+        is_of_one=meeting is None,
         reads_iterations=iteration_file(plan) is not None,
         evidence_s=evidence_s(plan),
+    )
+    if meeting is None:
+        return rules
+    return dataclasses.replace(
+        rules,
+        nodes=meeting.nodes,
+        launchers=meeting.launchers,
+        first_last_call_s=meeting.last_call_s,
+        grow_cooldown_s=meeting.grow_cooldown_s,
     )
 
 
 def _domain(meeting: MeetingPlan) -> str | None:
     """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
-    if meeting.domain is not None or meeting.rules.nodes.segment is None:
+    if meeting.domain is not None or meeting.nodes.segment is None:
         return meeting.domain
     from holdfast.core.job.infra_rank import DOMAIN_BY_HAND  # noqa: PLC0415 - seldom used
     from holdfast.host.nvlink import FabricUnknownError, fabric  # noqa: PLC0415 - likewise

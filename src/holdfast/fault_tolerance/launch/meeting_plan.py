@@ -15,7 +15,6 @@ from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.infra_rank import infra_rank, node_domain
 from holdfast.core.job.job_secret import SECRET, SHORT, without_secret
 from holdfast.core.job.membership import Pace
-from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError
@@ -63,7 +62,8 @@ class MeetingPlan:
         local_addr: Our address for the others; None: found out.
         infra_rank, infra_is_place: Our number from outside; None: we have none.
         domain: Of our node, for --ft-segment; None: its GPUs may know, where that counts.
-        rules: For the launcher that leads.
+        nodes: How many nodes have ranks, and which ranks.
+        last_call_s, grow_cooldown_s, launchers: See :class:`.Rules`.
         pace: How long silence may last.
         warnings: What to tell the user before the start.
         secret: All launchers of the job sign what they say with it; None: there is none.
@@ -78,7 +78,10 @@ class MeetingPlan:
     infra_rank: int | None
     infra_is_place: bool
     domain: str | None
-    rules: Rules
+    nodes: NodePolicy
+    last_call_s: float
+    grow_cooldown_s: float
+    launchers: int | None
     pace: Pace
     warnings: tuple[str, ...] = ()
     secret: str | None = field(default=None, repr=False)
@@ -112,29 +115,16 @@ def make_meeting_plan(
             infra_rank=number.rank if number else pod if numbered is None else numbered,
             infra_is_place=number.is_place if number else True,
             domain=node_domain(environ) if config.segment is not None else None,
-            rules=Rules(
-                nodes=NodePolicy(
-                    min_nodes=nodes[0],
-                    max_nodes=nodes[1],
-                    use_infra_group_rank=config.use_infra_group_rank,
-                    active=args.ft_active_nodes,
-                    segment=config.segment,
-                ),
-                restart=RestartPolicy(args.ft_restart_policy),
-                max_restarts=args.max_restarts,
-                restarts_period_s=args.ft_restart_window,
-                backoff_s=args.ft_restart_backoff,
-                max_no_progress_cycles=config.max_no_progress_cycles,
-                min_progress_iterations=config.min_progress_iterations,
-                first_last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
-                grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
-                max_same_failures=args.ft_max_same_failures,
-                no_restart_exit_code=args.ft_no_restart_exit_code,
-                launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
-                reads_iterations=bool(
-                    config.checkpoint_iteration_file and config.is_progress_tracking_enabled
-                ),
+            nodes=NodePolicy(
+                min_nodes=nodes[0],
+                max_nodes=nodes[1],
+                use_infra_group_rank=config.use_infra_group_rank,
+                active=args.ft_active_nodes,
+                segment=config.segment,
             ),
+            last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
+            grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
+            launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             pace=pace,
             warnings=(
                 *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),

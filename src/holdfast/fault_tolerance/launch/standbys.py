@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.codec import decode
 from holdfast.core.common_events import Note, SignalArrived, TimePassed
+from holdfast.core.deadlines import earliest
 from holdfast.core.launch import standby as machine
 from holdfast.core.launch.libraries import LATE, TORCH, imported_libraries
 from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
@@ -111,9 +112,8 @@ class Standbys(Part):
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
-        deadlines = [each.read.next_deadline() for each in self._readings.values()]
-        deadlines.append(self.machine.next_deadline())
-        return min((at for at in deadlines if at is not None), default=None)
+        readings = (each.read.next_deadline() for each in self._readings.values())
+        return earliest(self.machine.next_deadline(), *readings)
 
     def on_time(self) -> None:
         """Time has passed."""
