@@ -27,9 +27,10 @@ def ends(call: Call, seed: int = 1) -> list[str]:
     return [process.outcome.partition(":")[0] for process in simulation.processes]
 
 
-def test_no_promise_is_broken_in_1000_calls_with_faults() -> None:
+def test_no_promise_is_broken_in_calls_with_faults() -> None:
+    """Of fresh seeds; ``make sim`` takes more of them."""
     first = random.SystemRandom().randrange(2**31)
-    for seed in range(first, first + 1000):
+    for seed in range(first, first + 400):
         _, violation = simulate_call(seed)
         assert violation is None, (
             f"{violation}\nagain: python -m holdfast.testing.simulate --inprocess --seed {seed}"
