@@ -211,6 +211,15 @@ def test_ranks_that_are_being_stopped_are_not_blamed_for_their_silence() -> None
     assert on(rank(0, overdue="initial heartbeat", is_in_collective=True), *silent).culprits == ()
 
 
+def test_ranks_that_all_wait_in_receives_are_no_fault_of_the_network() -> None:
+    """A ring of receives."""
+    ring = [rank(n, done(20), call="recv", is_in_collective=True) for n in range(4)]
+    verdict = on(*ring)
+
+    assert (verdict.culprits, verdict.kind) == ((), e.MISMATCH)
+    assert verdict.reason.startswith("all 4 ranks wait for each other, ranks 0-3 in `recv`: sends")
+
+
 def test_two_culprits_are_both_named() -> None:
     verdict = on(
         waiter(0),
@@ -299,7 +308,7 @@ def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
     verdict = on(waiter(0), fails, gone, waiter(3))
 
     assert (verdict.culprits, verdict.kind) == ((2,), e.DEAD)
-    assert verdict.reason.startswith("rank 2 (node n1) has ended (it has ended well: exit code 0)")
+    assert verdict.reason.startswith("rank 2 (node n1) has ended with exit code 0;")
     alone = on(rank(0, done(20), waits_for="a lock", overdue="heartbeat"), gone)
     assert alone.culprits == (0,)
 

@@ -315,6 +315,10 @@ def _in(digest: RankDigest) -> str:
     return f" in {shown(digest.place)}{call}" if digest.place else ""
 
 
+def _how_it_ended(digest: RankDigest) -> str:
+    return "with exit code 0" if digest.lacks.startswith(ENDED_WELL) else f"({digest.lacks})"
+
+
 def _after(digest: RankDigest) -> str:
     return f" after its {digest.exception}" if digest.exception else ": its program has ended"
 
@@ -343,7 +347,7 @@ def _waiting(digest: RankDigest, do: Callable[[str], str]) -> str:
 
 
 _HOW: dict[str, Callable[[RankDigest, Callable[[str], str]], str]] = {
-    DEAD: lambda digest, do: f"{do('has')} ended ({digest.lacks})",
+    DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
     EXITING: lambda digest, do: f"{do('is')} exiting{_after(digest)}",
     STOPPED: lambda _, do: f"{do('is')} stopped (by SIGSTOP or a debugger)",
     KERNEL: _kernel,
@@ -573,6 +577,13 @@ def _same_collective(job: _Job) -> Verdict | None:
             f"{held} B wait in the receive queues, and all ranks are in the same collective"
         )
         return job.verdict(unread, COMMUNICATION, reason, MEDIUM)
+    if own := [rank for rank in inside if _is_point_to_point(known[rank])]:
+        call = known[own[0]].call
+        reason = (
+            f"all {count(len(inside), 'rank')} wait for each other, {_ranks(own)} in `{call}`: "
+            "sends and receives do not match, or come in another order on some ranks"
+        )
+        return job.verdict((), MISMATCH, reason, NONE)
     calls = Counter(job.doing(rank) for rank in inside)
     reason = (
         f"all {count(len(inside), 'rank')} are {calls.most_common(1)[0][0]} and wait for each "
