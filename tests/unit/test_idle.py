@@ -16,7 +16,8 @@ from holdfast.core.idle import is_hang
 from holdfast.core.job.incidents import verdict_on
 from holdfast.core.monitor.movement import Moves, Stillness
 from holdfast.core.monitor.rank_digest import Seen, Sight, digest
-from holdfast.core.stacks import Frame, place_of
+from holdfast.core.stacks import Frame, Place, place_of
+from holdfast.fault_tolerance.monitor.idle_time import IdleTime
 from holdfast.host import sight
 from holdfast.host.moves import moves_of
 from tests.unit.test_proc import wait_until
@@ -194,12 +195,16 @@ def moved(**more: float) -> Moves:
     return Moves(**{**vars(STILL), **{name: vars(STILL)[name] + it for name, it in more.items()}})
 
 
-def idle_s(*looks: Moves | None, calm: bool = False) -> float:
+def stillness(*looks: Moves | None) -> Stillness:
     """After looks that are 60 s apart."""
     one = Stillness()
     for number, shown in enumerate(looks):
         one.looked(shown, 60.0 * number)
-    return one.still_s(60.0 * (len(looks) - 1), calm=calm)
+    return one
+
+
+def idle_s(*looks: Moves | None, calm: bool = False) -> float:
+    return stillness(*looks).still_s(60.0 * (len(looks) - 1), calm=calm)
 
 
 def test_a_rank_is_idle_since_the_look_after_it_last_did_something() -> None:
@@ -210,27 +215,46 @@ def test_a_rank_is_idle_since_the_look_after_it_last_did_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "is_still", "is_calm"),
+    ("after", "is_still", "is_calm", "dozes"),
     [
-        (moved(switches=1), False, True),  # a main thread that hangs never wakes up
-        (moved(switches=12, main_s=0.01, all_s=0.01), False, True),  # a loader's reader
-        (moved(switches=100), False, False),
-        (moved(main_s=1.0, all_s=1.0), False, False),
-        (moved(all_s=0.6), True, True),  # gloo's thread polls
-        (moved(all_s=6.0), False, False),  # a thread, or a child process, works
-        (moved(all_s=-2.0), False, False),  # a child has ended
-        (moved(n_bytes=10_000), True, True),  # its log
-        (moved(n_bytes=100_000_000), False, False),  # it saves, or loads
-        (moved(wakes=10), True, True),
-        (moved(wakes=300), False, False),  # a loader's worker downloads
-        (Moves(**{**vars(STILL), "pids": (1, 3)}), False, False),
-        (Moves(**{**vars(STILL), "is_in_kernel": True}), False, False),  # of a worker
+        (moved(switches=1), False, True, True),  # a main thread that hangs never wakes up
+        (moved(switches=12, main_s=0.01, all_s=0.01), False, True, True),  # a loader's reader
+        (moved(switches=100), False, False, True),
+        (moved(main_s=1.0, all_s=1.0), False, False, True),
+        (moved(switches=2400, main_s=0.2, all_s=0.2), False, False, True),  # sleeps in a loop
+        (moved(switches=12000), False, False, False),
+        (moved(main_s=6.0, all_s=6.0), False, False, False),  # it computes, in between
+        (moved(all_s=0.6), True, True, True),  # gloo's thread polls
+        (moved(all_s=6.0), False, False, False),  # a thread, or a child process, works
+        (moved(all_s=-2.0), False, False, False),  # a child has ended
+        (moved(n_bytes=10_000), True, True, True),  # its log
+        (moved(n_bytes=100_000_000), False, False, False),  # it saves, or loads
+        (moved(wakes=10), True, True, True),
+        (moved(wakes=300), False, False, False),  # a loader's worker downloads
+        (Moves(**{**vars(STILL), "pids": (1, 3)}), False, False, False),
+        (Moves(**{**vars(STILL), "is_in_kernel": True}), False, False, False),  # of a worker
     ],
     ids=str,
 )
-def test_who_runs_saves_downloads_or_has_it_done_is_not_idle(after, is_still, is_calm) -> None:
+def test_who_runs_saves_downloads_or_has_it_done_is_not_idle(
+    after, is_still, is_calm, dozes
+) -> None:
     assert (idle_s(STILL, after) > 0) == is_still
     assert (idle_s(STILL, after, calm=True) > 0) == is_calm
+    assert (stillness(STILL, after).dozes_s(60.0) > 0) == dozes
+
+
+def test_a_loop_that_sleeps_has_longer_than_a_rank_that_does_not_wake_up(monkeypatch) -> None:
+    """It may ask for what comes from outside."""
+    shown = iter([moved(switches=100 * number) for number in range(10)])
+    monkeypatch.setattr("holdfast.host.moves.moves_of", lambda _: next(shown))
+    idle = IdleTime()
+    idle.least_s = 150.0
+    found = []
+    for number in range(10):
+        idle.look(1, 60.0 * number)
+        found.append(idle.seconds(Place()))
+    assert found == [0.0] * 8 + [480.0, 540.0]
 
 
 def test_what_a_process_and_its_children_do_is_seen_in_proc(tmp_path: Path) -> None:
