@@ -102,6 +102,15 @@ def test_a_verdict_that_is_not_sure_ends_no_rank(confidence) -> None:
     assert not is_hang(Verdict((1,), e.WAITING, "", confidence), digests)
 
 
+def test_each_culprit_must_be_idle() -> None:
+    """One that is stopped says nothing about another, which is at a prompt."""
+    stopped = RankDigest(1, "a", 1, 77, state="T", groups=(AHEAD,), idle_s=300.0)
+    asks = RankDigest(2, "a", 2, 78, **{**LOCK, "waits_for": "the standard input"})
+    both = Verdict((1, 2), e.STOPPED, "", e.HIGH)
+    assert is_hang(Verdict((1,), e.STOPPED, "", e.HIGH), {0: OTHER, 1: stopped})
+    assert not is_hang(both, {0: OTHER, 1: stopped, 2: asks})
+
+
 def test_a_node_that_does_not_answer_is_not_ended_for_its_silence() -> None:
     digests = {0: OTHER}
     assert not verdict_on(digests, {"b": Missing("1", "did not answer within 0.8 s")}).is_hang

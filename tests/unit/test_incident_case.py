@@ -17,7 +17,7 @@ from holdfast.core import kill_ladder
 from holdfast.core.evidence import Verdict
 from holdfast.core.monitor import incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
-from holdfast.core.monitor.hang import SECTION, Limits, Overdue
+from holdfast.core.monitor.hang import SECTION, STEP, Limits, Overdue
 from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.core.monitor.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
 from holdfast.fault_tolerance.monitor import incident_case, rank_look
@@ -99,6 +99,18 @@ def test_the_launcher_is_told_that_sigkill_does_not_end_a_rank(case: Case, said:
     assert stuck == Stuck(2, 3, os.getpid(), kill_ladder.UNKILLABLE_S, stuck.place)
     assert said.logged[-1][0] == "error"
     assert "does not die of SIGKILL: state " in said.logged[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("overdue", "learned"), [(OVERDUE, False), (Overdue(STEP, None, 5, 9), True)]
+)
+def test_the_launcher_is_told_of_a_limit_that_nobody_has_chosen(
+    said: Said, cycle: Cycle, overdue: Overdue, learned: bool
+) -> None:
+    """It tells the other monitors, and one that replaces this one: none trips at it again."""
+    reserve(cycle.room)
+    with verdict(said, cycle, overdue):
+        assert [it.learned for it in said.told if isinstance(it, messages.Overdue)] == [learned]
 
 
 def test_a_verdict_begins_by_making_room_for_its_evidence(case: Case, cycle: Cycle) -> None:

@@ -15,7 +15,7 @@ Where all ranks are in collectives that do not match, the recorder alone proves 
 
 from __future__ import annotations
 
-from holdfast.core.evidence import HIGH, MEDIUM, MISMATCH, STOPPED
+from holdfast.core.evidence import HIGH, MEDIUM, MISMATCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _INSIDE = ("a lock", "a sleep", "a pipe", "the other end of a FIFO")
 """What a rank waits for (:attr:`RankDigest.waits_for`) that nobody outside the job will give it."""
 _OF_LOADER = (*_INSIDE, "a socket", "a socket or pipe")
 """The same of a data loader, whose workers send over pipes and sockets."""
-_TRACED = "t"
-"""State of a process that a debugger has stopped."""
-_ASLEEP = ("S", "T")
+_STOPPED = "T"
+_ASLEEP = ("S", _STOPPED)
+"""States of ps(1); ``t`` is that of a process which a debugger has stopped."""
 
 
 def is_hang(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
@@ -40,23 +40,16 @@ def is_hang(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
         return True
     others = (digest for rank, digest in digests.items() if rank not in verdict.culprits)
     return any(map(_waits, others)) and not any(
-        rank not in digests or may_go_on(digests[rank], verdict.kind) for rank in verdict.culprits
+        rank not in digests or _may_go_on(digests[rank]) for rank in verdict.culprits
     )
 
 
-def may_go_on(digest: RankDigest, kind: str) -> str:
-    """Why a culprit is left alone; completes "it"; "": it is not."""
-    if digest.state == _TRACED:
-        return "is stopped by a debugger"
-    if digest.state not in _ASLEEP:
-        return "runs, or is in the kernel"
-    if not digest.idle_s:
-        return "has done something lately"
+def _may_go_on(digest: RankDigest) -> bool:
+    if digest.state not in _ASLEEP or not digest.idle_s:
+        return True
     is_fifo = digest.waits_for.startswith("/") and "pipe" in digest.wchan
     inside = _OF_LOADER if digest.is_in_loader else _INSIDE
-    if kind == STOPPED or is_fifo or digest.waits_for in inside:
-        return ""
-    return f"waits for {digest.waits_for or 'something unknown'}"
+    return not (digest.state == _STOPPED or is_fifo or digest.waits_for in inside)
 
 
 def _is_pending(digest: RankDigest) -> bool:
