@@ -29,6 +29,7 @@ from holdfast.core.launch.node import Node
 from holdfast.core.launch.rank_life import RankLives
 from holdfast.testing import (
     Crash,
+    Cut,
     Forgery,
     Hangs,
     Network,
@@ -225,6 +226,16 @@ def test_many_nodes_whose_ranks_all_hang_are_one_incident_and_few_of_them_speak(
     assert float(judged[:10]) - float(opened[:10]) <= VERDICT_SHARE + 0.001
     late = "; ".join(f"n{host}: did not answer within 0.8 s" for host in silent)
     assert judged.endswith(f"without {late}")
+
+
+def test_a_node_that_was_cut_off_may_hear_of_an_incident_and_its_verdict_together() -> None:
+    """It had no time to look, and says so: that breaks no promise."""
+    rules = Rules(NodePolicy(3, 3), max_restarts=1, evidence_s=1.0)
+    faults = (Cut(0.011, 2, 1.2, up=False, down=True), Hangs(0.2, 1, every=True))
+    simulation = Simulation(Scenario(3, rules, network=CALM, faults=faults), trace=True)
+    assert simulation.run().cycles == 2
+    lacks = "rank 2 lacks it: its monitor had not answered when the verdict came"
+    assert any(lacks in line for line in simulation.transcript)
 
 
 @pytest.mark.parametrize("writes", list(Forgery))

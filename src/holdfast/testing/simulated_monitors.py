@@ -48,6 +48,7 @@ class SimulatedMonitors:
         self._hangs: dict[int, _Hang] = {}
         self._silent: set[tuple[int, int]] = set()
         self._without: set[int] = set()
+        self._answers_at: dict[int, float] = {}
         self.over: node_evidence.IncidentOver | None = None
 
     # ------------------------------------------------------------ ranks hang
@@ -159,8 +160,8 @@ class SimulatedMonitors:
             if node.rng.random() < _SILENT:
                 self._silent.add((look.cycle, local_rank))
             takes_s = min(node.rng.choice((0.02, 0.05, 0.09, 0.3)), look.within_s)
-            answers = partial(self._looked, look, local_rank)
-            node.world.clock.call_in(takes_s, answers)
+            self._answers_at[local_rank] = node.world.clock.now + takes_s
+            node.world.clock.call_in(takes_s, partial(self._looked, look, local_rank))
 
     def _looked(self, look: node_evidence.LookAt, local_rank: int) -> None:
         node = self._node
@@ -183,8 +184,11 @@ class SimulatedMonitors:
                 f"K-2: {node.name} writes nothing of local rank {local_rank}, and not why",
             )
             ways_s = 2 * node.world.longest_way_s
+            # A node that was cut off hears of the incident and of the verdict without it together.
+            too_late = f"n{node.host}: " in over.without
             excused = (
-                local_rank not in node.ranks
+                (too_late and node.world.clock.now < self._answers_at.get(local_rank, 0.0))
+                or local_rank not in node.ranks
                 or local_rank in self._without
                 or (over.cycle, local_rank) in self._silent
                 or node.told_to_stop
