@@ -351,7 +351,7 @@ def forgets_its_question(self: Gate, how: str, now: float, effects: list[object]
     self._asked = self._deadline = None
 
 
-def never_settles(self: standby.Standby, now: float, effects: list[object]) -> None:
+def never_settles(self: standby.Standby, now: float) -> None:
     pass
 
 

@@ -335,6 +335,7 @@ class Standby:
     _failures: int = 0
     _least: bool = False
     _left_out: tuple[str, ...] = ()
+    _effects: list[Effect] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._parked = [_Parked() for _ in range(self.nproc)]
@@ -381,11 +382,11 @@ class Standby:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
-        effects: list[Effect] = []
+        self._effects = []
         match event:
             case Waiting():
                 self._steady_at, self._has_ranks = now, False
-                self._on_time(now, effects)
+                self._on_time(now)
             case CycleStarted():
                 self._steady_at, self._has_ranks = now + self.delay_s, True
                 self._has_begun = self._is_busy = False
@@ -398,48 +399,48 @@ class Standby:
                     is_last = self._n_reported >= self.nproc
                     pause_s = 0.0 if self.is_idle or is_last else REPORTED_IN_S
                     self._steady_at = now + min(self.delay_s, pause_s)
-                    self._on_time(now, effects)
+                    self._on_time(now)
             case CycleEnding():
                 self._steady_at = self._again_at = None
-                self._drop_unfinished(effects)
+                self._drop_unfinished()
             case Started(local_rank, shape):
                 self._parked[local_rank].shape = shape
             case Nothing(local_rank):
-                self._skip(local_rank, now, effects)
+                self._skip(local_rank, now)
             case NoRoom(local_rank, available_kib):
-                self._tell_of_room(available_kib, effects)
-                self._skip(local_rank, now, effects)
+                self._tell_of_room(available_kib)
+                self._skip(local_rank, now)
             case Ready(local_rank, memory_kib, assumed):
                 self._parked[local_rank].assumed = assumed
-                self._on_ready(local_rank, memory_kib, effects)
-                self._on_time(now, effects)
+                self._on_ready(local_rank, memory_kib)
+                self._on_time(now)
             case Unfit(local_rank, reason, library):
-                self._on_unfit(local_rank, reason, library, effects)
+                self._on_unfit(local_rank, reason, library)
             case Share():
-                self._on_share(event, now, effects)
+                self._on_share(event, now)
             case StaysIdle(local_rank):
                 self.is_idle = False
                 if self._parked[local_rank].state is State.PREPARING:
-                    self._drop(local_rank, effects)
+                    self._drop(local_rank)
             case Died(local_rank, signum):
                 if signum in ASKS_TO_END:
                     self._put_off(local_rank)
                 else:
-                    self._on_failure(local_rank, "ended unexpectedly", effects)
+                    self._on_failure(local_rank, "ended unexpectedly")
             case JobEnding():
                 self.given_up = self.given_up or "the job is ending"
                 self._steady_at = self._again_at = None
                 for local_rank in self._in(State.PREPARING, State.READY):
-                    self._drop(local_rank, effects)
+                    self._drop(local_rank)
             case Wanted(local_rank, shape):
-                self._on_wanted(local_rank, shape, effects)
+                self._on_wanted(local_rank, shape)
             case StartedOver(local_rank, reason):
-                self._give_up(f"the script {reason}", effects)
+                self._give_up(f"the script {reason}")
             case TimePassed():
-                self._on_time(now, effects)
+                self._on_time(now)
             case _:
                 assert_never(event)
-        return effects
+        return self._effects
 
     # ------------------------------------------------------------ inside
     def _in(self, *states: State) -> list[int]:
@@ -460,35 +461,38 @@ class Standby:
         parked = [(rank, self._parked[rank]) for rank in self._in(State.PREPARING)]
         return [(rank, each) for rank, each in parked if each.normal_since is None]
 
-    def _hurry(self, now: float, effects: list[Effect]) -> None:
+    def _hurry(self, now: float) -> None:
         for local_rank, parked in self._idle():
             parked.normal_since = now
-            effects.append(Hurry(local_rank))
+            self._effects.append(Hurry(local_rank))
 
-    def _on_share(self, share: Share, now: float, effects: list[Effect]) -> None:
+    def _on_share(self, share: Share, now: float) -> None:
         parked = self._parked[share.local_rank]
         before, parked.share = parked.share, share
         ran_s = share.ran_s - before.ran_s
         if share.waited_s - before.waited_s > ran_s or (ran_s <= 0 and share.is_runnable):
             self._is_busy = True
-            self._hurry(now, effects)
+            self._hurry(now)
 
-    def _drop(self, local_rank: int, effects: list[Effect]) -> None:
+    def _note(self, text: str, level: str = "info") -> None:
+        self._effects.append(Note(level, text))
+
+    def _drop(self, local_rank: int) -> None:
         self._parked[local_rank].state = State.NONE
-        effects.append(Discard(local_rank))
+        self._effects.append(Discard(local_rank))
 
-    def _drop_unfinished(self, effects: list[Effect]) -> None:
+    def _drop_unfinished(self) -> None:
         for local_rank in self._in(State.PREPARING):
-            self._drop(local_rank, effects)
+            self._drop(local_rank)
 
-    def _give_up(self, reason: str, effects: list[Effect]) -> None:
+    def _give_up(self, reason: str) -> None:
         if self.given_up is not None:
             return
         self.given_up = reason
-        self._drop_unfinished(effects)
-        effects.append(Note("info", f"no more warm standby, ranks start plainly: {reason}"))
+        self._drop_unfinished()
+        self._note(f"no more warm standby, ranks start plainly: {reason}")
 
-    def _on_ready(self, local_rank: int, memory_kib: int, effects: list[Effect]) -> None:
+    def _on_ready(self, local_rank: int, memory_kib: int) -> None:
         parked = self._parked[local_rank]
         if parked.state is not State.PREPARING:
             return
@@ -498,30 +502,26 @@ class Standby:
         ready = self._of(State.READY)
         total = self.memory_kib
         if total > self.memory_kib_max:
-            self._drop(local_rank, effects)
+            self._drop(local_rank)
             self._give_up(
                 f"{count(len(ready), 'parked process', 'es')} with {total >> 10} "
                 f"MiB, the limit is {self.memory_kib_max >> 10} MiB "
                 "(--ft-warm-standby-memory-mb)",
-                effects,
             )
         elif self.is_settled:
-            effects.append(
-                Note(
-                    "info",
-                    f"warm standby: {len(ready)} of {self.nproc} ranks can restart "
-                    f"without importing; their parked processes take {total >> 10} MiB",
-                )
+            self._note(
+                f"warm standby: {len(ready)} of {self.nproc} ranks can restart "
+                f"without importing; their parked processes take {total >> 10} MiB"
             )
 
-    def _skip(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+    def _skip(self, local_rank: int, now: float) -> None:
         if self._parked[local_rank].state is not State.PREPARING:
             return
         self._parked[local_rank].state = State.SKIPPED
         if self._again_at is None and self._steady_at is not None:
             self._again_at = now + self._patience_s
             self._patience_s *= 2
-        self._on_time(now, effects)
+        self._on_time(now)
 
     def _put_off(self, local_rank: int) -> None:
         """Until the next cycle, if there is one."""
@@ -533,75 +533,72 @@ class Standby:
         for each in self._of(State.SKIPPED):
             each.state = State.NONE
 
-    def _tell_of_room(self, available_kib: int, effects: list[Effect]) -> None:
+    def _tell_of_room(self, available_kib: int) -> None:
         are_others_coming = len(self._of(State.PREPARING)) > 1  # it is tried again after them
         if not self._has_told_of_room and not are_others_coming:
             self._has_told_of_room = True
-            text = (
+            self._note(
                 f"no warm standby for now: {available_kib >> 10} MiB of memory are free, a "
                 f"parked process would need {self._expected_kib >> 10} MiB and {ROOM} times as "
                 "much has to be free"
             )
-            effects.append(Note("info", text))
 
-    def _on_unfit(
-        self, local_rank: int, reason: str, library: str | None, effects: list[Effect]
-    ) -> None:
+    def _on_unfit(self, local_rank: int, reason: str, library: str | None) -> None:
         parked = self._parked[local_rank]
         if parked.state is not State.PREPARING:
             return
         parked.state = State.NONE
         self._is_doubtful = True
         if parked.least:
-            self._give_up(reason, effects)
+            self._give_up(reason)
         elif self._least or library in self._left_out:
             return  # it was started before another one showed that
         elif library and library != TORCH and len(self._left_out) < LEFT_OUT_MAX:
             self._left_out = (*self._left_out, library)
-            effects.append(Note("info", f"warm standby leaves out {library}: {reason}"))
+            self._note(f"warm standby leaves out {library}: {reason}")
         else:
             self._least = True
-            effects.append(Note("info", f"warm standby imports no more than torch: {reason}"))
+            self._note(f"warm standby imports no more than torch: {reason}")
 
-    def _on_failure(self, local_rank: int, how: str, effects: list[Effect]) -> None:
+    def _on_failure(self, local_rank: int, how: str) -> None:
         if local_rank not in self._in(State.PREPARING, State.READY):
             return
         self._parked[local_rank].state = State.NONE
         self._failures += 1
         if self._failures == 1:
             text = f"the parked process of local rank {local_rank} {how}; trying again"
-            effects.append(Note("warning", text))
+            self._note(text, level="warning")
         elif self._failures >= FAILURES_MAX:
-            self._give_up(f"{count(self._failures, 'parked process', 'es')} ended or hung", effects)
+            self._give_up(f"{count(self._failures, 'parked process', 'es')} ended or hung")
 
-    def _on_wanted(self, local_rank: int, shape: Shape, effects: list[Effect]) -> None:
+    def _on_wanted(self, local_rank: int, shape: Shape) -> None:
         parked = self._parked[local_rank]
         if parked.state is State.PREPARING:
-            self._drop(local_rank, effects)
+            self._drop(local_rank)
         if parked.state is not State.READY:
             return
         reason = why_cold(parked.shape, shape, parked.assumed)
         if reason is None:
             parked.state = State.NONE
-            effects.append(GoOn(local_rank))
+            self._effects.append(GoOn(local_rank))
         else:
-            self._drop(local_rank, effects)
-            effects.append(Note("info", f"local rank {local_rank} starts plainly: {reason}"))
+            self._drop(local_rank)
+            self._note(f"local rank {local_rank} starts plainly: {reason}")
 
-    def _on_time(self, now: float, effects: list[Effect]) -> None:
+    def _on_time(self, now: float) -> None:
         for local_rank in self._in(State.PREPARING):
             since = self._parked[local_rank].normal_since
             if since is not None and now >= since + PREPARE_LIMIT_S:
                 how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
-                self._on_failure(local_rank, how, effects)
-                effects.append(Discard(local_rank))
+                self._on_failure(local_rank, how)
+                self._effects.append(Discard(local_rank))
         for local_rank, parked in self._idle():
             if now >= parked.began_at + IDLE_LIMIT_S:
-                self._hurry(now, effects)
+                self._hurry(now)
                 break
             if now >= parked.look_at:
                 parked.look_at = now + LOOK_S
-                effects.append(MeasureShare(local_rank))
+                self._effects.append(MeasureShare(local_rank))
         if self._steady_at is None or now < self._steady_at:
             return
         if self._again_at is not None and now >= self._again_at:
@@ -616,4 +613,4 @@ class Standby:
                 normal_since=None if is_idle else now,
                 look_at=now + LOOK_S,
             )
-            effects.append(Prepare(following, self._least, self._left_out))
+            self._effects.append(Prepare(following, self._least, self._left_out))
