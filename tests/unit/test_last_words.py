@@ -72,6 +72,13 @@ def test_an_exception_that_the_rank_survived_did_not_end_it(
         assert found == expected
 
 
+def test_what_holdfast_says_in_a_rank_is_not_its_last_word() -> None:
+    """A rank that leaves without a word has reported in as its last line."""
+    ours = "2026-11-22 10:35:08,098 [INFO] [n0] [rank 0] holdfast: rank 0 (pid 7) is monitored"
+    assert read([ours], exit_code=3).message == ""
+    assert read(["no data left", ours], exit_code=3).message == "no data left"
+
+
 def test_what_a_rank_wrote_long_before_its_end_is_not_about_it() -> None:
     assert read(["step 10"], [1.0], exit_code=3, ended_at=2.0).message == "step 10"
     assert read(["step 10"], [1.0], exit_code=3, ended_at=60.0) == LastWords()

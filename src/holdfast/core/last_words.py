@@ -41,8 +41,9 @@ _NAME_ENDS = ("Error", "error", "Exception", "Interrupt", "Exit", "Iteration", "
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>")
 _NOISE = re.compile(
     r"\w*Warning: |^\[[WI]\d{3,4} |^ |resource_tracker|%\|.*\||^\*+$|^Setting OMP_NUM_THREADS"
+    r"|\[(?:DEBUG|INFO|WARNING)\] .*\] holdfast: "
 )
-"""Warnings, progress bars, and lines that belong to others."""
+"""Warnings, progress bars, and lines that belong to others, or to us."""
 _AT_ONCE_S = 0.2
 """Lines of one traceback come within this time."""
 _SAID_LATELY_S = 10.0
