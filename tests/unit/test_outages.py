@@ -78,6 +78,11 @@ def test_the_restarts_that_are_left_are_those_of_the_newest_cycle_that_is_over()
     assert (seen[0], seen[2], outages.restarts_left) == (None, 3, 2)
 
 
+def test_ranks_that_end_because_the_job_was_told_to_are_no_fault() -> None:
+    told = {"kind": "signal_received", "cycle": 0, "t": 6.9, "signal": 15}
+    assert meanings(Outages(nproc=2), *STARTED, told, exited(-15), exited(1, local_rank=0)) == []
+
+
 def test_a_node_is_ready_while_all_its_ranks_run() -> None:
     outages = Outages(nproc=2)
     ready = []

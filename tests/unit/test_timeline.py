@@ -112,8 +112,11 @@ def test_a_crash_is_told_by_its_first_cause_with_its_reason():
 
 def test_a_job_that_was_stopped_for_good_has_not_failed():
     """Its scheduler ended it."""
-    stop = _event(5.0, "cycle_stopping", cause="SIGTERM", restart=False)
-    assert recoveries([stop, _exited(5.1, 0, 0, -15)]) == []
+    for stop in (
+        _event(5.0, "cycle_stopping", cause="SIGTERM", restart=False),
+        _event(5.0, "signal_received", signal=15),
+    ):
+        assert recoveries([stop, _exited(5.1, 0, 0, -15)]) == []
 
 
 def test_what_happened_is_in_order_of_time():

@@ -115,6 +115,8 @@ class Outages:
                 yield from self._fault(event, hang)
             case "finding" if event["verdict"] == "unhealthy":
                 yield from self._fault(event, Fault("host"))
+            case "signal_received":  # the job is to end: that its ranks do is no fault
+                self.is_stopping = True
             case "cycle_stopping":
                 if event["restart"]:
                     yield from self._fault(event, Fault("elsewhere"))

@@ -88,7 +88,7 @@ def _symptoms(here: Sequence[Event]) -> list[Event]:
     Where nothing went wrong with a rank, something else did, of which a launcher has said why the
     others go on without that cycle: a host that is not healthy, a node that is gone.
     """
-    stops = [event for event in here if event["kind"] == "cycle_stopping"]
+    stops = [event for event in here if event["kind"] in ("cycle_stopping", "signal_received")]
     stopped_at: dict[object, float] = {}
     for event in stops:
         stopped_at.setdefault(event.get("launcher"), float(event["t"]))

@@ -56,6 +56,7 @@ _OF_LAUNCHER = {
     "cycle_stopping": "cycle ends",
     "cycle_stopped": "nothing of the cycle is left",
     "control_request": "a rank asks",
+    "signal_received": "a signal ends the job",
     "incident": "verdict",
     "monitor_exited": "a monitor died",
     "restarted_in_place": "restarted in place",

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.failure import describe_exit
+from holdfast.core.failure import describe_exit, signal_name
 from holdfast.core.stragglers import Slow, Stragglers
 from holdfast.host import clock, proc, wait_for
 from holdfast.host.job_name import PREFIX, launcher_of
@@ -415,6 +415,8 @@ def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
             return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
         case "restarted_in_place":
             return f"restarted in place: {why(event)}"
+        case "signal_received":
+            return f"{signal_name(int(event['signal']))}: the job is to end"
         case "standing_by":
             return "waits as a spare"
     return None

@@ -291,6 +291,7 @@ class NodeAgent:
 
     # ------------------------------------------------------------ events in
     def _on_signal(self, signum: int) -> None:
+        self._event("signal_received", signal=signum)
         arrived = SignalArrived(signum)
         self._feed(arrived)
         self._tell(arrived)
