@@ -322,8 +322,14 @@ class Launcher:
                     self._effects.append(Note("warning", text + ", ".join(missing)))
                 return []
         self._effects.append(effect)
-        if isinstance(effect, leading.Publish) and isinstance(effect.decision, End):
-            self._on_end(effect.decision)
+        if isinstance(effect, leading.Publish):
+            match effect.decision:
+                case End():
+                    self._on_end(effect.decision)
+                case Judged(incident, cycle, verdict, without) if cycle != self.evidence.cycle:
+                    # It has no ranks in this cycle, and only hosts the leader.
+                    over = node_evidence.IncidentOver(incident, cycle, (), verdict, {}, without)
+                    self._effects.append(self._of_all_nodes(over))
         return []
 
     def _of_all_nodes(self, over: node_evidence.IncidentOver) -> node_evidence.IncidentOver:

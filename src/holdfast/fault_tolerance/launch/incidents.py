@@ -87,8 +87,7 @@ class Incidents(Part):
         return said.Looked(message.incident, message.cycle, digest)
 
     def _over(self, over: IncidentOver) -> None:
-        assert self._ranks is not None
-        verdict, ranks = over.verdict, self._ranks.ranks
+        verdict, ranks = over.verdict, self._ranks.ranks if self._ranks is not None else {}
         self._on_over(over)
         self._folders.over(over, _last_lines(ranks))
         self._events.write(
