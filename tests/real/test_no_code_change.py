@@ -18,15 +18,15 @@ rank, cycle = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
 weight = torch.nn.Parameter(torch.zeros(4))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 
-def hangs_in_an_evaluation(steps=80):
-    for step in range(steps):
+def hangs_in_an_evaluation(seconds=2.5):  # of collectives, longer than the limit
+    for _ in range(int(seconds / 0.05)):
         dist.all_reduce(torch.ones(1))
         time.sleep(0.05)
-        if step == 60 and rank == 1 and cycle == "0":
-            threading.Event().wait()
+    if rank == 1:
+        threading.Event().wait()
 
-def evaluates_by_itself(seconds=3.0):
-    if rank == 1 and cycle == "0":
+def evaluates_by_itself(seconds=2.5):
+    if rank == 1:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             sum(range(1000))
@@ -37,7 +37,7 @@ for step in range(40):
     dist.all_reduce(weight.grad)
     optimizer.step()
     time.sleep(0.01)
-    if step == 30:
+    if step == 30 and cycle == "0":
         {"hang": hangs_in_an_evaluation, "evaluate": evaluates_by_itself}[os.environ["MODE"]]()
 print("done", rank, flush=True)
 """
