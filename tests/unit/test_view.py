@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.host import proc
 from holdfast.host.job_name import new_job
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Stacks, Top
+from holdfast.view.web import make_app
 from holdfast.view.words import SORTS, as_text, of_limit, seconds
 
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
@@ -241,3 +243,64 @@ def test_a_stopped_rank_is_not_woken_to_be_asked(tmp_path, monkeypatch) -> None:
     finally:
         rank.kill()
         rank.communicate()
+
+
+# ------------------------------------------------------------------ over HTTP
+def ask(app, path: str, host: str, method: str = "GET", **headers: str) -> tuple[int, dict, bytes]:
+    """One request, without a network."""
+    sent: list[dict] = []
+    path, _, query = path.partition("?")
+    given = [(b"host", host.encode()), *((k.encode(), v.encode()) for k, v in headers.items())]
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
+    scope |= {"headers": given, "scheme": "http", "server": ("", 80), "http_version": "1.1"}
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    asyncio.run(app(scope, receive, send))
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], answered, b"".join(each.get("body", b"") for each in sent[1:])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local", "elsewhere"),
+    [
+        ("127.0.0.1:8265", 200, 200),
+        ("[::1]:8265", 200, 200),
+        ("LOCALHOST", 200, 200),
+        ("10.1.2.3:8265", 400, 200),
+        ("evil.example:8265", 400, 400),
+        ("127.0.0.1.evil.example", 400, 400),
+        ("[::1", 400, 400),
+        ("", 400, 400),
+    ],
+)
+def test_a_name_that_another_site_lets_lead_here_is_refused(host, is_local, elsewhere) -> None:
+    """Also where the page is served to other hosts: an address cannot be led elsewhere."""
+    assert ask(make_app(Job()), "/state", host)[0] == is_local
+    assert ask(make_app(Job(), hosts=None), "/state", host)[0] == elsewhere
+    name = socket.gethostname()
+    assert ask(make_app(Job(), hosts=None), "/state", name)[0] == 200
+
+
+def test_answers_are_kept_nowhere_framed_nowhere_and_named_nowhere() -> None:
+    app = make_app(Job(), "secret")
+    for path in ("/", "/state"):
+        _, headers, _ = ask(app, path, "localhost")
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+def test_stacks_need_the_token_in_a_header_that_no_other_site_can_send() -> None:
+    """A form of another site sends no such header; in the address it would be in logs."""
+    app, secret = make_app(Job(), "secret"), {"authorization": "Bearer secret"}
+    assert ask(app, "/stacks?rank=1", "localhost", "POST", **secret)[0] == 200
+    assert ask(app, "/stacks?rank=1&token=secret", "localhost", "POST")[0] == 401
+    assert ask(app, "/stacks?rank=1", "localhost", "GET", **secret)[0] == 405
+    assert ask(app, f"/stacks?rank={5000 * '9'}", "localhost", "POST", **secret)[2] == b"{}"
+    assert ask(make_app(Job()), "/stacks?rank=1", "localhost", "POST", **secret)[0] == 403

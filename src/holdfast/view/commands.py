@@ -116,7 +116,7 @@ def _view(words: list[str]) -> int:
     shown = f"[{host}]" if ":" in host else host
     sys.stdout.write(f"http://{shown}:{listener.getsockname()[1]}/\n")
     sys.stdout.flush()
-    app = make_app(LiveJob(folders), token, LOCAL if is_local else ("*",))
+    app = make_app(LiveJob(folders), token, LOCAL if is_local else None)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listener])
     return 0
