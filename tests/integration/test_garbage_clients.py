@@ -123,6 +123,7 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
         abort=lambda _causes: None,
         abort_again=lambda: None,
         waits=lambda: False,
+        number=lambda: 0,
         silence_s=1e4,
         soft_s=1e4,
         interval_s=1.0,
