@@ -203,8 +203,9 @@ class FaultyRun:
         return [job.run_dir for job in self.jobs]
 
     def told(self, cycle: int, rank: int) -> list[Told]:
-        """What a rank did in a cycle."""
-        return list(_told((self.shared / f"told-{cycle}-{rank}").read_text().splitlines()))
+        """What a rank did in a cycle; nothing, if the other one failed before it began."""
+        path = self.shared / f"told-{cycle}-{rank}"
+        return list(_told(path.read_text().splitlines())) if path.exists() else []
 
     def metrics_port(self, job: Job) -> int:
         """Where its launcher is scraped."""

@@ -246,7 +246,8 @@ def metrics_agree(run: FaultyRun) -> None:
             ("detection_lateness_seconds", [max(0.0, fault.late_s) for fault in hangs]),
         ):
             assert scrape.one(f"{name}_count") == len(values), name
-            assert scrape.one(f"{name}_sum") == pytest.approx(sum(values), abs=1e-6), name
+            # Of two ranks found hung at once, the launcher may hear of either first.
+            assert scrape.one(f"{name}_sum") == pytest.approx(sum(values), abs=LATE_S), name
         states = Counter(node.states.values())
         assert scrape.by("state", "ranks") == {
             state: states[state] for state in ("running", "overdue", "completed", "failed")
@@ -425,7 +426,12 @@ def trace_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
     kills = [event for node in nodes for event in node.of("kill_sent")]
     in_time = [e for e in kills if e["t"] < ends[e["cycle"], e["rank"]]]
     assert per["kill"] == len(in_time)  # its launcher may have ended the rank a moment before
-    assert marks["first_step"] == 2 * (n_faults + 1)
+    stepped = [
+        {one.name for one in run.told(cycle, rank) if one.closed or n_faults == cycle} - {"setup"}
+        for cycle in range(n_faults + 1)
+        for rank in (0, 1)
+    ]
+    assert sum(map(bool, stepped)) <= marks["first_step"] <= 2 * (n_faults + 1)
     own_s = sum(len(n.states) * (n.events[-1]["t"] - n.began) for n in nodes)
     accounts = sum(e["dur"] for e in slices if e["cat"] == "account")
     assert accounts == pytest.approx(1e6 * own_s, rel=1e-3)

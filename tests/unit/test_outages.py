@@ -61,6 +61,13 @@ def test_a_recovery_lasts_from_the_detection_until_the_last_rank_of_the_node_was
     assert found == [Fault("hang", pytest.approx(0.002), 3.002), Recovered(pytest.approx(4.198))]
 
 
+def test_a_recovery_begins_with_the_rank_that_was_found_hung_first() -> None:
+    """Two monitors may be heard in the other order."""
+    other = {**OVERDUE, "local_rank": 0, "rank": 4, "t": 7.2, "detected_at": 6.9}
+    *_, recovered = meanings(Outages(2), *STARTED, OVERDUE, other, STOPPING, *RESTARTED)
+    assert recovered == Recovered(pytest.approx(11.2 - 6.9))
+
+
 def test_a_rank_that_completes_and_a_cycle_that_is_stopped_for_good_are_no_faults() -> None:
     outages = Outages(nproc=2)
     polite = {"kind": "cycle_stopping", "cycle": 0, "t": 8.0, "restart": False}

@@ -130,6 +130,10 @@ class Outages:
 
     def _fault(self, event: Event, fault: Fault) -> Iterator[Fault]:
         """The first of its cycle; ranks that we stop are none."""
-        if self._failed_at is None and not self.is_stopping:
-            self._failed_at = float(event.get("detected_at", event["t"]))
+        at = float(event.get("detected_at", event["t"]))
+        if self._failed_at is not None:
+            if "detected_at" in event:  # two monitors may be heard in the other order
+                self._failed_at = min(self._failed_at, at)
+        elif not self.is_stopping:
+            self._failed_at = at
             yield fault
