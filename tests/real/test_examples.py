@@ -109,7 +109,7 @@ def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_we
 
     _, found = _train(stormy, "train_gpt.py", *SECTIONS, faults="kill@5:1")
     (recovery,) = found
-    assert recovery.symptom == "rank 1: killed by SIGKILL"
+    assert recovery.symptom.startswith("rank 1: killed by SIGKILL")
     assert (recovery.resumed_step, recovery.steps_lost) == (4, 1)
     assert _weights(stormy) == _weights(quiet)
 

@@ -917,7 +917,7 @@ raise RuntimeError("[../third_party/gloo/pair.cc:534] Connection closed by peer 
     job.signal(signal.SIGCONT)
 
     assert job.wait() == 0
-    assert job.said(r"rank 0 .*: exit code 1; if the rank that this error names failed first")
+    assert job.said(r"rank 0 .*: exit code 1 at .*; if the rank that this error names failed first")
     assert job.said(r"cycle 0 ended: rank 1 .*: exit code 3\n")
 
 
@@ -1028,7 +1028,7 @@ def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, ask
     job = ft.start(f"--ft-check-remaining-processes={asked}", script)
     assert job.wait() == 0
     said = job.said(
-        r"killing 1 process that outlived their ranks:\n"
+        r"killing 1 process that the ranks left behind:\n"
         r".* pid \d+, child of \d+, state S, \d s old: .*sleep\(987\)"
     )
     assert bool(said) == (asked == "true")
