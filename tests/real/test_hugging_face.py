@@ -106,6 +106,7 @@ if os.environ.get("ADD_LATE"):
 trainer.train(resume_from_checkpoint=last_checkpoint(f"{OUT}/out"))
 trainer.evaluate()
 note(ends=trainer.state.global_step)
+time.sleep(0.2)  # or gloo's thread aborts that still has the last evaluation's tensors
 """
 )
 ACCELERATE = (
@@ -149,6 +150,7 @@ with watch(accelerator, f"{OUT}/out") as training:
             with training.evaluation():
                 model(torch.zeros(4, 32))
     note(ends=step + 1)
+time.sleep(0.2)  # as above
 """
 )
 SCRIPTS = {"transformers": TRAINER, "accelerate": ACCELERATE}

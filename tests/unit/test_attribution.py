@@ -284,6 +284,11 @@ def test_every_kind_has_its_example() -> None:
             "collective that timed out (SeqNum=53, OpType=ALLREDUCE)",
         ),
         (-6, ["Aborted"], "uncaught C++ exception or failed assertion"),
+        (
+            -6,
+            ["done", "terminate called without an active exception"],
+            "native thread that outlived Python",
+        ),
         (-11, [], "segmentation fault in native code"),
         (-15, [], ""),
         (

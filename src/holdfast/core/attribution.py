@@ -321,6 +321,15 @@ _SIGNALS: dict[int, tuple[str, str]] = {
     _SIGFPE: ("arithmetic fault in native code", "PYTHONFAULTHANDLER=1 shows the stack"),
     _SIGILL: ("illegal instruction", "a package was built for another processor"),
 }
+_AT_EXIT = (
+    "native thread that outlived Python",
+    (
+        "if the training was complete, let the script end with time.sleep(0.1): a thread of gloo's "
+        "still held a tensor (docs/hugging-face.md)"
+    ),
+)
+_AT_EXIT_WORDS = "terminate called without an active exception"
+"""Of a thread that wants the interpreter's lock when Python has ended: seen of all_gather."""
 _ABORT = "uncaught C++ exception or failed assertion", "its last lines say which"
 _BY_THE_SCHEDULER = r"CANCELLED AT .* DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE)"
 """What slurmstepd writes."""
@@ -353,6 +362,8 @@ def attribute(
         if any(text in words.text for text in rule.texts):
             return Attribution(rule.kind, rule.detail(words.text), rule.advice, *rest)
     kind, advice = _ABORT if aborted and not words.exception else ("", "")
+    if aborted and _AT_EXIT_WORDS in words.text:
+        kind, advice = _AT_EXIT
     return Attribution(kind, "", advice if words.text else "", *rest)
 
 
