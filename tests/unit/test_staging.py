@@ -115,3 +115,25 @@ def test_nothing_staged_is_no_error(tmp_path: Path) -> None:
     staging.close(10.0)
 
     assert not (tmp_path / "run").exists()
+
+
+def test_whoever_reads_a_file_that_is_delivered_again_finds_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of --ft-on-incident once found an incident.json that was empty."""
+    copy, seen = shutil.copy2, list[str | None]()
+    target = tmp_path / "run" / "incident.json"
+
+    def copy_and_read(source: str, part: str) -> None:
+        copy(source, part)
+        seen.append(target.read_text() if target.exists() else None)
+
+    monkeypatch.setattr("shutil.copy2", copy_and_read)
+    for text in ("first", "second"):
+        staging = Staging(str(tmp_path / "staged"), str(tmp_path / "run"))
+        stage(staging, 0, "incident.json", text)
+        staging.deliver(0)
+        assert staging.close(30.0)
+        assert target.read_text() == text
+    assert seen == [None, "first"]
+    assert [path.name for path in target.parent.iterdir()] == ["incident.json"]

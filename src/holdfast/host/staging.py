@@ -7,6 +7,7 @@ next delivery and at the end, and is never lost without a word.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import queue
@@ -119,6 +120,22 @@ def _copy(folder: str, run_dir: str) -> str | None:
     return f"{folder}: its files do not keep their names"
 
 
+def _copy_whole(source: str, target: str) -> None:
+    """Whoever reads ``target`` meanwhile finds what was there before, or all of it.
+
+    Raises:
+        OSError: It could not be copied; nothing of it is left.
+    """
+    part = f"{target}.part"
+    try:
+        shutil.copy2(source, part)
+        os.replace(part, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
 def _copy_once(folder: str, run_dir: str) -> tuple[str | None, bool]:
     """What went wrong first; and whether a file was gone when its turn came."""
     trouble: list[str] = []
@@ -140,7 +157,7 @@ def _copy_once(folder: str, run_dir: str) -> tuple[str | None, bool]:
                 if not os.path.getsize(source):  # opened for stacks that nothing asked for
                     continue
                 os.makedirs(there, exist_ok=True)  # empty folders are of no use to people
-                shutil.copy2(source, target)
+                _copy_whole(source, target)
             except FileNotFoundError as error:  # a monitor has just given it its last name
                 has_changed = has_changed or error.filename == source
                 if error.filename != source:
