@@ -30,9 +30,9 @@ RUNS = 5
 RANKS = 4
 ALL = (*CASES, *BY_TRAINING, *STOPPED_NODES)
 BLAMELESS = ("stopped launcher",)
-"""Nobody hangs: an incident that names somebody is wrong."""
+"""No rank hangs: an incident that names one is wrong."""
 _UNTOLD = "stopped leader"
-"""The other nodes cannot ask each other without it, so that nobody can be named."""
+"""The other nodes cannot ask each other without it, so that no rank can be named."""
 _BOUND_S = 60.0
 """For each cycle."""
 _SILENCE_S = 6.0
@@ -69,7 +69,7 @@ def measure() -> Report:
         print(f"  {case:<20}{dict(counted)}", flush=True)
     for incident in wrong:
         print(json.dumps(incident), flush=True)
-    every = sum(total.values()) - total["nobody"]
+    every = sum(total.values()) - total["no rank"]
     if every:
         report.add("named", "%", [100 * total["named"] / every], Bar(95, at_least=True))
     report.add("wrong", "runs", [total["wrong"]], Bar(0))
@@ -184,7 +184,7 @@ def _outcome(folder: Path, cycle: int, case: str) -> dict[str, Any]:
     if named:
         verdict = "named" if all(culprits == truth for culprits in named) else "wrong"
     elif not truth:
-        verdict = "nobody"
+        verdict = "no rank"
     overdue, killed = [], []
     for each in folders:
         for line in (each / "events-launcher.jsonl").read_text().splitlines():

@@ -113,11 +113,6 @@ class _Job:
         """How many have ended, and not of a failure."""
         return sum(digest.lacks.startswith(ENDED_WELL) for digest in self.digests.values())
 
-    @cached_property
-    def has_recorder(self) -> bool:
-        """Some rank has told of its collectives."""
-        return any(digest.groups for digest in self.digests.values())
-
     def is_few(self, ranks: Collection[int]) -> bool:
         """They are less than half of all, or the only ones."""
         return 2 * len(ranks) < self.size or len(ranks) == self.size == 1

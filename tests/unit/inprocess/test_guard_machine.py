@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core import codec
 from holdfast.core.common_events import TimePassed
 from holdfast.core.in_place import CAUSES_MAX, InPlaceCause, RestartedInPlace
 from holdfast.core.inprocess import messages as msg
@@ -31,6 +32,7 @@ from holdfast.core.inprocess.guard import (
 )
 from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
 from holdfast.core.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM, UNKILLABLE_S
+from holdfast.wire.frames import encode
 
 SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
 """Beats and the lease are out of the way where they are not what is tested."""
@@ -907,3 +909,16 @@ def test_of_the_causes_of_a_large_restart_the_first_are_told() -> None:
     [restart] = node.restarts
     assert [cause.rank for cause in restart.causes] == list(range(CAUSES_MAX))
     assert restart.n_causes == 64
+
+
+def test_what_the_launcher_is_told_fits_into_its_longest_request() -> None:
+    """Eight causes whose texts are as long as a message may have them, and not of ASCII."""
+    node = running()
+    node.down(ABORT)
+    causes = tuple(
+        msg.Cause(rank, msg.Kind.EXCEPTION, "\u00fc" * 8000) for rank in range(CAUSES_MAX)
+    )
+    node.down(msg.Commit(1, 0, (), causes))
+
+    [restart] = node.restarts
+    assert len(encode(codec.encode(restart))) < 1 << 16

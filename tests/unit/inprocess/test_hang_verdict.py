@@ -71,6 +71,16 @@ def test_where_nothing_of_use_was_seen_there_is_no_verdict(seen: RankDigest | No
     assert verdict_of([standing(0, seen)]) is None
 
 
+def test_no_fault_of_the_judge_ends_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has words for people; the ranks wait for the commit that carries them."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("a rule")
+
+    monkeypatch.setattr("holdfast.core.inprocess.hang_verdict.judge", fail)
+    assert verdict_of([standing(0, waits(0))]) is None
+
+
 @pytest.mark.parametrize(
     ("kinds", "is_judged"),
     [

@@ -24,9 +24,9 @@ def verdict_of(standings: Iterable[Standing]) -> Verdict | None:
     born = {digest.rank: rank for rank, digest in seen.items()}
     try:
         digests = {rank: _renumbered(rank, digest, born) for rank, digest in seen.items()}
-    except ValueError:  # not a set of ranks
+        return judge(digests, {}) if digests else None
+    except Exception:  # noqa: BLE001 - these are words for people: no restart may end of them
         return None
-    return judge(digests, {}) if digests else None
 
 
 def _renumbered(rank: int, digest: RankDigest, born: Mapping[int, int]) -> RankDigest:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_TEXT_CHARS_MAX = 500
+"""Of a cause: all of them have to fit into a request to a launcher."""
+
+
 class RestartNote:
     """Of one restart.
 
@@ -42,7 +46,7 @@ class RestartNote:
         return RestartedInPlace(
             call=commit.epoch,
             causes=tuple(
-                InPlaceCause(cause.rank, cause.kind.value, cause.text)
+                InPlaceCause(cause.rank, cause.kind.value, cause.text[:_TEXT_CHARS_MAX])
                 for cause in commit.causes[:CAUSES_MAX]
             ),
             n_causes=len(commit.causes),

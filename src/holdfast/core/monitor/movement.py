@@ -24,6 +24,8 @@ BYTES_S = 65536.0
 _WAKES_S = 1.0
 _WAKE_CPU_S = 0.002
 _DOZE_WAKES_S = 50.0
+DOZES = 3.0
+"""So many times as long as others a rank must doze to be idle: 0.75 of the floor."""
 
 
 class Moves(Value):
@@ -80,6 +82,20 @@ class Stillness:
         """For how long it is still, or at least calm; 0.0: it is not."""
         since = self.calm_since if calm else self.still_since
         return 0.0 if since is None else now - since
+
+    def idle_s(self, now: float, least_s: float, *, calm: bool) -> float:
+        """For how long it has done nothing; 0.0: it has, or for less than is worth telling.
+
+        Args:
+            now: Of the last look.
+            least_s: What is worth telling; :data:`DOZES` times that of a rank that only dozes, as
+                a loop that sleeps may ask for what comes from outside of the job.
+            calm: It need not be still.
+        """
+        idle_s, dozes_s = self.still_s(now, calm=calm), self.dozes_s(now)
+        if idle_s >= least_s:
+            return idle_s
+        return dozes_s if dozes_s >= DOZES * least_s else 0.0
 
     def dozes_s(self, now: float) -> float:
         """For how long it dozes, or is calm or still; 0.0: it does not."""

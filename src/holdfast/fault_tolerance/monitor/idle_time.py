@@ -8,9 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.stacks import Place
 
-DOZES = 3.0
-"""So many times as long as a rank that does not wake up: 0.75 of the floor."""
-
 
 class IdleTime:
     """Of one rank at a time.
@@ -43,9 +40,5 @@ class IdleTime:
 
     def seconds(self, place: Place) -> float:
         """Until the last look; 0.0: it is not known to do nothing. ``place``: where it is."""
-        idle_s = self._stillness.still_s(self._last_at, calm=place.is_in_loader)
-        if idle_s >= self.least_s:
-            return idle_s
-        # A loop that sleeps may ask for what comes from outside of the job, so it has longer.
-        dozes_s = self._stillness.dozes_s(self._last_at)
-        return dozes_s if dozes_s >= DOZES * self.least_s else 0.0
+        calm = place.is_in_loader
+        return self._stillness.idle_s(self._last_at, self.least_s, calm=calm)
