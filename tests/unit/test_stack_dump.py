@@ -217,7 +217,7 @@ def test_a_dump_file_that_is_gone_is_the_reason(
 
 
 def test_a_helper_that_writes_the_stacks_is_waited_for_and_no_signal_is_sent(
-    path: str, victim: Callable[[str], proc.Process]
+    path: str, victim: Callable[[str], proc.Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says when it has written all: there is no quiet to be waited for."""
     process = victim(SLEEP)
@@ -228,7 +228,9 @@ def test_a_helper_that_writes_the_stacks_is_waited_for_and_no_signal_is_sent(
         dumps.append(1)
 
     dumps: list[int] = []
-    before = proc.process_state(process.pid)
+    sent: list[int] = []
+    monkeypatch.setattr(proc.Process, "send", lambda _, signum: sent.append(signum))
+    monkeypatch.setattr(proc.Process, "send_to_thread", lambda _, *signal: sent.append(signal[1]))
     dump = StackDump(process, SIGNUM, path, 100.0, ask_helper=write)
     assert not dump.step(100.0)
     assert not dump.step(100.0 + 10 * stack_dump.QUIET_S), "it may have no CPU now"
@@ -236,8 +238,9 @@ def test_a_helper_that_writes_the_stacks_is_waited_for_and_no_signal_is_sent(
 
     assert dump.step(101.0)
     assert (dump.text(), dumps, dump.why_not) == ("Thread 1", [1], None)
-    assert proc.process_state(process.pid) == before
+    assert sent == []
     dump.close()
+    monkeypatch.undo()  # for the fixture, which ends the process
 
 
 def test_a_helper_that_writes_nothing_is_given_the_signal_or_the_main_thread_is(
