@@ -3,20 +3,27 @@
 Those of single machines and of the simulator run in two workers at once. The others start
 processes that work with each other, up to eight at a time, and follow one by one. Where the
 arguments name files or folders, pytest alone has those, in one process.
+
+What failed is said once more at the end: of a long log, people and CI often keep the end only.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal", "tests/simulation", "tests/unit")
 ONE_AT_A_TIME = ("tests/integration", "tests/real", "tests/cluster", "tests/gpu")
 _GOES_ON = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+_TOLD_LINES = 40
+_TOLD_COLUMNS = 300
+"""Of each failure, at the end: as many of its last lines, and of each line."""
 
 
 def exit_code_of_all(codes: Iterable[int]) -> int:
@@ -25,14 +32,37 @@ def exit_code_of_all(codes: Iterable[int]) -> int:
     return max(found, default=int(pytest.ExitCode.NO_TESTS_COLLECTED))
 
 
+def failures(record: str) -> Iterator[str]:
+    """Of each test that failed: its name, and the last lines of what pytest said of it.
+
+    Args:
+        record: Of a run, as ``pytest --junitxml`` writes it.
+    """
+    for case in ET.fromstring(record).iter("testcase"):
+        for problem in (*case.iterfind("failure"), *case.iterfind("error")):
+            lines = (problem.text or problem.get("message") or "").splitlines()
+            name = f"{case.get('classname')}::{case.get('name')}"
+            told = [f"FAILED {name}", *lines[-_TOLD_LINES:]]
+            yield "\n".join(line[:_TOLD_COLUMNS] for line in told)
+
+
 def main(arguments: Sequence[str]) -> int:
-    names_some = any(Path(word.partition("::")[0]).exists() for word in arguments)
-    codes = []
-    for words in ((),) if names_some else (TWO_AT_A_TIME, ONE_AT_A_TIME):
-        command = [sys.executable, "-m", "pytest", *words, *arguments]
-        codes.append(subprocess.run(command, check=False).returncode)
-        if codes[-1] not in _GOES_ON:
-            break
+    if any(Path(word.partition("::")[0]).exists() for word in arguments):
+        return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+    codes: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.xml"
+        failed: list[str] = []
+        for words in (TWO_AT_A_TIME, ONE_AT_A_TIME):
+            command = [sys.executable, "-m", "pytest", f"--junitxml={record}", *words, *arguments]
+            codes.append(subprocess.run(command, check=False).returncode)
+            if record.exists():
+                failed += failures(record.read_text())
+                record.unlink()
+            if codes[-1] not in _GOES_ON:
+                break
+    for each in failed:
+        print("", each, sep="\n")
     return exit_code_of_all(codes)
 
 

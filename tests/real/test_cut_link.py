@@ -116,8 +116,10 @@ def test_the_ranks_of_a_host_that_is_cut_off_are_named_and_on_its_side_nobody_is
     [unknown] = until(lambda: b.events("incident"), "that of the one that is cut off")
 
     assert (known["culprits"], known["verdict"]) == ([1], "missing")
-    assert a.said(r"rank 1 \(node .*\) does not answer: did not answer within 0.8 s; 1 other rank")
+    named = r"rank 1 \(node .*\) does not answer: did not answer within 0.8 s; 1 other rank"
+    until(lambda: a.said(named), "the line, which may follow the event")
     assert (unknown["culprits"], unknown["verdict"]) == ([], "missing")
-    assert b.said("rank 1 waits in `all_reduce` for rank 0, of which nothing is known: not asked")
+    waits = "rank 1 waits in `all_reduce` for rank 0, of which nothing is known: not asked"
+    until(lambda: b.said(waits), "the line")
     hosts.heal(1)
     assert [a.wait(), b.wait()] == [1, 1]

@@ -139,7 +139,8 @@ def test_a_node_that_is_stopped_is_named_and_not_the_ranks_that_wait_for_it(node
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     assert (incident["culprits"], incident["verdict"]) == ([1], "missing")
-    assert a.said(r"rank 1 \(node .*\) does not answer: .*; 1 other rank waits for it in `all_red")
+    named = r"rank 1 \(node .*\) does not answer: .*; 1 other rank waits for it in `all_red"
+    until(lambda: a.said(named), "the line, which may follow the event")
     assert [job.wait() for job in (a, b)] == [1, 1]
     assert all(told["culprits"] in ([], [1]) for told in b.events("incident")), "its own view"
 

@@ -232,8 +232,9 @@ def test_counters_are_there_from_the_start_and_never_fall(served, tmp_path: Path
 
 def raw(server: Server, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as caller:
-        caller.sendall(data)
-        caller.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # it has answered, and does not wait for the rest of a long one
+            caller.sendall(data)
+            caller.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: caller.recv(1 << 16), b""))
 
 
@@ -249,10 +250,10 @@ def raw(server: Server, data: bytes) -> bytes:
         (b"\x16\x03\x01\x02\x00\r\n\r\n", b"<!DOCTYPE"),
         (b"GET /metr", b""),
     ],
-    ids=str,
+    ids=["head", "query", "host", "post", "long path", "many headers", "tls", "cut off"],
 )
 def test_any_request_is_answered_or_closed(served, request_: bytes, answer: bytes) -> None:
-    with suppress(ConnectionError):  # it did not read all of a long one
+    with suppress(ConnectionError):  # an answer to a long one may be lost with what was not read
         assert raw(served[0], request_).startswith(answer)
     assert scrape(served[0], "/healthz")[0] == 200
 
