@@ -178,17 +178,16 @@ def test_a_hung_rank_is_ended_and_its_stacks_are_shown(
     socket_path: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """There is no run directory, so all of it goes to stderr."""
+    """There is no run directory, so all of it goes to stderr; each rank has stacks of its own."""
     start(rank_section_timeouts={"step": 0.2})
-    rank = run_rank(
-        socket_path,
-        "def all_reduce_for_ever():\n    time.sleep(1000)\n"
-        "client.start_section('step')\nall_reduce_for_ever()",
-    )
+    for hang in ("all_reduce_for_ever", "read_for_ever"):
+        rank = run_rank(
+            socket_path,
+            f"def {hang}():\n    time.sleep(1000)\nclient.start_section('step')\n{hang}()",
+        )
 
-    assert rank.returncode == -signal.SIGKILL
-    said = read_until(capfd, "Section 'step' has been open for")
-    assert "in all_reduce_for_ever" in said
+        assert rank.returncode == -signal.SIGKILL
+        assert f"in {hang}" in read_until(capfd, "Section 'step' has been open for")
 
 
 def test_ranks_come_and_go(start: Callable[..., RankMonitorProcess], socket_path: str) -> None:

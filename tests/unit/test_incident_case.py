@@ -214,6 +214,26 @@ def test_stacks_that_fail_on_their_way_keep_nobody_waiting(
     assert dump.closed or name == "close"
 
 
+def test_a_second_verdict_on_a_rank_has_evidence_of_its_own(
+    said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one was dropped: a layer inside the rank restarted it in place."""
+    shown = iter(["Thread 1: before", "Thread 1: now"])
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_: Dump(text=lambda: next(shown)))
+    with verdict(said, cycle, OVERDUE) as case:
+        for _ in range(2):
+            case.step(clock.monotonic() + APART_S)
+            case.conclude(clock.monotonic())
+            case.close(monitor.ARMED_ANEW, clock.monotonic())
+            looks = case._looks
+            again: Any = (OVERDUE, case._seat, case._view, case._record, cycle, case._watch, said)
+            case = Case(*again, looks, clock.monotonic(), clock.monotonic() + 1.0)  # noqa: PLW2901
+
+    written = [Path(cycle.incidents) / f"cycle2_rank3{which}.json" for which in ("", "_2")]
+    stacks = [json.loads(path.read_text())["stacks_text"] for path in written]
+    assert stacks == ["Thread 1: before", "Thread 1: now"]
+
+
 def test_a_verdict_without_stacks_says_why(
     said: Said, cycle: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,14 +8,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.core.kill_ladder import EVIDENCE_S
-from holdfast.core.monitor.monitor_messages import Configure, Cycle
+from holdfast.core.monitor.monitor_messages import Configure, Cycle, LookNow
+from holdfast.core.monitor.rank_messages import CountCollectives
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.monitor import incident_case
+from holdfast.fault_tolerance.monitor import incident_case, rank_look
 from holdfast.fault_tolerance.monitor.monitor_main import Monitor
 from holdfast.fault_tolerance.monitor.visitors import Seat
 from holdfast.host import endpoint, page, proc
@@ -84,3 +86,47 @@ def test_a_hung_rank_is_ended_even_if_nothing_can_be_done_about_its_evidence(
 
     assert rank.wait(BOUND_S) == -signal.SIGKILL
     assert name == "step" or any("surrogates not allowed" in text for text in said)
+
+
+@pytest.mark.parametrize("name", ["__init__", "step", "close"])
+def test_a_look_that_cannot_be_had_ends_no_monitor(
+    watched: tuple[Monitor, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The launcher asks each successor again, so all of them would die of it."""
+    shell, rank = watched
+    said: list[str] = []
+    monkeypatch.setattr(shell._reports, "log", lambda level, text: said.append(text))
+    monkeypatch.setattr(rank_look.RankLook, name, fail)
+
+    shell._look_now(LookNow(1, 0, 3, rank.pid, 0.5))
+    shell._step_evidence(time.monotonic() + 1.0)
+    shell._visitors.vacate("died")
+
+    assert all("the evidence of a rank is incomplete: RuntimeError" in text for text in said)
+    assert said
+
+
+def fail(*_: Any, **__: Any) -> None:
+    """As nobody has foreseen."""
+    raise RuntimeError("not foreseen")
+
+
+def test_each_process_in_the_seat_is_asked_for_its_collectives(
+    watched: tuple[Monitor, subprocess.Popen[bytes]],
+) -> None:
+    """The one before may have ended before it answered."""
+    shell, _ = watched
+    seat = shell._visitors.seat
+    asked: list[Any] = []
+    assert seat is not None
+    helper: Any = SimpleNamespace(send=asked.append)
+    visitor: Any = SimpleNamespace(send=lambda _: None, hello=None)
+    seat.helper = helper
+
+    for is_new in (False, False, True):
+        if is_new:
+            shell.greet(visitor, seat, is_new=True)
+        shell._look_at_moves(time.monotonic(), asks=True)
+    seat.helper = None
+
+    assert asked == [CountCollectives()] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -90,3 +91,19 @@ def test_a_helper_that_wakes_for_the_lock_is_silent_though_it_is_on_a_cpu(
     assert not look.step(100.0 + SILENT_S)
     assert look.step(100.0 + SILENT_S + APART_S)
     assert (look.seen().is_asked, look.seen().is_alive) == (True, False)
+
+
+def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:
+    """It was just being asked for its stacks."""
+    process = proc.Process(os.getpid())
+    with select.epoll() as epoll, subprocess.Popen(["/bin/sleep", "1000"]) as child:
+        look = RankLook(process, 0, None, None, epoll, 100.0, 110.0, wakes_stopped=True)
+        worker = proc.Process(child.pid)
+        look._ask(worker, 100.1)
+
+        look.close()
+
+        assert worker.fileno() < 0
+        child.kill()
+    assert process.fileno() >= 0
+    process.close()

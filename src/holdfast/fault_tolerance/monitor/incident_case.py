@@ -151,6 +151,8 @@ class Case:
 
     def _ask(self) -> None:
         make_room(self._cycle.room)
+        if not self._awaits_verdict:
+            self._looks.forget()  # nobody else looks, so what was seen is of an earlier verdict
         within_s = self._until - self._found_at
         self._look = self._looks.begin(
             self._seat,
@@ -283,6 +285,7 @@ class Case:
         """Nothing more will be done; ``why`` completes "the rank ..."."""
         self._note(f"over {now - self._found_at:.3f} s after the verdict: the rank {why}")
         self._end_look()
+        self._looks.case_over(now)
         # Nothing more is written: the launcher may take the folder away.
         self._reports.tell(messages.Closed(self._cycle.cycle))
 

@@ -86,7 +86,7 @@ class Looks:
         wakes_stopped: bool,
     ) -> RankLook:
         """Look at a rank, or go on with the look at it that this incident has begun."""
-        if self.look is None or now >= self._fresh_until:
+        if self.look is None or not self._is_of(process, now):
             from holdfast.fault_tolerance.monitor.rank_look import RankLook  # noqa: PLC0415 - as in incident_case.py
 
             self.forget()
@@ -114,20 +114,26 @@ class Looks:
         now: float,
     ) -> None:
         """The launcher asks for evidence."""
-        if self.asked is not None and message.incident != self.asked.incident:
+        is_another = self.asked is not None and message.incident != self.asked.incident
+        if is_another or not self._is_of(seat.process if seat is not None else None, now):
             self.forget()
         if self.look is None:
             try:
-                self._process = None if seat is not None else proc.Process(message.pid)
+                process = seat.process if seat is not None else proc.Process(message.pid)
             except (ProcessLookupError, OverflowError):
                 self._reports.tell(
                     messages.Looked(message.incident, message.cycle, _of_gone(message))
                 )
                 return
-            process = seat.process if seat is not None else self._process
-            assert process is not None
             self.begin(seat, process, view, dump, now, message.within_s, wakes_stopped=False)
+            self._process = process if seat is None else None
         self.asked, self._has_told = message, False
+
+    def _is_of(self, process: proc.Process | None, now: float) -> bool:
+        """The look is at this process (None: at whichever), and of this incident."""
+        return now < self._fresh_until and (
+            self.look is None or process is None or self.look.is_at(process)
+        )
 
     def helper_said(self, message: Alive | Operations | Dumped) -> None:
         """Pass on what the rank's helper thread says."""
@@ -178,16 +184,25 @@ class Looks:
         if self.look is not None:
             self.look.wake(now, now + WAKE_S)
 
+    def case_over(self, now: float) -> None:
+        """The verdict on the rank is carried out, or dropped: a later one needs a look anew."""
+        self._fresh_until = min(self._fresh_until, now + FRESH_S)
+
     def left(self) -> None:
         """The rank has died or left: what has been seen by then is all."""
-        if self.look is not None:
-            self.look.close()
+        self._end_look()
 
     def failed(self, error: Exception) -> None:
         """The look at the rank cannot go on."""
         self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
-        if self.look is not None:
-            self.look.close()
+        self._end_look()
+
+    def _end_look(self) -> None:
+        try:
+            if self.look is not None:
+                self.look.close()
+        except Exception as error:  # noqa: BLE001 - as in incident_case.py
+            self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
 
     def _write(self, look: RankLook, found: RankDigest, cycle: messages.Cycle) -> None:
         from holdfast.core.monitor import incident  # noqa: PLC0415 - in memory by now
@@ -216,8 +231,7 @@ class Looks:
 
     def forget(self) -> None:
         """The rank is another one, or its incident is over."""
-        if self.look is not None:
-            self.look.close()
+        self._end_look()
         if self._process is not None:
             self._process.close()
         self.look = self.asked = self.verdict = self._process = None

@@ -458,7 +458,10 @@ class Monitor:
         cycle = self._cycle
         if cycle is not None and cycle.cycle == message.cycle:
             seat, now = self._visitors.seat, clock.monotonic()
-            self._looks.ask(message, seat, self._view, cycle.dump, now)
+            try:
+                self._looks.ask(message, seat, self._view, cycle.dump, now)
+            except Exception as error:  # noqa: BLE001 - as in _step_evidence
+                self._looks.failed(error)
 
     def _launcher_gone(self) -> None:
         if (ended := self._end_all()) is not None:
@@ -517,6 +520,7 @@ class Monitor:
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         """Tell a rank what it is measured by, and where it writes."""
         if is_new:
+            self._is_asked = False
             self._give_own_page(seat.process.pid)
         cycle, view = self._cycle, self._view
         if cycle is None:

@@ -123,6 +123,11 @@ class RankLook:
         """The rank is stopped, and has not been woken."""
         return self.dump is None and state_of(self.first, self.second) in _STOPPED
 
+    def is_at(self, process: proc.Process) -> bool:
+        """It is this process that is looked at."""
+        mine = self._process
+        return (mine.pid, mine.start_ticks) == (process.pid, process.start_ticks)
+
     def helper_said(self, message: Alive | Operations | Dumped) -> None:
         """Take in what the rank's helper thread says."""
         if isinstance(message, Dumped):
@@ -260,6 +265,8 @@ class RankLook:
             if dump.fileno() >= 0:
                 self._epoll.unregister(dump.fileno())
             dump.close()
+        if self._asked is not None and self._asked is not self._process:
+            self._asked.close()
 
     # ------------------------------------------------------------ workers of a data loader
 
@@ -290,7 +297,6 @@ class RankLook:
         assert worker is not None
         if place.line and not place.is_in_loader:
             self._worker = _told(worker.pid, self._workers.get(worker.pid), place.line)
-        worker.close()
 
     # ------------------------------------------------------------ the end
 

@@ -1,0 +1,104 @@
+"""Which look at a rank serves an incident: one that was begun for it, at the process that is there.
+
+The looks themselves: ``test_rank_look.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core.evidence import Verdict
+from holdfast.core.monitor.monitor_messages import GoOn, LookNow
+from holdfast.fault_tolerance.monitor.looks import FRESH_S, Looks
+from holdfast.fault_tolerance.monitor.visitors import Seat
+from holdfast.host import proc
+
+SEEN: Any = SimpleNamespace(dump_signal=0)
+
+
+@pytest.fixture
+def looks() -> Iterator[Looks]:
+    reports: Any = SimpleNamespace(tell=lambda _: None, log=lambda *_: None)
+    with select.epoll() as epoll:
+        yield Looks(reports, epoll)
+
+
+@pytest.fixture
+def seats() -> Iterator[tuple[Seat, Seat]]:
+    """Of the rank, and of a process that has its place later."""
+    with subprocess.Popen(["/bin/sleep", "1000"]) as other:
+        both = Seat(3, proc.Process(os.getpid()), None), Seat(3, proc.Process(other.pid), None)
+        yield both
+        other.kill()
+        for seat in both:
+            seat.process.close()
+
+
+def begin(looks: Looks, seat: Seat, at: float) -> Any:
+    """For a verdict of the rank's own monitor."""
+    return looks.begin(seat, seat.process, SEEN, None, at, 1.0, wakes_stopped=False)
+
+
+def ask(looks: Looks, incident: int, seat: Seat | None, at: float) -> Any:
+    """For an incident of the job; the look that serves it."""
+    looks.ask(LookNow(incident, 0, 3, os.getpid(), 0.5), seat, SEEN, None, at)
+    return looks.look
+
+
+def test_one_look_serves_a_verdict_and_the_incident_that_it_opens(
+    looks: Looks, seats: tuple[Seat, Seat]
+) -> None:
+    """Also where the rank is gone when the launcher asks, and for what follows within seconds."""
+    first = begin(looks, seats[0], 100.0)
+    looks.case_over(100.1)
+
+    assert ask(looks, 1, seats[0], 100.2) is first
+    assert ask(looks, 1, None, 100.3) is first
+    looks.go_on(GoOn(1, 0, Verdict()), 100.4)
+    assert begin(looks, seats[0], 100.4 + FRESH_S - 0.1) is first
+
+
+@pytest.mark.parametrize("way", ["begin", "ask"])
+def test_a_look_at_a_process_says_nothing_of_the_one_in_its_place(
+    looks: Looks, seats: tuple[Seat, Seat], way: str
+) -> None:
+    """A rank may be a shell that runs one program after the other."""
+    first = begin(looks, seats[0], 100.0)
+
+    second = begin(looks, seats[1], 100.1) if way == "begin" else ask(looks, 1, seats[1], 100.1)
+
+    assert second is not first
+    assert second.is_at(seats[1].process)
+
+
+@pytest.mark.parametrize("way", ["begin", "ask"])
+def test_a_look_of_a_verdict_that_is_over_does_not_serve_a_later_incident(
+    looks: Looks, seats: tuple[Seat, Seat], way: str
+) -> None:
+    """The launcher did not ask: the rank was armed anew before it could."""
+    first = begin(looks, seats[0], 100.0)
+    looks.case_over(100.1)
+
+    later = 100.1 + FRESH_S
+    second = begin(looks, seats[0], later) if way == "begin" else ask(looks, 1, seats[0], later)
+
+    assert second is not first
+
+
+def test_a_rank_that_never_called_is_held_until_its_look_is_forgotten(looks: Looks) -> None:
+    """Its pid may be another's before the stacks of it are asked for."""
+    ask(looks, 1, None, 100.0)
+    held = looks._process
+    assert held is not None
+    assert held.fileno() >= 0
+
+    looks.forget()
+
+    assert held.fileno() < 0
