@@ -144,6 +144,30 @@ def test_a_polite_stop_can_become_a_kill() -> None:
     assert node.handle(StopAsked(at_once=True), now=2.0) == [KillRanks((0, 1))]
 
 
+def test_a_stop_cuts_short_the_grace_of_a_signal() -> None:
+    """The others go on without this node, and wait for its ranks, which nobody answers any more."""
+    node = node_at_work(stop_grace_s=15.0, signal_grace_s=1800.0)
+    node.handle(SignalArrived(SIGTERM), now=1.0)
+
+    assert node.handle(StopAsked(for_good=True), now=10.0) == [], "they have a signal already"
+    assert node.next_deadline() == 25.0
+    assert node.handle(TimePassed(), now=25.0) == [KillRanks((0, 1))]
+
+
+def test_a_stop_lengthens_no_grace() -> None:
+    """Neither that of a signal, which may be the shorter one, nor that of a stop before it."""
+    signalled = node_at_work(stop_grace_s=60.0, signal_grace_s=5.0)
+    signalled.handle(SignalArrived(SIGTERM), now=1.0)
+    stopped = node_at_work(stop_grace_s=15.0)
+    stopped.handle(StopAsked(), now=1.0)
+    killed = node_at_work(signal_grace_s=0.0)
+    killed.handle(SignalArrived(SIGTERM), now=1.0)
+
+    for node, due in (signalled, 6.0), (stopped, 16.0), (killed, 1.0 + UNKILLABLE_AFTER_S):
+        assert node.handle(StopAsked(for_good=True), now=3.0) == []
+        assert node.next_deadline() == due
+
+
 def test_a_node_that_is_told_why_it_leaves_explains_its_own_failure() -> None:
     """The box with the first cause stands on the node where it is."""
     node = node_at_work()

@@ -12,6 +12,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 import pytest
 
 from holdfast.core.codec import decode, encode
+from holdfast.core.launch.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
 from holdfast.fault_tolerance.launch.job_part import make_rules
@@ -310,6 +311,13 @@ def test_rules_of_restarting_reach_the_leader():
         assert (rules.max_no_progress_cycles, rules.min_progress_iterations) == (4, 10)
         assert (rules.reads_iterations, rules.no_restart_exit_code) == (True, 77)
         assert (rules.nodes.max_nodes, rules.is_of_one) == (nodes, nodes == 1)
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 15.0, 300.0])
+def test_the_leader_stays_until_ranks_that_use_all_of_their_grace_have_ended(grace_s):
+    """Without it, monitors end the ranks of a launcher a few seconds later."""
+    rules = make_rules(plan(f"--nnodes 2 --workers-stop-timeout {grace_s} train.py"))
+    assert rules.linger_s >= grace_s + UNKILLABLE_AFTER_S + SWEEP_LIMIT_S
 
 
 # ------------------------------------------------------------------ the job's name and address

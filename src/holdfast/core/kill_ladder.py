@@ -87,6 +87,11 @@ class KillLadder:
             self.step, self.signals = SIGNALLED, (SIGCONT, self.signal)
             self.due_at = now + self.grace_s
 
+    def shorten(self, now: float, grace_s: float) -> None:
+        """Whoever has the signal gets no more than ``grace_s`` from now on."""
+        if self.step == SIGNALLED and self.due_at is not None:
+            self.due_at = min(self.due_at, now + grace_s)
+
     def kill(self, now: float) -> None:
         """Take the step of SIGKILL, whatever it was waiting for."""
         if not self.is_killed:

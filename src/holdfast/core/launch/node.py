@@ -526,6 +526,8 @@ class Node:
             self._give_up_checking()
         if self.phase is Phase.RUNNING:
             self._stop(SIGTERM, self.stop_grace_s, now)
+        elif self.phase is Phase.STOPPING:  # they have a signal; its grace may be half an hour
+            self._end.shorten(now, self.stop_grace_s)
         if at_once and self.phase is Phase.STOPPING:
             self._kill(now)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.plan import LaunchPlan
     from holdfast.host.lease import Lease
 
+_LINGER_S = 45.0
+"""At the end, beyond the grace of a stop: for ranks that do not die, and for a slow way."""
+
 
 def iteration_file(plan: LaunchPlan) -> str | None:
     """What tells how far the job's checkpoints are; None: nothing does."""
@@ -114,6 +117,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
         no_restart_exit_code=plan.no_restart_exit_code,
         launchers=1,
         is_of_one=meeting is None,
+        linger_s=max(Rules.linger_s, plan.workers_stop_timeout_s + _LINGER_S),
         reads_iterations=iteration_file(plan) is not None,
         evidence_s=evidence_s(plan),
     )
