@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from holdfast.core.codec import encode
 from holdfast.core.evidence import ANSWERED, SILENT, Verdict
 from holdfast.core.monitor.monitor_messages import GoOn
 from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
-from holdfast.host import sight
+from holdfast.host import proc, sight
 from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start
 
 __all__ = ["start"]
 
 RANK = """
-import ctypes, multiprocessing, os, re, signal, sys, threading, time
+import ctypes, multiprocessing, os, re, signal, subprocess, sys, threading, time
 from holdfast.fault_tolerance import RankMonitorClient
 client = RankMonitorClient()
 client.init_workload_monitoring()
@@ -63,6 +63,12 @@ def wait_for_a_worker():
     worker = multiprocessing.get_context("fork").Process(target=load, args=(queue,), daemon=True)
     worker.start()
     queue.get()
+def wait_for_a_worker_beside_a_program():
+    code = "import signal, time; ends = lambda *_: exit(1); "
+    code += "[signal.signal(n, ends) for n in range(35, 60)]; print(flush=True); time.sleep(1000)"
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    program.stdout.readline()
+    wait_for_a_worker()
 print("out", flush=True)
 """
 
@@ -81,7 +87,11 @@ def rank_that(node: Node, hangs: str) -> Iterator[subprocess.Popen[str]]:
             assert rank.stdout.readline() == "out\n"
             yield rank
         finally:
+            children = proc.children(rank.pid)
             rank.kill()
+            for pid in children:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def look(node: Node, pid: int, incident: int, within_s: float = 5.0) -> dict[str, Any]:
@@ -151,6 +161,22 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
         assert "look_helper" not in text, "its own thread is no evidence"
         assert hangs == "stop" or f" in {hangs}\n" in text
         assert rank.poll() is None, "nobody is ended for being looked at"
+
+
+def test_a_program_that_a_rank_has_started_is_not_asked_as_its_loaders_workers_are(
+    start: Callable[..., Node],
+) -> None:
+    """Those written in Go have handlers for all signals; what this one does there, nobody knows."""
+    node = start(awaits_verdict=True)
+    with rank_that(node, "wait_for_a_worker_beside_a_program") as rank:
+        for incident in range(1, 20):  # it may not have come to its hang yet
+            digest = look(node, rank.pid, incident, 1.0)
+            if digest.get("worker"):
+                break
+        children = [pid for pid in proc.children(rank.pid) if sight.look_at(pid).state == "S"]
+
+    assert ", sleep <string>:" in digest.get("worker", ""), digest
+    assert len(children) == 2, "the program and the worker"
 
 
 def test_a_hung_rank_is_ended_when_its_launcher_says_so(start: Callable[..., Node]) -> None:

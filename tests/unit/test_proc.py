@@ -56,6 +56,22 @@ def test_start_ticks_tell_processes_apart() -> None:
     assert proc.start_ticks(2**22 + 1) is None
 
 
+def test_a_fork_is_told_from_a_program(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """By the kernel's own note; a kernel that keeps none is believed to have forks."""
+    fork = "import os, time; pid = os.fork(); pid and print(pid, flush=True); time.sleep(1000)"
+    program = start(fork)
+    child = int(program.stdout.readline())
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a) b) S 1 7 7 0 -1 0 0 0")
+
+    assert [proc.is_fork(pid) for pid in (program.pid, child)] == [False, True]
+    assert [proc.is_fork(pid, str(tmp_path)) for pid in (7, 8)] == [True, True]
+
+    os.kill(child, signal.SIGKILL)
+
+
 def test_start_ticks_survive_a_hostile_name(start: Callable[..., subprocess.Popen[str]]) -> None:
     """A process may call itself ``) R 1 (``."""
     child = start("open('/proc/self/comm', 'w').write(') R 1 (');" + SLEEP)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MARKER = "HOLDFAST_MARKER"
 """Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
 ROOT = "/proc"
+_FORKED_NOT_EXECUTED = 0x40
+"""Of the flags in /proc/PID/stat (PF_FORKNOEXEC)."""
 _FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
 """Between looks at a process whose end wakes nobody, at first and at last."""
 
@@ -74,6 +76,13 @@ def start_ticks(pid: int) -> int | None:
     """When ``pid`` was started, in clock ticks since boot: tells a recycled pid apart."""
     found = stat(pid)
     return None if found is None else found.start_ticks
+
+
+def is_fork(pid: int, root: str = ROOT) -> bool:
+    """Whether it still runs its parent's program; true where the kernel does not say."""
+    line = _read(f"{root}/{pid}/stat") or b")"
+    flags = line[line.rindex(b")") + 1 :].split(None, 7)[6:7]
+    return not flags or int(flags[0]) == 0 or bool(int(flags[0]) & _FORKED_NOT_EXECUTED)
 
 
 def table(root: str = ROOT) -> dict[int, Facts]:

@@ -283,8 +283,8 @@ class RankLook:
         while self._pending and not self._worker:
             pid = self._pending.pop(0)
             state = proc.process_state(pid)
-            if state is None or not state.catches(self._signal):
-                continue
+            if state is None or not state.catches(self._signal) or not proc.is_fork(pid):
+                continue  # another program's handler of this signal is not ours
             try:
                 worker = proc.Process(pid)
             except ProcessLookupError:
