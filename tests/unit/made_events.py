@@ -122,6 +122,7 @@ def made_up(seed: int) -> list[dict[str, object]]:
             events.append(event(t, "restarted_in_place", cycle, call=call, causes=causes, **times))
         if rng.random() < 0.6:
             stop = {"cause": "?", "restart": rng.choice((True, False, None, 3))}
+            stop["silent_s"] = rng.choice((0.0, 15.0, 1e9, -1.0, None, "x"))
             events.append(event(wait(), "cycle_stopping", cycle, **stop))
         told = {
             str(k): progress(

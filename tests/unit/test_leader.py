@@ -342,7 +342,7 @@ def test_a_node_that_dies_as_the_round_closes_costs_one_silence() -> None:
     job.mute.add("n1")
 
     (stop,) = job.wait(15)
-    assert stop == Stop(0, "n1 (pid 1) was lost (silent for 15.0 s)", "n1", 0)
+    assert stop == Stop(0, "n1 (pid 1) was lost (silent for 15.0 s)", "n1", 0, silent_s=15.0)
     (formed,) = job.join("n0", have=0)
 
     assert names(formed) == ("n0", "n2")

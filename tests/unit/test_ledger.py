@@ -82,6 +82,30 @@ def test_a_stall_that_ends_in_a_crash_is_a_stall() -> None:
     assert (seconds["steps"], seconds["stalled"]) == (12.0, 78.0)
 
 
+@pytest.mark.parametrize(
+    ("shows", "stalled_s"),
+    [
+        (progress(outside_since=86.0), 14.0),
+        (progress(heartbeat_at=84.0, first_heartbeat_at=10.0), 15.0),
+        (progress({"save": 20.0}), 15.0),
+        (progress(heartbeat_at=99.0, first_heartbeat_at=10.0), 1.0),
+    ],
+    ids=["between sections", "heartbeats", "a long first section", "went on alone"],
+)
+def test_ranks_wait_for_a_node_from_its_last_word_on(shows, stalled_s: float) -> None:
+    """It is given up after 15 s of silence; until then nobody knew."""
+    lost = [
+        *HANG[:6],
+        event(100.0, "cycle_stopping", silent_s=15.0),
+        *(of_rank(101.0, "worker_exited", 0, k, exit_code=-15) for k in (0, 1)),
+        event(102.0, "cycle_stopped"),
+        shown(0, 103.0, {"0": shows, "1": shows}),
+        event(103.0, "job_failed"),
+    ]
+    _, ledger = _ledger(lost)
+    assert ledger.by_rank["n0", 0]["stalled"] == pytest.approx(stalled_s)
+
+
 def test_a_hang_whose_progress_was_not_written_down_is_a_stall() -> None:
     """Its launcher was killed, or is older: the monitor has said for how long."""
     cut = [one for one in HANG[:11] if one["kind"] != "progress"]

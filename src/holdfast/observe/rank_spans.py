@@ -162,6 +162,7 @@ class _Cycle:
         is_armed: A rank of it has reported in, and so is shown once more at its end.
         is_final: That has come.
         in_place: Restarts of its ranks that the launcher had no part in.
+        silent_s: For how long the node had been silent that the cycle is over for.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class _Cycle:
         self.stopped_at: float | None = None
         self.ranks: dict[int, _Rank] = {}
         self.in_place: list[InPlace] = []
+        self.silent_s = 0.0
 
 
 class _Position:
@@ -249,6 +251,7 @@ class RankSpans:
             return
         elif kind == "cycle_stopping":
             self._detected(cycle, at)
+            cycle.silent_s = number(event.get("silent_s")) or 0.0
         elif kind == "cycle_stopped":
             cycle.stopped_at = at
         elif kind == "restarted_in_place":
@@ -387,7 +390,7 @@ class RankSpans:
             gone_at = min(gone_at, progress.left_at)
         works_until = gone_at
         if not has_ended_well and cycle.detected_at is not None:
-            works_until = _last_progress(rank, gone_at, has_hang=cycle.has_hang)
+            works_until = _last_progress(rank, gone_at, cycle)
         first = progress.first_step_at
         starts = cycle.started_at
         marks: list[tuple[float, Account]] = [
@@ -478,21 +481,23 @@ def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
     return {account: s for account, s in shares.items() if s > 0.0}
 
 
-def _last_progress(rank: _Rank, gone_at: float, *, has_hang: bool) -> float:
+def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
     """When a rank of a cycle that failed made its last progress.
 
     In a hang that is its last sign. Else it was in the middle of something, which is progress as
-    long as it took no longer than it ever did before.
+    long as it took no longer than it ever did before, and no longer than a silent node may have
+    taken part in it.
     """
     progress = rank.progress
     signs = [at for at in (progress.last_sign_at, rank.silent_since) if at is not None]
     sign = max(signs, default=gone_at)
     if sign >= gone_at:
         return gone_at
-    if has_hang:
+    if cycle.has_hang:
         return sign
     usual_s = progress.usual_s() if progress.open else None
-    return gone_at if usual_s is None else min(gone_at, sign + usual_s)
+    until = gone_at if usual_s is None else min(gone_at, sign + usual_s)
+    return min(until, max(sign, gone_at - cycle.silent_s)) if cycle.silent_s else until
 
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:

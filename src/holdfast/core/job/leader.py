@@ -225,7 +225,7 @@ class Leader:
                 self.nodes.note_unfit(message)
                 if self.rules.is_of_one:
                     self._end_without_its_node(message, now)
-                self._lose(node, f"{why.value}: {text}" if text else why.value, now, told=True)
+                self._lose(node, f"{why.value}: {text}" if text else why.value, now)
             case msg.Control(action=action):
                 if action == SHUTDOWN:
                     self._note_shut_down(message)
@@ -278,9 +278,10 @@ class Leader:
             self._newcomers += 1
             self._consider_growing(node)
 
-    def _lose(self, node: str, why: str, now: float, *, told: bool) -> None:
-        """``node`` is out of the job, by its own word (``told``) or by its silence."""
-        lost = self.nodes.lose(node, why, told=told)
+    def _lose(self, node: str, why: str, now: float, *, silent_s: float | None = None) -> None:
+        """``node`` is out of the job, by its own word or, where that is said, by its silence."""
+        told = silent_s is None
+        lost = self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
         if not told and (node in self._forming.awaited or self._is_at_work(node)):
             self._restarts.lost(node, lost)
@@ -418,7 +419,7 @@ class Leader:
 
     def _refuse(self, node: str, why: str, now: float) -> None:
         self._publish(msg.Refused(node, why, self.term))
-        self._lose(node, why, now, told=True)
+        self._lose(node, why, now)
 
     # ------------------------------------------------------------ what those who wait are told
     def _gather_news(self, now: float) -> None:
@@ -520,8 +521,8 @@ class Leader:
 
     def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
         self.phase = Phase.FORMING
-        left = self._restarts.left
-        self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term))
+        left, silent_s = self._restarts.left, self.nodes.silent.get(node, 0.0)
+        self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term, silent_s))
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)
 
@@ -561,7 +562,7 @@ class Leader:
     def _on_time(self, now: float) -> None:
         while (silent := self.nodes.next_silent(self.pace.silence_s, now)) is not None:
             node, silent_s = silent
-            self._lose(node, f"silent for {silent_s:.1f} s", now, told=False)
+            self._lose(node, f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
         if self.phase is Phase.RUNNING:
             self._conclude_incident(now)
         may_grow = self.phase is Phase.RUNNING and not self.incidents.is_open

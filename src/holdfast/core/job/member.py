@@ -175,7 +175,8 @@ class CycleStopping(Value):
 
     ``here``: this node has said so already, as it is where the cause is. ``restarts_left``: of the
     job's budget. ``no_restart``: why this node will not have ranks again; empty: it seems that it
-    will. ``how``: see :class:`StopRanks`.
+    will. ``how``: see :class:`StopRanks`. ``silent_s``: for how long the node of the cause had said
+    nothing.
     """
 
     cycle: int
@@ -184,6 +185,7 @@ class CycleStopping(Value):
     restarts_left: int = 0
     no_restart: str = ""
     how: How = How.POLITE
+    silent_s: float = 0.0
 
 
 class Standby(Value):
@@ -467,7 +469,8 @@ class Member:
         if not no_restart and asks is not None:
             no_restart = f"a rank has asked for {asks.action}"
         here = stop.node == self.node
-        stopping = CycleStopping(self.cycle, stop.cause, here, stop.restarts_left, no_restart)
+        told = stop.cause, here, stop.restarts_left, no_restart
+        stopping = CycleStopping(self.cycle, *told, silent_s=stop.silent_s)
         if self.phase is Phase.LEAVING and self._keeps_signal_grace:
             # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
             self._keeps_signal_grace = False
@@ -519,22 +522,23 @@ class Member:
             self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, how))
         self.phase = Phase.LEAVING
 
-    def _fence(self, why: str) -> None:
+    def _fence(self, why: str, silent_s: float = 0.0) -> None:
         """Our ranks must not be alive one moment longer than needed."""
         if self.phase is Phase.LEAVING:
             return
         ends = "ends its ranks and leaves" if self.ranks_alive else "leaves"
         self._note("error", f"{why}: this node {ends} the job")
-        self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE)
+        self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s)
 
-    def _leave(self, last_words: Finish, how: How = How.POLITE) -> None:
+    def _leave(self, last_words: Finish, how: How = How.POLITE, silent_s: float = 0.0) -> None:
         """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
         if self._last_words is None:
             self._last_words = last_words
             if self.ranks_alive:
                 if self.phase is not Phase.STOPPING:
                     why = last_words.text
-                    self._effects.append(CycleStopping(self.cycle, why, no_restart=why, how=how))
+                    stopping = CycleStopping(self.cycle, why, False, 0, why, how, silent_s)
+                    self._effects.append(stopping)
                 self._effects.append(StopRanks(self.cycle, how, for_good=True))
         last_words = self._last_words
         if self.ranks_alive:
@@ -552,9 +556,9 @@ class Member:
         if self.phase is not Phase.LEAVING and now >= self._fence_at:
             silent_s = self.pace.fence_s + now - self._fence_at
             if self._heard_leader:
-                self._fence(f"no message from the leader of the job for {silent_s:.1f} s")
+                self._fence(f"no message from the leader of the job for {silent_s:.1f} s", silent_s)
             else:
-                self._fence("no message from any leader of the job came")
+                self._fence("no message from any leader of the job came", silent_s)
         if any(isinstance(effect, Send) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:

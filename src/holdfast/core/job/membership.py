@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from holdfast.core.codec import Count, Name, Text, Whole, family
+from holdfast.core.codec import Count, Limit, Name, Text, Whole, family
 from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.value import Value
 
@@ -243,6 +243,7 @@ class Stop(Value):
 
     What follows, a Round or the End, is decided when all have done so. ``node``: where the cause
     is, if one. ``no_restart``: why there will be no other cycle; empty: it seems that there will.
+    ``silent_s``: for how long that node had said nothing when it was given up.
     """
 
     cycle: Count
@@ -251,6 +252,7 @@ class Stop(Value):
     restarts_left: Count = 0
     no_restart: Text = ""
     term: Count = 0
+    silent_s: Limit = 0.0
 
 
 class End(Value):

@@ -31,6 +31,7 @@ class Nodes:
     ready: dict[str, None] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, str] = field(default_factory=dict)
+    silent: dict[str, float] = field(default_factory=dict)
     _joined: int = 0
     _joined_at: dict[str, float] = field(default_factory=dict)
     _heard: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -67,14 +68,16 @@ class Nodes:
         self._heard[node] = now
         self._heard.move_to_end(node)
 
-    def lose(self, node: str, why: str, *, told: bool) -> str:
-        """A node is out of the job, by its own word (``told``) or by its silence; in words."""
-        lost = f"{self.shown(node)} {'left the job' if told else 'was lost'} ({why})"
+    def lose(self, node: str, why: str, silent_s: float | None) -> str:
+        """A node is out of the job, by its own word (None) or by its silence; in words."""
+        lost = f"{self.shown(node)} {'left the job' if silent_s is None else 'was lost'} ({why})"
         del self.alive[node], self._heard[node], self._joined_at[node], self.ports[node]
         self.ready.pop(node, None)
         self._gone[node] = why
-        if told:
+        if silent_s is None:
             self._told_gone.add(node)
+        else:
+            self.silent[node] = silent_s
         return lost
 
     def never_joins(self, leave: Leave) -> None:

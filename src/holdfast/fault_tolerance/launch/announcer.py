@@ -224,6 +224,7 @@ class Announcer:
             restart=not stopping.no_restart,
             at_once=not is_polite,
             restarts_left=stopping.restarts_left,
+            silent_s=round(stopping.silent_s, 3),
         )
         level = logging.INFO
         if not stopping.here:
