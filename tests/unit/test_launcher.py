@@ -411,6 +411,40 @@ def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> N
     assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
 
 
+def delivered(node: OneNode, event: Any, now: float) -> list[Deliver]:
+    """What becomes of the folders of evidence."""
+    seen, handle = [], node.launcher.handle
+
+    def noted(event: Any, now: float) -> list[Any]:
+        effects = handle(event, now)
+        seen.extend(effect for effect in effects if isinstance(effect, Deliver))
+        return effects
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node.launcher, "handle", noted)
+        node.handle(event, now)
+    return seen
+
+
+def test_evidence_is_delivered_also_where_leftovers_do_not_die() -> None:
+    """What ranks wrote lies in memory until then; whoever is stuck in the kernel left a reason."""
+    node = running(max_restarts=1)
+    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+
+    assert delivered(node, TimePassed(), SWEEP_LIMIT_S) == [Deliver(0, is_over=True)]
+
+
+def test_leftovers_that_die_late_free_no_folder_of_the_next_cycle() -> None:
+    """Its ranks write there."""
+    node = running(max_restarts=1)
+    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+    assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
+
+    assert delivered(node, Swept(), SWEEP_LIMIT_S + 0.1) == []
+
+
 def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
     """The same signal goes to the ranks; no restart follows; exit code 1 unless all end well."""
     node = running(max_restarts=3, signal_grace_s=60.0)

@@ -182,6 +182,18 @@ def test_too_few_in_time_is_the_end() -> None:
     ]
 
 
+def test_a_late_copy_of_a_join_names_no_port_that_is_taken_meanwhile() -> None:
+    """Rank 0 of the next cycle listens where its node has said last that a port is free."""
+    job = running("n0", "n1", max_restarts=1)
+    job.state("n0", F)
+    job.join("n0", have=0, port=31000)
+    assert job.join("n0", have=-1, port=29500) == []
+
+    (formed,) = job.join("n1", have=0)
+    assert isinstance(formed, Round)
+    assert formed.master_port == 31000
+
+
 # ---------------------------------------------------------------- nodes that cannot have ranks
 def excluded(job: Job, *nodes: str) -> list[Decision | Close]:
     """The cycle fails, these leave, the others join again; what follows."""

@@ -258,16 +258,15 @@ class Leader:
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
+        was_in_it = node in self._states
+        if was_in_it and (self.phase is Phase.RUNNING or join.have_cycle < self.cycle):
+            return  # a late copy: whoever is active joins again only after a Stop
         is_new = self.nodes.join(join, now)
         if self.phase is Phase.ENDING:
             if is_new and self.end is not None:
                 self._publish(self.end)  # it may have started to read after the first
             return
-        if self.phase is Phase.RUNNING and node in self._states:
-            return  # a late copy: whoever is active joins again only after a Stop
         if node in self._forming.awaited:
-            if join.have_cycle < self.cycle:
-                return  # a late copy of its join for an earlier cycle
             self._forming.awaited.discard(node)
             if join.cause:
                 about = join.cause, join.names_a_peer, join.signature

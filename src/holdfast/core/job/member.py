@@ -317,8 +317,8 @@ class Member:
                 self._cause = event if cycle == self.cycle else None
             case RanksSucceeded(cycle):
                 self._on_success(cycle)
-            case RanksStopped(cycle, failed):
-                self._on_stopped(cycle, failed=failed)
+            case RanksStopped(cycle):
+                self._on_stopped(cycle)
             case RanksStuck(cycle, text):
                 if cycle == self.cycle and self.ranks_alive:
                     self.ranks_alive = False  # as dead as it gets
@@ -441,27 +441,26 @@ class Member:
         return msg.Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
 
     def _on_success(self, cycle: int) -> None:
-        if cycle != self.cycle or not self.ranks_alive:
-            return
         if self.phase is not Phase.ACTIVE:
-            self._on_stopped(cycle, failed=False)
-            return
-        self.ranks_alive = False
-        self._all_ended_well = True
-        self._send(msg.State(self.node, self.cycle, NodeState.SUCCEEDED))
+            self._on_stopped(cycle)
+        elif cycle == self.cycle and self.ranks_alive:
+            self.ranks_alive = False
+            self._all_ended_well = True
+            self._send(msg.State(self.node, self.cycle, NodeState.SUCCEEDED))
 
-    def _on_stopped(self, cycle: int, *, failed: bool) -> None:
+    def _on_stopped(self, cycle: int) -> None:
         if cycle != self.cycle or not self.ranks_alive:
             return
         self.ranks_alive = False
-        self._all_ended_well = not failed
         if self.phase is Phase.STOPPING:
             self._cycle_over()
         elif self.phase is Phase.LEAVING and self._last_words is not None:
             self._leave(self._last_words)
         elif self.phase is Phase.ACTIVE:
             # Nobody asked for it; the leader hears of it and decides.
-            self._on_failure(RanksFailed(cycle, "the ranks are gone", every=True))
+            found = self._cause or CauseFound(cycle, "the ranks are gone", names_a_peer=False)
+            about = found.names_a_peer, found.signature
+            self._on_failure(RanksFailed(cycle, found.cause, True, True, *about))
 
     def _on_stop(self, stop: msg.Stop) -> None:
         no_restart = stop.no_restart

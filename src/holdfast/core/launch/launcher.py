@@ -258,6 +258,8 @@ class Launcher:
                 machines = (lives, evidence, leader, member, node)
                 return [(one, event) for one in machines if one is not None]
             case ranks.Swept():
+                if node.phase is not ranks.Phase.SWEEPING:
+                    return []  # too late: see LeftoversRemain
                 return [(lives, rank_life.Swept()), (node, event)]
             case _ if isinstance(event, rank_life.Event):
                 return [(lives, event), (evidence, event)]
@@ -293,6 +295,8 @@ class Launcher:
                 | ranks.WorkerExited()
             ):
                 return [(self.node, effect)]
+            case ranks.LeftoversRemain():
+                return [(self.lives, rank_life.Swept())]
             case ranks.EndRank(local_rank, problem):
                 self._effects.append(effect)
                 return [(self.lives, rank_life.HostFailed(local_rank, problem))]

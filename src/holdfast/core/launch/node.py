@@ -182,6 +182,12 @@ class Sweep(Value):
     cycle: int
 
 
+class LeftoversRemain(Value):
+    """Leftovers of this cycle do not die, and are not waited for any more."""
+
+    cycle: int
+
+
 class CheckHost(Value):
     """See whether this node is fit for ranks, then report :class:`HostChecked`, in bounded time."""
 
@@ -239,13 +245,9 @@ class RanksSucceeded(Value):
 
 
 class RanksStopped(Value):
-    """No rank of this cycle is alive, nor anything they started.
-
-    ``failed``: not all of them exited with 0.
-    """
+    """No rank of this cycle is alive, nor anything they started; not all of them exited with 0."""
 
     cycle: int
-    failed: bool = True
 
 
 class RanksStuck(Value):
@@ -263,6 +265,7 @@ Effect = (
     | SignalRanks
     | KillRanks
     | Sweep
+    | LeftoversRemain
     | CheckHost
     | EndRank
     | FailureSeen
@@ -601,6 +604,7 @@ class Node:
                 f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
                 "SIGKILL; going on without waiting for them",
             )
+            self._do(LeftoversRemain(self.cycle))
             self._cycle_over()
 
     def _give_up(self) -> None:

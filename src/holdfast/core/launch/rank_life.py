@@ -92,7 +92,7 @@ class Exited(Value):
 
 
 class Swept(Value):
-    """Nothing that the ranks of this cycle started is alive."""
+    """Nothing that the ranks of this cycle started is alive, or waited for any more."""
 
 
 class JobReported(Value):

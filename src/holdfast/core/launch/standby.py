@@ -376,6 +376,10 @@ class Standby:
         """What the libraries of a process were told of the cycle while they were imported."""
         return self._parked[local_rank].assumed
 
+    def is_preparing(self, local_rank: int) -> bool:
+        """Its process is to be prepared, or is; others may have failed since that was said."""
+        return self._parked[local_rank].state is State.PREPARING
+
     def is_hurried(self, local_rank: int) -> bool:
         """Its process is to have the priority of a rank while it is prepared."""
         return self._parked[local_rank].normal_since is not None

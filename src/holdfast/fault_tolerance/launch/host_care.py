@@ -88,11 +88,12 @@ class HostCare(Part):
             return True
         if reaped.pid != self._pid:
             return False
-        if self._peer is not None:  # its last words
-            self._take(self._peer.receive_rest())
-        self._hang_up()
-        self._pid = 0
-        self._feed(machine.Died(f"exit code {reaped.exit_code}"))
+        self._pid, peer = 0, self._peer
+        if peer is not None:  # its last words
+            self._take(peer.receive_rest())
+        if self._peer is peer:  # else they have ended it, and another may be there
+            self._hang_up()
+            self._feed(machine.Died(f"exit code {reaped.exit_code}"))
         return True
 
     def close(self) -> None:

@@ -199,7 +199,8 @@ class Standbys(Part):
     def _do(self, effect: machine.Effect) -> None:
         match effect:
             case machine.Prepare(local_rank, least, without):
-                self._prepare(local_rank, without, least=least)
+                if self.machine.is_preparing(local_rank):
+                    self._prepare(local_rank, without, least=least)
             case machine.Discard(local_rank):
                 self._discard(local_rank)
             case Note(level, text):

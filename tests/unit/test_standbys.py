@@ -1,0 +1,59 @@
+"""Parked interpreters, as their launcher treats them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.launch.standby import FAILURES_MAX
+from holdfast.fault_tolerance.launch import standbys
+from holdfast.fault_tolerance.launch.part import CycleStarted
+from holdfast.fault_tolerance.launch.plan import WarmStandby
+from holdfast.host.loop import Loop
+from holdfast.host.standby_process import StandbyProcess
+
+PID = 2**22 + 1
+"""Above the largest pid that Linux gives."""
+
+
+def test_no_process_is_parked_once_that_was_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where it is given up while those of all ranks are started: nobody would end it."""
+    theirs: list[socket.socket] = []
+    tries: list[None] = []
+
+    def park(*_: object, **_options: object) -> StandbyProcess:
+        tries.append(None)
+        if len(tries) <= FAILURES_MAX:
+            raise OSError(11, "Resource temporarily unavailable")
+        ours, other = socket.socketpair()
+        theirs.append(other)
+        return StandbyProcess(PID, ours)
+
+    monkeypatch.setattr(standbys, "park", park)
+    monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
+    plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
+    with Loop() as loop:
+        nobody = ["python"], {}, None
+        node = standbys.Standbys(
+            plan,
+            FAILURES_MAX + 2,
+            loop,
+            [],
+            "job",
+            str(tmp_path),
+            lambda _: nobody,
+            counts_steps=False,
+        )
+        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_time()
+
+        assert node.machine.given_up is not None
+        assert len(tries) == FAILURES_MAX
+        assert node.pids() == frozenset()
+        node.close()
+    for each in theirs:
+        each.close()
