@@ -171,7 +171,17 @@ def test_a_rank_that_hangs_again_and_again_is_ended_and_the_others_go_on(
 
 
 def test_a_busy_rank_is_hung_when_it_pinged_once_and_stopped(ranks: RankStarter) -> None:
-    job = ranks(2, train(1, "call.ping()\n            while True: time.sleep(0.001)"))
+    """What a worker marks that it has forked is not its own progress."""
+    fault = """call.ping()
+            pid = os.getpid()
+            if os.fork() == 0:
+                with call.disable_hang_protection():
+                    while os.getppid() == pid:
+                        call.ping()
+                        time.sleep(0.001)
+                    os._exit(0)
+            while True: time.sleep(0.001)"""
+    job = ranks(2, train(1, fault))
     assert job.wait() == [0, 0]
     assert job.said(0, r"SOFT_TIMEOUT of rank 1: no progress of ping\(\)")
 

@@ -18,7 +18,8 @@ class ProgressPage:
 
     Attributes:
         fd: Descriptor of its memory; -1 for a page that was mapped from another process.
-        words: A memoryview of format ``d``. A store is ``words[i] = x``, nothing else.
+        words: A memoryview of format ``d``; another one in a forked child. A store is
+            ``words[i] = x``, nothing else.
     """
 
     __slots__ = ("_map", "fd", "words")
@@ -27,6 +28,11 @@ class ProgressPage:
         self.fd = fd
         self._map = mapped
         self.words = memoryview(mapped).cast("d")
+
+    def leave_in_child(self) -> None:
+        """In a forked child, whose progress is not that of the rank: a page that nobody reads."""
+        self._map = mmap.mmap(-1, layout.PAGE_BYTES)
+        self.words = memoryview(self._map).cast("d")
 
     def close(self) -> None:
         """Unmap; nobody may be about to use ``words``."""

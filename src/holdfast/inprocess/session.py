@@ -203,6 +203,7 @@ class Session:
 
     def leave_in_child(self) -> None:
         """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
+        self._page.leave_in_child()
         if self._socket is not None:
             os.close(self._socket.detach())
             self._socket = None

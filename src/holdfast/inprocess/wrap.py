@@ -42,7 +42,7 @@ from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
-from holdfast.host.progress_page import make_progress_page
+from holdfast.host.progress_page import ProgressPage, make_progress_page
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
 from holdfast.inprocess.cuda import context_problem
@@ -182,7 +182,7 @@ class CallWrapper:
 
     def ping(self) -> None:
         """Mark progress. After the first one in an iteration, later ones must come in time, too."""
-        self._words[layout.MANUAL] = monotonic()
+        self._page.words[layout.MANUAL] = monotonic()
 
     def atomic(self) -> contextlib.AbstractContextManager[None]:
         """A section that is finished before a restart begins; reentrant.
@@ -194,14 +194,13 @@ class CallWrapper:
     @contextlib.contextmanager
     def disable_hang_protection(self) -> Iterator[None]:
         """A section in which no progress is expected; faults and deaths still restart."""
-        words = self._words
-        before = words[layout.UNLIMITED]
-        words[layout.UNLIMITED] = 1.0
+        before = self._page.words[layout.UNLIMITED]
+        self._page.words[layout.UNLIMITED] = 1.0
         try:
             yield
         finally:
             self._session.mark_progress()
-            words[layout.UNLIMITED] = before
+            self._page.words[layout.UNLIMITED] = before
 
     # ------------------------------------------------------------ setting up
 
@@ -244,9 +243,8 @@ class CallWrapper:
         except InterruptError as error:
             raise InternalError(str(error)) from None
         exits.callback(self._interrupt.close)
-        page = make_progress_page()
+        self._page = page = make_progress_page()
         exits.callback(page.close)
-        self._words = page.words
         exits.callback(process_groups.group_reaper().join, _REAP_S)
         exits.callback(process_groups.unwrap_excepthook)
         exits.enter_context(abort_distributed.watching())
@@ -365,7 +363,7 @@ class CallWrapper:
         self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
         self._assigned_state = self._state.copy()
         self._state.set_distributed_vars()
-        self._words[layout.MANUAL] = 0.0
+        self._page.words[layout.MANUAL] = 0.0
         self._session.mark_progress()
         self._call(function)
 
@@ -584,7 +582,7 @@ class CallWrapper:
     _meeting: Meeting
     _session: Session
     _interrupt: MainThreadInterrupt
-    _words: memoryview[float]
+    _page: ProgressPage
 
 
 @contextlib.contextmanager
