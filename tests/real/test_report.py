@@ -21,14 +21,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.host.port import ReservedPort
-from holdfast.observe.report import tell
+from holdfast.observe.report import as_json, tell
 from holdfast.observe.report_html import as_html
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import resolve
 from tests.real.counted import NodeCount, count
 from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan
 from tests.real.harness import BOUND_S, SCALE, Launcher, kill, until
-from tests.unit.made_events import HANG, THEN_WELL
+from tests.unit.made_events import HANG, THEN_WELL, elsewhere
 from tests.unit.trace_format import violations
 
 FAULTS = int(os.environ.get("HOLDFAST_REPORT_FAULTS", "8"))
@@ -137,9 +137,42 @@ def test_what_is_told_of_a_run_on_two_nodes_agrees(ft: Launcher) -> None:
     port = ReservedPort()
     try:
         faults = plan(FAULTS if FAULTS >= 20 else 3, SOME)
-        tell_and_compare(FaultyRun(ft, faults, endpoint=f"127.0.0.1:{port.number}"))
+        run = FaultyRun(ft, faults, endpoint=f"127.0.0.1:{port.number}")
+        tell_and_compare(run)
+        other_clocks_change_nothing(run, ft.folder / "elsewhere")
     finally:
         port.release()
+
+
+def other_clocks_change_nothing(run: FaultyRun, copy: Path) -> None:
+    """As if the second node were another host, one hour behind and set back by another one."""
+    copy.mkdir()
+    lines = (run.folders[1] / "events-launcher.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    late = len(events) // 2
+    moved = [
+        elsewhere(one, "b", 1e5, -3600.0 if k < late else -7200.0) for k, one in enumerate(events)
+    ]
+    (copy / "events-launcher.jsonl").write_text("".join(json.dumps(one) + "\n" for one in moved))
+    told, other = (
+        as_json(tell(read_run(folders))) for folders in (run.folders, [run.folders[0], copy])
+    )
+    assert {(node["clock_ahead_s"], node["clock_set_by_s"]) for node in told["nodes"]} == {(0, 0)}
+    (ahead_s, set_by_s) = [
+        next(abs(node[key]) for node in other["nodes"] if node[key])
+        for key in ("clock_ahead_s", "clock_set_by_s")
+    ]
+    assert (ahead_s, set_by_s) == pytest.approx((3600.0, 3600.0), abs=LATE_S)
+    assert other["length_s"] == pytest.approx(told["length_s"], abs=LATE_S)
+    assert other["rank_seconds"] == pytest.approx(told["rank_seconds"], rel=1e-3)
+    for row, same in zip(other["cycles"], told["cycles"], strict=True):
+        for key in ("at_s", "until_s"):
+            assert row[key] == pytest.approx(same[key], abs=LATE_S)
+        failure, was = (each["failure"] or {} for each in (row, same))
+        if "hung" not in was.get("symptom", ""):  # of two, either may be found first
+            assert failure.get("symptom") == was.get("symptom")
+        for key in ("detected_s", "ranks_started_after_s", "steps_after_s"):
+            assert failure.get(key) == pytest.approx(was.get(key), abs=LATE_S)
 
 
 def tell_and_compare(run: FaultyRun) -> None:

@@ -68,6 +68,32 @@ THEN_WELL = [
 ]
 
 
+_INSTANTS = ("t", "detected_at", "at", "armed_at", "began_at", "entered_at", "noticed_at")
+_OF_RANK = ("heartbeat_at", "first_heartbeat_at", "left_at", "outside_since")
+
+
+def elsewhere(one, node, monotonic_s, wall_s):
+    """The same event, of a host with other clocks."""
+    moved = {key: one[key] + monotonic_s for key in _INSTANTS if one.get(key) is not None}
+    moved |= {"node": node, "wall": one["wall"] + wall_s}
+    if "job" in one:
+        moved["job"] = f"1-1-0-0-{node}-0"
+    if one["kind"] == "progress":
+        moved["ranks"] = {
+            k: _shown_elsewhere(told, monotonic_s) for k, told in one["ranks"].items()
+        }
+    return {**one, **moved}
+
+
+def _shown_elsewhere(told, by_s):
+    ended = {
+        k: [n, s, most, a + by_s, b + by_s] for k, (n, s, most, a, b) in told["sections"].items()
+    }
+    opened = {name: at + by_s for name, at in told["open"].items()}
+    signs = {key: told[key] + by_s for key in _OF_RANK if told.get(key) is not None}
+    return {**told, **signs, "open": opened, "sections": ended}
+
+
 def made_up(seed: int) -> list[dict[str, object]]:
     """Events of a job that may be cut, torn, out of order in its marks, and senseless."""
     rng = random.Random(seed)

@@ -14,11 +14,11 @@ from holdfast.observe.commands import main
 from holdfast.observe.incident_files import read_incidents
 from holdfast.observe.report import as_json, tell
 from holdfast.observe.report_html import as_html
-from holdfast.observe.report_text import as_text
+from holdfast.observe.report_text import as_text, clock_lines
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
 from holdfast.observe.trace import trace_of
-from tests.unit.made_events import HANG, THEN_WELL, event, made_up
+from tests.unit.made_events import HANG, THEN_WELL, elsewhere, event, made_up, of_rank
 from tests.unit.trace_format import violations
 
 _LIFE = {"run_id": "r1", "name": "train.py", "nproc": 2}
@@ -65,6 +65,24 @@ def test_a_run_that_goes_on_is_counted_to_now(tmp_path: Path) -> None:
     assert tell(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
 
 
+@pytest.mark.parametrize("set_by_s", [3600.0, -3600.0])
+def test_a_run_that_goes_on_is_counted_to_now_after_its_clock_was_set(
+    tmp_path: Path, set_by_s: float
+) -> None:
+    """Here and on another host, whose last event shows how its clock stands."""
+    shift, began = clock.monotonic() - 100.0, clock.wall() - 100.0
+    walls = [began + each["t"] - (set_by_s if each["t"] < 50.0 else 0.0) for each in HANG]
+    events = [
+        {**each, "t": each["t"] + shift, "wall": wall}
+        for each, wall in zip(HANG, walls, strict=True)
+    ]
+    for job in (new_job(), "1-1-0-0-0-abc"):
+        run = read_run([_write(tmp_path / job, events, job=job)])
+        assert run.state == "running"
+        assert run.ended - run.began == pytest.approx(100.0, abs=60.0)
+        assert tell(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
+
+
 def test_a_run_whose_launcher_was_killed_is_cut_off(tmp_path: Path) -> None:
     """The half of a line that it left is no event, and no error either."""
     job = "-".join(["4194303", "1", *new_job().split("-")[2:]])
@@ -85,12 +103,80 @@ def test_a_silent_launcher_of_another_host_is_cut_off(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- several nodes
 
 
-def test_nodes_are_put_on_one_axis_by_their_wall_clocks(tmp_path: Path) -> None:
+_INCIDENT = {"incident": 1, "culprits": [1], "verdict": "loader", "reason": "rank 1 loads"}
+_CRASH = [
+    *(each for each in HANG[:6]),
+    of_rank(80.0, "worker_exited", 0, 1, exit_code=1),
+    event(80.1, "cycle_stopping", 0, cause="rank 1", cause_local_rank=1, at_once=False),
+    of_rank(81.0, "worker_exited", 0, 0, exit_code=-15),
+    event(81.5, "first_cause", local_rank=1, rank=1, why="exit code 1", began_at=80.0),
+    *(each for each in HANG[10:]),
+]
+_HANG = [*HANG[:7], event(80.2, "incident", **_INCIDENT), *HANG[7:]]
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "step_s"),
+    [(0.02, 0.0), (-2.0, 0.0), (3600.0, 0.0), (-3600.0, 0.0), (0.0, -3600.0)],
+    ids=["20ms", "-2s", "1h", "-1h", "step"],
+)
+@pytest.mark.parametrize("fails", [_CRASH, _HANG], ids=["crash", "hang"])
+def test_a_report_has_no_part_in_what_wall_clocks_show(
+    tmp_path: Path, fails: list[dict], wall_s: float, step_s: float
+) -> None:
+    """Of two nodes one is wrong, or is set in the middle; which one does not matter."""
+    here = [{**each, "master_port": 1} for each in fails + THEN_WELL]
+    there = [{**each, "t": each["t"] + 0.001} for each in here if each["kind"] != "first_cause"]
+    told = []
+    for wrong in (None, 0, 1):
+        folders = []
+        for k, events in enumerate((here, there)):
+            by_s = (
+                (lambda t: wall_s + (step_s if t > 70.0 else 0.0)) if k == wrong else lambda _: 0.0
+            )
+            moved = [elsewhere(one, f"n{k}", 5000.0 * k, by_s(one["t"])) for one in events]
+            folders.append(_write(tmp_path / f"{wrong}{k}", moved))
+        story = tell(read_run(folders))
+        found = as_json(story)
+        (failure,) = [row["failure"] for row in found["cycles"] if row["failure"]]
+        assert failure["detected_s"] == pytest.approx(80.0, abs=0.01)
+        assert 0.0 < failure["ranks_started_after_s"] < 5.0
+        assert sum(found["rank_seconds"].values()) == pytest.approx(4 * found["length_s"], rel=1e-3)
+        assert [one["at_s"] for one in found["incidents"]] == pytest.approx(
+            [80.2 for one in fails if one["kind"] == "incident"], abs=0.01
+        )
+        assert violations(trace_of(story)) == []
+        is_said = wrong is not None and max(abs(wall_s), abs(step_s)) > 1.0
+        assert ("The wall clock of node n" in as_text(story)) == is_said
+        assert ("The wall clock of node n" in as_html(story)) == is_said
+        told.append({key: found[key] for key in ("length_s", "cycles", "rank_seconds", "ranks")})
+    assert told[0] == told[1] == told[2]
+
+
+def test_the_report_says_which_wall_clocks_were_wrong(tmp_path: Path) -> None:
+    """Once for each node, with the numbers."""
+    nodes = [(0.0, 0.0), (3600.0, 0.0), (0.5, 0.0), (-7.0, -3.0), (0.0, 12.5)]
+    folders = []
+    for k, (wall_s, step_s) in enumerate(nodes):
+        told = [
+            elsewhere(one, f"n{k}", 10.0**k, wall_s + (step_s if one["t"] > 70 else 0.0))
+            for one in HANG + THEN_WELL
+        ]
+        folders.append(_write(tmp_path / f"{k}", told))
+    run = read_run(folders)
+    assert [line.partition(";")[0] for line in clock_lines(run)] == [
+        "The wall clock of node n1 was 3600.0 s ahead of that of node n0",
+        "The wall clock of node n3 was 7.0 s behind that of node n0",
+        "The wall clock of node n3 was set by -3.0 s during the run",
+        "The wall clock of node n4 was set by +12.5 s during the run, or the node was suspended",
+    ]
+    ahead = [node["clock_ahead_s"] for node in as_json(tell(run))["nodes"]]
+    assert ahead == [0.0, 3600.0, 0.5, -7.0, 0.0]
+
+
+def test_nodes_are_put_on_one_axis(tmp_path: Path) -> None:
     """Their monotonic clocks have nothing in common."""
-    other = [{**each, "t": each["t"] + 5000.0, "node": "n1"} for each in HANG + THEN_WELL]
-    for each in other:
-        for key in ("armed_at", "detected_at"):
-            each.update({key: each[key] + 5000.0} if key in each else {})
+    other = [elsewhere(each, "n1", 5000.0, 0.0) for each in HANG + THEN_WELL]
     _write(tmp_path / "a", HANG + THEN_WELL)
     _write(tmp_path / "b", other)
     story = tell(read_run([tmp_path / "a", tmp_path / "b"]))
@@ -375,8 +461,8 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
 def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> None:
     """And tells the same as with all of them, and of as many events."""
     events = HANG + THEN_WELL
-    early = [{**one, "t": 20.0 + k, "final": False} for k in range(50) for one in events[-2:-1]]
-    early = [{**one, "cycle": 0} for one in early]
+    last = {**events[-2], "cycle": 0, "final": False}
+    early = [{**last, "t": 20.0 + k, "wall": 20.0 + k} for k in range(50)]
     folder = _write(tmp_path / "a", sorted([*events, *early], key=lambda one: one["t"]))
     all_looks, last_looks = read_run([folder]), read_run([folder], every_look=False)
     assert len(all_looks.nodes[0].events) == len(events) + 50

@@ -1,5 +1,7 @@
 """The timeline is derived from event files alone."""
 
+import pytest
+
 from holdfast.observe.timeline import Recovery, lines, recoveries
 
 
@@ -108,6 +110,25 @@ def test_a_crash_is_told_by_its_first_cause_with_its_reason():
 
     (hang,) = recoveries([_overdue(2.5, 0, 0), *ends, *causes])
     assert "hung" in hang.symptom
+
+
+@pytest.mark.parametrize(("later_s", "cause"), [(0.005, 1), (-0.005, 1), (0.5, 0)])
+def test_of_failures_at_once_on_two_nodes_the_one_that_the_leader_heard_first_is_the_cause(
+    later_s, cause
+):
+    """It has stopped the cycle for that one, and the launchers have logged it."""
+    began = {0: 5.0, 1: 5.0 + later_s}
+    ends = [{**_exited(6.0, 0, rank, 1), "launcher": rank} for rank in began]
+    stops = [
+        _event(6.1, "cycle_stopping", launcher=rank, cause_local_rank=0 if rank else None)
+        for rank in began
+    ]
+    causes = [
+        _event(6.2, "first_cause", launcher=rank, rank=rank, why="exit code 1", began_at=at)
+        for rank, at in began.items()
+    ]
+    (end,) = recoveries([*ends, *stops, *causes])
+    assert end.symptom == f"rank {cause}: exit code 1"
 
 
 def test_a_job_that_was_stopped_for_good_has_not_failed():

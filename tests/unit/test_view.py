@@ -17,6 +17,7 @@ from holdfast.view.top import Stacks, Top
 from holdfast.view.web import make_app
 from holdfast.view.words import SORTS, as_text, of_limit, seconds
 
+from .made_events import elsewhere
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
 START = {
@@ -70,6 +71,27 @@ def test_two_nodes_are_one_job(tmp_path) -> None:
         *((4, "n0"), (5, "n0")),
         *((6, "n1"), (7, "n1")),
     ]
+
+
+def test_news_of_two_nodes_are_in_order_whatever_their_wall_clocks_show(tmp_path) -> None:
+    """The last lines are the latest, and the age of the job is its own."""
+    told = [{"wall": 1000 + one["t"], **one} for one in (START, *STARTED, STOPPING, *RESTARTED)]
+    there = [elsewhere(one, "n1", 500.0, -3600.0) for one in told]
+    over = {"kind": "job_succeeded", "cycle": 1, "t": 30.0}
+    folders = [
+        run_folder(tmp_path / "a", *told, over),
+        run_folder(tmp_path / "b", *there, {**over, "t": 530.0}, node="n1"),
+    ]
+    view = LiveJob(folders).look()
+    said = [event["text"].partition(":")[0] for event in view.events]
+    assert said[::2] == said[1::2]
+    assert said[::2] == [
+        "cycle 0 started",
+        "cycle 0 is over",
+        "cycle 1 started",
+        "the job None, exit code None",
+    ]
+    assert view.age_s == 29.5
 
 
 def test_an_incident_that_two_nodes_have_written_is_one(tmp_path) -> None:

@@ -42,6 +42,12 @@ def launcher_of(job: str) -> Identity | None:
     return int(fields[0]), int(fields[1])
 
 
+def clock_of(job: str) -> str | None:
+    """Equal for launchers that share their monotonic clock; None: not known."""
+    fields = job.split("-")
+    return None if len(fields) != _FIELDS or fields[4] == _NO_BOOT else "-".join(fields[3:5])
+
+
 def is_orphaned(job: str) -> bool:
     """Its launcher ran where we do, and is dead. False if that can't be known."""
     launcher = launcher_of(job)

@@ -55,6 +55,7 @@ class Incident:
         actions: What was done, in words.
         advice: What to do next; empty: nothing is known.
         ranks: What is known of each rank, as the file has it.
+        at: When, on the axis of its run; None: not known.
     """
 
     path: Path
@@ -69,10 +70,16 @@ class Incident:
     actions: list[str] = field(default_factory=list)
     advice: str = ""
     ranks: Mapping[str, Any] = field(default_factory=dict)
+    at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its folder: the same on all nodes."""
+        return self.path.parent.name
 
 
 def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
-    """All incidents of these folders, in order of time; files that are none are passed over.
+    """All incidents of these folders, in order; files that are none are passed over.
 
     Args:
         folders: Name of each node, and its run folder.
@@ -95,15 +102,14 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
             known = texts.get(name, {})
             group.stack = next((known[rank] for rank in group.ranks if rank in known), "")
     found_all = [*of_job.values(), *_merged(of_ranks)]
-    return sorted(found_all, key=lambda one: (one.cycle, one.wall or 0.0))
+    return sorted(found_all, key=lambda one: (one.cycle, one.name))
 
 
 def keep(incidents: dict[str, Incident], found: Incident) -> None:
     """By the name of its folder; every node writes one: that which knows of most ranks stays."""
-    name = found.path.parent.name
-    before = incidents.get(name)
+    before = incidents.get(found.name)
     if before is None or found.path == before.path or len(found.ranks) > len(before.ranks):
-        incidents[name] = found
+        incidents[found.name] = found
 
 
 def of_event(event: Mapping[str, Any], folder: Path) -> Incident:

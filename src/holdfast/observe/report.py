@@ -1,6 +1,6 @@
 """The story of a run as data: what ``holdfast report --json`` prints and the other forms show.
 
-Instants are seconds since the run began, on the clock of its first launcher.
+Instants are seconds since the run began, on one axis for all nodes (``node_clocks.py``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ class NodeSpans:
     node: NodeRun
     made: RankSpans
     spans: list[Span]
-    shift_s: float
-    """Add it to an instant of this launcher: seconds since the run began."""
+    began: float
+    """Of the run."""
+
+    def at(self, t: float) -> float:
+        """An instant of this launcher, in seconds since the run began."""
+        return self.node.axis.at(t) - self.began
 
 
 @dataclass
@@ -83,8 +87,7 @@ def tell(run: Run) -> Story:
     nodes, ledger = [], Ledger()
     for index, node in enumerate(run.nodes):
         made, spans = spans_of(node.events, node.now)
-        shift_s = node.offset_s - run.offset_s - run.began
-        nodes.append(NodeSpans(node, made, spans, shift_s))
+        nodes.append(NodeSpans(node, made, spans, run.began))
         ledger.add(place(run, index), spans)
     return Story(run, nodes, ledger, recoveries(run.events), restarts_in_place(run.events))
 
@@ -116,6 +119,8 @@ def as_json(story: Story) -> dict[str, Any]:
                 "state": node.state,
                 "end": node.end,
                 "exit_code": node.exit_code,
+                "clock_ahead_s": round(node.axis.ahead_s, 3),
+                "clock_set_by_s": round(node.marks.set_by_s, 3),
                 "events": node.n_events,
                 "lines_passed_over": node.passed_over,
             }
@@ -158,7 +163,7 @@ def _cycles(story: Story) -> list[dict[str, Any]]:
     by_cycle: dict[int, list[tuple[float, float, Span]]] = {}
     for each in story.nodes:
         for span in each.spans:
-            ends = span.start + each.shift_s, span.end + each.shift_s
+            ends = each.at(span.start), each.at(span.end)
             by_cycle.setdefault(span.cycle, []).append((*ends, span))
     rows = []
     for cycle, seconds in sorted(story.ledger.by_cycle.items()):
@@ -208,12 +213,12 @@ def _steps(story: Story, cycle: int) -> int | None:
 
 
 def _incident(story: Story, one: Incident) -> dict[str, Any]:
-    wall = one.wall
+    at = one.at
     return {
         "path": str(one.path),
         "node": one.node,
         "cycle": one.cycle,
-        "at_s": None if wall is None else _round(wall - story.run.offset_s - story.run.began),
+        "at_s": None if at is None else _round(at - story.run.began),
         "culprits": one.culprits,
         "kind": one.kind,
         "confidence": one.confidence,

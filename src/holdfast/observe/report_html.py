@@ -18,7 +18,7 @@ from holdfast.observe.accounts import ACCOUNTS, LABELS
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import in_place_words, slow_words
+from holdfast.observe.report_text import clock_lines, in_place_words, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -65,6 +65,8 @@ def _head(story: Story) -> Iterator[str]:
     ]
     told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
     yield f'<div class="facts dim">{told}</div>'
+    for line in clock_lines(run):
+        yield f"<p>{escape(line)}</p>"
 
 
 def _goodput(story: Story) -> Iterator[str]:
@@ -183,13 +185,14 @@ def _rects(rows: list[Row], length: float) -> Iterator[str]:
     for index, (_, each, some) in enumerate(rows):
         y, full = index * _row_px(rows) + 2, _row_px(rows) - 3
         for span in some:
-            width = span.end - span.start
-            if width < shortest:
+            length_s = span.end - span.start
+            if length_s < shortest:
                 continue
-            x, bottom = max(0.0, span.start + each.shift_s), float(y + full)
+            x, bottom = max(0.0, each.at(span.start)), float(y + full)
+            width = each.at(span.end) - x
             yield f"<g><title>{escape(_span_words(span))}</title>"
             for account, s in span.shares.items():  # the height is the share
-                height = full * s / width
+                height = full * s / length_s
                 if height < _SHOWN_PX:
                     continue
                 bottom -= height

@@ -13,13 +13,16 @@ from holdfast.observe.accounts import LABELS
 from holdfast.observe.in_place import InPlace
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
-from holdfast.observe.report import Story
+from holdfast.observe.report import Story, place
 from holdfast.observe.run_files import Run
 from holdfast.observe.timeline import lines
 
 _BAR = 30
 _ROWS_SHOWN = 40
 _RANKS_SHOWN = 8
+_CLOCKS_SHOWN = 8
+_SKEW_S = 1.0
+"""Of wall clocks, from which on it is reported."""
 _WORDS_AT = " " * 30
 """Where the words of a line of "What happened" begin."""
 _IN_PLACE_AT = " " * 6
@@ -56,7 +59,32 @@ def _title(story: Story) -> list[str]:
         text.append(f"  {node.node}: {node.end or node.state}, {node.folder}{passed}")
     if run.state == "cut off":
         text.append("A launcher was killed, or its folder is a copy: its last words are missing.")
-    return text
+    return text + [row for line in clock_lines(run) for row in _wrap(line, "")]
+
+
+def clock_lines(run: Run) -> list[str]:
+    """Which wall clocks were wrong, or were set; times in a report have no part in that."""
+    nodes = [(place(run, index), node) for index, node in enumerate(run.nodes)]
+    right = min(nodes, key=lambda named: abs(named[1].axis.ahead_s))[0]
+    lines = []
+    for name, node in nodes:
+        ahead_s, set_by_s = node.axis.ahead_s, node.marks.set_by_s
+        if abs(ahead_s) > _SKEW_S:
+            side = "ahead of" if ahead_s > 0 else "behind"
+            lines.append(
+                f"The wall clock of node {name} was {abs(ahead_s):.1f} s {side} that of node "
+                f"{right}; times here do not depend on it. Check NTP on these nodes"
+            )
+        if abs(set_by_s) > _SKEW_S:
+            or_slept = ", or the node was suspended" if set_by_s > 0 else ""
+            lines.append(
+                f"The wall clock of node {name} was set by {set_by_s:+.1f} s during the run"
+                f"{or_slept}; times here do not depend on it"
+            )
+    hidden = len(lines) - _CLOCKS_SHOWN
+    return lines[:_CLOCKS_SHOWN] + (
+        [f"{hidden} more lines on clocks: holdfast report --json has all"] if hidden > 0 else []
+    )
 
 
 def _goodput(story: Story) -> list[str]:

@@ -1,8 +1,7 @@
 """Read the folders of a run: events, incidents, how it stands. Whatever the files hold.
 
 A run may go on, its launcher may have been killed in the middle of a line, its disk may have been
-full, its folder copied from another host. What cannot be read is passed over and counted. Folders
-of several launchers are put on one axis of time by their wall clocks, as exactly as these agree.
+full, its folder copied from another host. What cannot be read is passed over and counted.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host import clock
-from holdfast.host.job_name import is_living
+from holdfast.host.job_name import clock_of, is_living
 from holdfast.observe.event_log import LAUNCHER_FILE, PATTERN
 from holdfast.observe.incident_files import Incident, of_event, read_incidents
+from holdfast.observe.node_clocks import Axis, Marks, on_one_axis
 from holdfast.observe.rank_spans import number
 
 Event = dict[str, Any]
@@ -52,23 +52,25 @@ class NodeRun:
         folder: Its run folder.
         node: Name of its host.
         events: In order of time, on the host's own monotonic clock.
-        offset_s: Wall time minus monotonic time there.
+        marks: What they say of its clocks.
         state: One of the words above.
         end: How it ended, in words; empty while it has not.
         exit_code: None while it has not.
         passed_over: Lines that are no events.
         n_events: Of all events; ``events`` may lack looks at pages that later ones replace.
+        axis: From its clock to that of the run.
     """
 
     folder: Path
     node: str
     events: list[Event]
-    offset_s: float
+    marks: Marks
     state: str
     end: str = ""
     exit_code: int | None = None
     passed_over: int = 0
     n_events: int = 0
+    axis: Axis = field(default_factory=Axis)
 
     @property
     def start(self) -> Event:
@@ -78,7 +80,13 @@ class NodeRun:
     @property
     def now(self) -> float | None:
         """The present on its clock, where it still runs."""
-        return clock.wall() - self.offset_s if self.state == RUNNING else None
+        if self.state != RUNNING:
+            return None
+        if is_living(str(self.start.get("job", ""))):
+            return clock.monotonic()
+        last = self.events[-1]
+        wall = number(last.get("wall"))
+        return float(last["t"]) + (0.0 if wall is None else max(0.0, clock.wall() - wall))
 
 
 @dataclass
@@ -87,12 +95,14 @@ class Run:
 
     Attributes:
         nodes: In order of their start.
-        events: Of all, in order of time, on the clock of the first; those of the second
+        offset_s: Wall time minus the time of ``events``.
+        events: Of all, in order of time, on one axis; those of the second
             launcher and of further ones have its number as ``launcher``.
         incidents: Of all, each once.
     """
 
     nodes: list[NodeRun]
+    offset_s: float
     events: list[Event] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
 
@@ -121,12 +131,8 @@ class Run:
     def ended(self) -> float:
         """Instant of the last event, or the present."""
         last = float(self.events[-1]["t"]) if self.events else 0.0
-        return clock.wall() - self.offset_s if self.state == RUNNING else last
-
-    @property
-    def offset_s(self) -> float:
-        """Wall time minus the time of :attr:`events`."""
-        return self.nodes[0].offset_s
+        presents = [node.axis.at(now) for node in self.nodes if (now := node.now) is not None]
+        return max([last, *presents])
 
 
 def read_run(folders: Iterable[Path], *, every_look: bool = True) -> Run:
@@ -141,41 +147,39 @@ def read_run(folders: Iterable[Path], *, every_look: bool = True) -> Run:
         FileNotFoundError: One of them has no events of a launcher.
         OSError: They cannot be read.
     """
-    nodes = sorted(
-        (_read_node(folder, every_look=every_look) for folder in folders),
-        key=lambda node: node.offset_s + _t(node),
-    )
-    run = Run(nodes)
-    first = nodes[0].offset_s
+    nodes = [_read_node(folder, every_look=every_look) for folder in folders]
+    axes, offset_s = on_one_axis([node.marks for node in nodes])
+    for node, axis in zip(nodes, axes, strict=True):
+        node.axis = axis
+    nodes.sort(key=lambda node: node.axis.at(float(node.start.get("t", 0.0))))
+    run = Run(nodes, offset_s)
     for index, node in enumerate(nodes):
-        run.events += [_shifted(event, node.offset_s - first, index) for event in node.events]
+        run.events += [_on_axis(event, node.axis, index) for event in node.events]
     run.events.sort(key=lambda event: float(event["t"]))
     run.incidents = read_incidents([(node.node, node.folder) for node in nodes])
-    told = [
-        of_event(event, node.folder)
-        for node in nodes
-        for event in node.events
-        if event["kind"] == "incident"
-    ]
-    for one in told:
-        if one.path.parent.name not in _names(run.incidents):
-            run.incidents.append(one)
+    known = {one.name for one in run.incidents}
+    judged_at: dict[str, float] = {}
+    for event in run.events:
+        if event["kind"] == "incident":
+            one = of_event(event, nodes[event.get("launcher", 0)].folder)
+            judged_at.setdefault(one.name, float(event["t"]))
+            if one.name not in known:
+                known.add(one.name)
+                run.incidents.append(one)
+    for one in run.incidents:
+        one.at = judged_at.get(one.name)
+        if one.at is None and one.wall is not None:  # of an earlier version, or the event is lost
+            node = next(node for node in nodes if node.folder in one.path.parents)
+            one.at = one.wall - node.axis.ahead_s - offset_s
     return run
 
 
-def _names(incidents: Iterable[Incident]) -> set[str]:
-    return {one.path.parent.name for one in incidents}
-
-
-def _t(node: NodeRun) -> float:
-    return float(node.start.get("t", 0.0))
-
-
-def _shifted(event: Event, by_s: float, launcher: int) -> Event:
-    if not launcher:
-        return event
-    moved = {key: at + by_s for key in _INSTANTS if (at := number(event.get(key))) is not None}
-    return {**event, **moved, "launcher": launcher}
+def _on_axis(event: Event, axis: Axis, launcher: int) -> Event:
+    moved: Event = {"launcher": launcher} if launcher else {}
+    if axis.is_moved:
+        given = ((key, number(event.get(key))) for key in _INSTANTS)
+        moved |= {key: axis.at(at) for key, at in given if at is not None}
+    return {**event, **moved} if moved else event
 
 
 def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
@@ -194,8 +198,10 @@ def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
     events.sort(key=lambda event: float(event["t"]))
     own = [event for event in events if event["kind"] == "launcher_started"] or events
     first = own[0] if own else {}
-    offset_s = (number(first.get("wall")) or 0.0) - (number(first.get("t")) or 0.0)
-    node = NodeRun(folder, str(first.get("node", "?")), events, offset_s, CUT_OFF)
+    marks = Marks(clock_of(str(first.get("job", ""))) or str(folder))
+    for event in events:
+        marks.take(event)
+    node = NodeRun(folder, str(first.get("node", "?")), events, marks, CUT_OFF)
     node.passed_over, node.n_events = passed_over, n_events
     over = [event for event in events if event["kind"] in ("job_succeeded", "job_failed")]
     if over:

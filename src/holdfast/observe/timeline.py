@@ -22,6 +22,9 @@ from holdfast.core.failure import Hang, describe_exit
 
 Event = Mapping[str, Any]
 
+_UNSURE_S = 0.02
+"""Instants of two nodes that are nearer than that may be in either order."""
+
 
 @dataclass(frozen=True)
 class Recovery:
@@ -116,7 +119,7 @@ def _recovery(
     started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
     recovery = Recovery(
         cycle=cycle,
-        symptom=_words(symptoms, [event for event in here if event["kind"] == "first_cause"]),
+        symptom=_words(symptoms, here),
         detected_at=_noticed_at(symptoms[0]),
         stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
         evidence_at=max((float(event["t"]) for event in stacks), default=None),
@@ -143,11 +146,11 @@ def _first(kind: str, events: Iterable[Event]) -> Event | None:
     return next((event for event in events if event["kind"] == kind), None)
 
 
-def _words(symptoms: Sequence[Event], causes: Sequence[Event]) -> str:
-    """``causes``: what each node found out when its ranks had ended; the first one is chosen."""
+def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
     first = symptoms[0]
+    causes = [event for event in here if event["kind"] == "first_cause"]
     if causes and all(event["kind"] == "worker_exited" for event in symptoms):
-        cause = min(causes, key=lambda it: (bool(it.get("names_a_peer")), it["began_at"]))
+        cause = _first_cause(causes, here)
         return f"rank {cause['rank']}: {cause.get('why')}"
     if first["kind"] == "cycle_stopping":
         return str(first.get("cause") or "not known")
@@ -162,6 +165,22 @@ def _words(symptoms: Sequence[Event], causes: Sequence[Event]) -> str:
         if (event.get("clock"), event.get("name")) == (first["clock"], name)
     }
     return f"{_ranks(alike)} hung ({hang})"
+
+
+def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
+    """Of what each node found out when its ranks had ended; of a tie, what the leader heard first.
+
+    For that node it has stopped the cycle, and only that one says which local rank was the cause.
+    """
+    causes = [it for it in causes if not it.get("names_a_peer")] or causes
+    first = min(causes, key=lambda it: float(it["began_at"]))
+    heard = {
+        event.get("launcher")
+        for event in here
+        if event["kind"] == "cycle_stopping" and event.get("cause_local_rank") is not None
+    }
+    ties = (it for it in causes if it["began_at"] - first["began_at"] <= _UNSURE_S)
+    return next((it for it in ties if it.get("launcher") in heard), first)
 
 
 def _ranks(ranks: Iterable[int]) -> str:

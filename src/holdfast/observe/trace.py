@@ -130,7 +130,7 @@ class _Node:
     def _slice(self, tid: int, one: Slice) -> TraceEvent:
         name, category, start, end, args = one
         # Both ends are rounded, not the length: slices that touch must not overlap.
-        began, over = _us(start + self._each.shift_s), _us(end + self._each.shift_s)
+        began, over = _us(self._each.at(start)), _us(self._each.at(end))
         return {
             "ph": "X",
             "pid": self._pid,
@@ -308,7 +308,7 @@ class _Node:
             "s": "t",
             "pid": self._pid,
             "tid": tid,
-            "ts": _us(at + self._each.shift_s),
+            "ts": _us(self._each.at(at)),
             "name": name,
             "cat": event["kind"],
             "args": _args(event),

@@ -17,12 +17,13 @@ from typing import Any
 from holdfast.core.failure import describe_exit, signal_name
 from holdfast.core.stragglers import Slow, Stragglers
 from holdfast.host import clock, proc, wait_for
-from holdfast.host.job_name import PREFIX, launcher_of
+from holdfast.host.job_name import PREFIX, clock_of, launcher_of
 from holdfast.host.page import PageError, map_page
 from holdfast.host.stack_dump import StackDump
 from holdfast.observe.follow import Follower
 from holdfast.observe.in_place import why
 from holdfast.observe.incident_files import Incident, keep, of_event, of_file
+from holdfast.observe.node_clocks import Axis, Marks, on_one_axis
 from holdfast.observe.outages import Outages, Rank
 from holdfast.observe.rank_spans import number
 from holdfast.wire.page_view import PageView
@@ -141,32 +142,46 @@ class _Node:
         self.outages = Outages(nproc=1 << 30)
         self.pids: dict[int, int] = {}
         self.incidents: list[Incident] = []
-        self.last_wall = 0.0
+        self.marks = Marks(str(folder))
+        self.axis = Axis()
+        self.last_at = 0.0
         self._follower = Follower(folder)
         self._runtime_dir: str | None = None
 
-    def follow(self) -> Iterator[dict[str, Any]]:
-        """Fresh events, in words for people."""
+    def follow(self) -> Iterator[tuple[float, str]]:
+        """Fresh events, in words for people, with their instants."""
         for event in self._follower.fresh():
             if event.get("kind") == "launcher_started":
                 self.start, self.name = event, str(event.get("node", "?"))
-                self._runtime_dir = _runtime_dir(str(event.get("job", "")))
+                job = str(event.get("job", ""))
+                self._runtime_dir = _runtime_dir(job)
+                self.marks = Marks(clock_of(job) or str(self.folder))
+            self.marks.take(event)
             if event.get("kind") == "worker_started":
                 with suppress(KeyError, TypeError, ValueError):
                     self.pids[int(event["local_rank"])] = int(event["pid"])
             if event.get("kind") == "incident":
                 self.incidents.append(of_event(event, self.folder))
-            self.last_wall = max(self.last_wall, number(event.get("wall")) or 0.0)
+            at = number(event.get("t")) or 0.0
+            self.last_at = max(self.last_at, at)
             list(self.outages.take(event))
             text = None
             with suppress(KeyError, TypeError, ValueError):
                 text = _in_words(event, self.outages)
             if text is not None:
-                yield {"wall": number(event.get("wall")) or 0.0, "node": self.name, "text": text}
+                yield at, text
 
     @property
     def is_here(self) -> bool:
         return self._runtime_dir is not None and Path(self._runtime_dir).is_dir()
+
+    def began(self) -> float:
+        """When its launcher started, on the axis of the job."""
+        return self.axis.at(self.marks.began_at or 0.0)
+
+    def now(self) -> float | None:
+        """The present on that axis; None: it runs on another host."""
+        return None if self._runtime_dir is None else self.axis.at(clock.monotonic())
 
     def view(self) -> NodeView:
         """How it stands."""
@@ -193,6 +208,15 @@ class _Node:
         return f"{self._runtime_dir}/evidence/{cycle}/attempt_{cycle}/{local_rank}/stacks.txt"
 
 
+_Fresh = tuple[_Node, float, str]
+"""An event in words, with its instant on the clock of its node."""
+
+
+def _instant(event: _Fresh) -> float:
+    node, at, _ = event
+    return node.axis.at(at)
+
+
 class LiveJob:
     """Follows the folders of one job's nodes.
 
@@ -204,24 +228,30 @@ class LiveJob:
         self._nodes = [_Node(folder) for folder in folders]
         self._stragglers = Stragglers()
         self._iterations: dict[tuple[int, int], deque[tuple[float, int]]] = {}
-        self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX)
+        self._events: deque[_Fresh] = deque(maxlen=_EVENTS_MAX)
         self._incidents: dict[str, Incident] = {}
         self._incidents_read: dict[Path, int] = {}
         self._where: dict[int, tuple[_Node, int]] = {}
 
     def look(self) -> JobView:
         """How it stands now."""
-        fresh = [event for node in self._nodes for event in node.follow()]
-        self._events.extend(sorted(fresh, key=lambda event: event["wall"]))
+        fresh = [(node, *event) for node in self._nodes for event in node.follow()]
+        axes, offset_s = on_one_axis([node.marks for node in self._nodes])
+        for node, axis in zip(self._nodes, axes, strict=True):
+            node.axis = axis
+        self._events.extend(sorted(fresh, key=_instant))
         for node in self._nodes:
             self._read_incidents(node)
         view = JobView(wall=clock.wall(), nodes=[node.view() for node in self._nodes])
-        if starts := [node.start for node in self._nodes if node.start]:
-            first = min(starts, key=lambda start: float(start.get("wall", 0.0)))
-            view.name, view.run_id = str(first.get("name", "")), str(first.get("run_id", ""))
+        if begun := [node for node in self._nodes if node.start]:
+            first = min(begun, key=_Node.began)
+            view.name = str(first.start.get("name", ""))
+            view.run_id = str(first.start.get("run_id", ""))
             is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
-            until = max(node.last_wall for node in self._nodes) if is_over else view.wall
-            view.age_s = max(0.0, until - float(first.get("wall", until)))
+            ends = [node.axis.at(node.last_at) for node in begun]
+            nows = (now for node in begun if (now := node.now()) is not None)
+            until = max(ends) if is_over else next(nows, view.wall - offset_s)
+            view.age_s = max(0.0, until - first.began())
         view.restarts = max((node.cycle for node in view.nodes), default=0)
         view.restarts = max(0, view.restarts)
         left = [node.outages.restarts_left for node in self._nodes]
@@ -243,11 +273,12 @@ class LiveJob:
             if found := by_rank.get(one.rank):
                 one.slow = found.section, round(found.factor, 2)
         view.ranks.sort(key=lambda one: one.rank)
-        view.incidents = sorted(
-            (_shown(one) for one in self._incidents.values()),
-            key=lambda each: (each["cycle"], each["wall"] or 0.0),
-        )
-        view.events = sorted(self._events, key=lambda event: event["wall"])
+        incidents = sorted(self._incidents.values(), key=lambda one: (one.cycle, one.name))
+        view.incidents = [_shown(one) for one in incidents]
+        view.events = [
+            {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
+            for event in sorted(self._events, key=_instant)
+        ]
         return view
 
     def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
