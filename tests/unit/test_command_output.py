@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -153,20 +154,16 @@ def test_words_of_a_rank_do_not_reach_the_launcher_s_terminal_raw() -> None:
 
 # ------------------------------------------------------------------ files
 @pytest.mark.parametrize("words", [["report", "--html"], ["trace", "-o"]])
-def test_a_file_is_written_whole_or_not_at_all(
-    run: str, tmp_path: Path, monkeypatch, words
-) -> None:
-    """The one of before stays where the disk is full."""
+def test_a_file_is_written_whole_or_not_at_all(run: str, tmp_path: Path, words) -> None:
+    """The one of before stays where there is no room for another."""
     target = tmp_path / "out.gz"
     target.write_text("before")
-
-    def full(self: Path, data: bytes) -> None:
-        with self.open("wb") as file:
-            file.write(data[:10])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    assert main([*words, str(target), run]) == 1
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert main([*words, str(target), run]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert target.read_text() == "before"
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["out.gz"]
 

@@ -17,7 +17,7 @@ from holdfast.observe.report_html import as_html
 from holdfast.observe.report_text import as_text, clock_lines
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
-from holdfast.observe.trace import trace_of
+from holdfast.observe.trace import trace_lines
 from tests.unit.made_events import HANG, THEN_WELL, elsewhere, event, made_up, of_rank
 from tests.unit.trace_format import violations
 
@@ -35,8 +35,9 @@ def _write(folder: Path, events: list[dict], tail: bytes = b"", **life) -> Path:
 
 def _all_forms(folders: list[Path]) -> str:
     """Every form of the report, made."""
-    story = tell(read_run(folders))
-    assert violations(trace_of(story)) == []
+    run = read_run(folders)
+    story = tell(run)
+    assert violations(json.loads("".join(trace_lines(run)))) == []
     json.dumps(as_json(story), allow_nan=False)
     return as_text(story) + as_html(story)
 
@@ -145,7 +146,7 @@ def test_a_report_has_no_part_in_what_wall_clocks_show(
         assert [one["at_s"] for one in found["incidents"]] == pytest.approx(
             [80.2 for one in fails if one["kind"] == "incident"], abs=0.01
         )
-        assert violations(trace_of(story)) == []
+        assert violations(json.loads("".join(trace_lines(story.run)))) == []
         is_said = wrong is not None and max(abs(wall_s), abs(step_s)) > 1.0
         assert ("The wall clock of node n" in as_text(story)) == is_said
         assert ("The wall clock of node n" in as_html(story)) == is_said
@@ -459,13 +460,15 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
 
 
 def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> None:
-    """And tells the same as with all of them, and of as many events."""
+    """And tells the same as without the others, but for the number of events."""
     events = HANG + THEN_WELL
     last = {**events[-2], "cycle": 0, "final": False}
     early = [{**last, "t": 20.0 + k, "wall": 20.0 + k} for k in range(50)]
-    folder = _write(tmp_path / "a", sorted([*events, *early], key=lambda one: one["t"]))
-    all_looks, last_looks = read_run([folder]), read_run([folder], every_look=False)
-    assert len(all_looks.nodes[0].events) == len(events) + 50
-    assert len(last_looks.nodes[0].events) == len(events)
-    assert as_json(tell(all_looks)) == as_json(tell(last_looks))
-    assert as_json(tell(last_looks))["nodes"][0]["events"] == len(events) + 50
+    with_early = sorted([*events, *early], key=lambda one: one["t"])
+    all_looks = read_run([_write(tmp_path / "a", with_early)])
+    last_looks = read_run([_write(tmp_path / "b", events)])
+    assert all_looks.nodes[0].events == last_looks.nodes[0].events
+    told, same = as_json(tell(all_looks)), as_json(tell(last_looks))
+    (node,), (alike,) = told.pop("nodes"), same.pop("nodes")
+    assert told == same
+    assert (node["events"], alike["events"]) == (len(events) + 50, len(events))

@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.observe.rank_spans import Ended, Progress
-from holdfast.observe.section_slices import Look, SectionSlice, section_slices
+from holdfast.observe.section_slices import RankSections, SectionSlice
 
 PUBLISH_S = 0.001
+Look = tuple[float, float, Progress]
+"""A page was read between these two instants, and showed this."""
+
+
+def section_slices(began: float, looks: list[Look], ended: float) -> list[SectionSlice]:
+    """All of one rank in one cycle."""
+    rank = RankSections(began, ended)
+    return [*(one for look in looks for one in rank.look(*look)), *rank.over()]
 
 
 class Rank:

@@ -6,18 +6,20 @@ import atexit
 import json
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.observe.report import tell
+from holdfast.observe import sorted_lines, trace
 from holdfast.observe.run_files import read_run
-from holdfast.observe.trace import trace_of
+from holdfast.observe.trace import trace_lines
 from tests.unit.made_events import HANG, THEN_WELL, event, made_up, of_rank, progress, shown
 from tests.unit.trace_format import violations
 
@@ -31,7 +33,7 @@ def traced(*nodes: Iterable[dict[str, Any]]) -> dict[str, Any]:
         path.mkdir(exist_ok=True)
         lines = "".join(f"{json.dumps(each)}\n" for each in events)
         (path / "events-launcher.jsonl").write_text(lines)
-    return json.loads(json.dumps(trace_of(tell(read_run(folders)))))
+    return json.loads("".join(trace_lines(read_run(folders))))
 
 
 @cache
@@ -118,3 +120,43 @@ def test_each_account_is_one_slice() -> None:
         name for track, name, *_ in slices(traced(HANG + THEN_WELL), "account") if track == "rank 1"
     ]
     assert all(name != after for name, after in pairwise(accounts))
+
+
+def test_a_long_trace_is_written_part_by_part(tmp_path: Path, monkeypatch) -> None:
+    """More looks take less memory than they give text: neither are all of them held at once."""
+    monkeypatch.setattr(sorted_lines, "_PART", 100)
+    monkeypatch.setattr(sorted_lines, "_BLOCK", 5)
+    monkeypatch.setattr(trace, "_LINES", 50)
+
+    def length_and_peak(n: int) -> tuple[int, int]:
+        looks = [
+            shown(0, 10.0 + t, {"0": progress({}, {"step": [9 * t, 0.9 * t, 0.2, 9.0, 9.9 + t]})})
+            for t in range(1, n)
+        ]
+        events = [one for one in HANG if one["t"] < 10.0] + looks
+        lines = "".join(f"{json.dumps(each)}\n" for each in events)
+        (tmp_path / "events-launcher.jsonl").write_text(lines)
+        tracemalloc.start()
+        try:
+            length = sum(len(part) for part in trace_lines(read_run([tmp_path])))
+            return length, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    length_and_peak(10)  # modules, caches
+    (short, less), (long, more) = length_and_peak(100), length_and_peak(1000)
+    assert more - less < (long - short) / 3, f"{more - less} bytes for {long - short} of text"
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 0), st.text(max_size=3)), max_size=40),
+    st.integers(1, 50),
+)
+def test_lines_that_are_put_aside_come_in_order(lines: list[tuple[int, int, str]], n: int) -> None:
+    """Whatever is put aside when; those with the same key as they came."""
+    kept = sorted_lines.SortedLines()
+    with patch.object(sorted_lines, "_PART", n), patch.object(sorted_lines, "_BLOCK", 3):
+        for line in lines:
+            kept.add(*line)
+    assert list(kept) == [line for *_, line in sorted(lines, key=lambda line: line[:2])]

@@ -85,22 +85,23 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
         folders: Name of each node, and its run folder.
     """
     of_job: dict[str, Incident] = {}
-    texts: dict[str, dict[int, str]] = {}
+    of_monitors: dict[str, dict[str, Path]] = {}
     of_ranks: list[Incident] = []
     for node, folder in folders:
         for path in sorted(folder.glob("incidents/*/incident.json")):
             if (found := of_file(path, node)) is not None:
                 keep(of_job, found)
         for path in sorted(folder.glob("incidents/*/rank*.json")):
-            if (data := _read(path)) is not None and (rank := number(data.get("rank"))) is not None:
-                texts.setdefault(path.parent.name, {})[int(rank)] = _stack_in(data)
+            of_monitors.setdefault(path.parent.name, {})[path.stem] = path
         for path in sorted(folder.glob("incidents/*.json")):
             if (data := _read(path)) is not None and (one := _of_rank(path, node, data)):
                 of_ranks += [one]
     for name, found in of_job.items():
-        for group in found.groups:
-            known = texts.get(name, {})
-            group.stack = next((known[rank] for rank in group.ranks if rank in known), "")
+        known = of_monitors.get(name, {})
+        for group in found.groups:  # one file of each: a job of many ranks has many
+            paths = (known.get(f"rank{rank}") for rank in group.ranks)
+            read = (_read(path) for path in paths if path is not None)
+            group.stack = next((_stack_in(data) for data in read if data is not None), "")
     found_all = [*of_job.values(), *_merged(of_ranks)]
     return sorted(found_all, key=lambda one: (one.cycle, one.name))
 

@@ -84,14 +84,14 @@ class Progress(Value):
             for name, (times, *rest) in told["sections"].items()
         }
         iteration = number(told.get("iteration"))
-        return cls(
-            heartbeat_at=number(told.get("heartbeat_at")),
-            first_heartbeat_at=number(told.get("first_heartbeat_at")),
-            left_at=number(told.get("left_at")),
-            outside_since=number(told.get("outside_since")),
-            iteration=None if iteration is None else int(iteration),
-            open={str(name): _finite(at) for name, at in told["open"].items()},
-            ended=sections,
+        return cls(  # by place, which is twice as fast: a long run has a million of them
+            number(told.get("heartbeat_at")),
+            number(told.get("first_heartbeat_at")),
+            number(told.get("left_at")),
+            number(told.get("outside_since")),
+            None if iteration is None else int(iteration),
+            {str(name): _finite(at) for name, at in told["open"].items()},
+            sections,
         )
 
     @property

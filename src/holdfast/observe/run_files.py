@@ -7,9 +7,12 @@ full, its folder copied from another host. What cannot be read is passed over an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from holdfast.host import clock
@@ -57,7 +60,7 @@ class NodeRun:
         end: How it ended, in words; empty while it has not.
         exit_code: None while it has not.
         passed_over: Lines that are no events.
-        n_events: Of all events; ``events`` may lack looks at pages that later ones replace.
+        n_events: Of all events; ``events`` lacks looks at pages that later ones replace.
         axis: From its clock to that of the run.
     """
 
@@ -96,15 +99,43 @@ class Run:
     Attributes:
         nodes: In order of their start.
         offset_s: Wall time minus the time of ``events``.
-        events: Of all, in order of time, on one axis; those of the second
-            launcher and of further ones have its number as ``launcher``.
-        incidents: Of all, each once.
     """
 
     nodes: list[NodeRun]
     offset_s: float
-    events: list[Event] = field(default_factory=list)
-    incidents: list[Incident] = field(default_factory=list)
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Of all, in order of time, on one axis.
+
+        Those of the second launcher and of further ones have its number as ``launcher``.
+        """
+        events = [
+            _on_axis(event, node.axis, index)
+            for index, node in enumerate(self.nodes)
+            for event in node.events
+        ]
+        return sorted(events, key=lambda event: float(event["t"]))
+
+    @cached_property
+    def incidents(self) -> list[Incident]:
+        """Of all, each once."""
+        found = read_incidents([(node.node, node.folder) for node in self.nodes])
+        known = {one.name for one in found}
+        judged_at: dict[str, float] = {}
+        for event in self.events:
+            if event["kind"] == "incident":
+                one = of_event(event, self.nodes[event.get("launcher", 0)].folder)
+                judged_at.setdefault(one.name, float(event["t"]))
+                if one.name not in known:
+                    known.add(one.name)
+                    found.append(one)
+        for one in found:
+            one.at = judged_at.get(one.name)
+            if one.at is None and one.wall is not None:  # of an earlier version; the event is lost
+                node = next(node for node in self.nodes if node.folder in one.path.parents)
+                one.at = one.wall - node.axis.ahead_s - self.offset_s
+        return found
 
     @property
     def state(self) -> str:
@@ -125,53 +156,33 @@ class Run:
     @property
     def began(self) -> float:
         """Instant of the first event."""
-        return float(self.events[0]["t"]) if self.events else 0.0
+        starts = [node.axis.at(float(node.events[0]["t"])) for node in self.nodes if node.events]
+        return min(starts, default=0.0)
 
     @property
     def ended(self) -> float:
         """Instant of the last event, or the present."""
-        last = float(self.events[-1]["t"]) if self.events else 0.0
+        ends = [node.axis.at(float(node.events[-1]["t"])) for node in self.nodes if node.events]
         presents = [node.axis.at(now) for node in self.nodes if (now := node.now) is not None]
-        return max([last, *presents])
+        return max([*ends, *presents], default=0.0)
 
 
-def read_run(folders: Iterable[Path], *, every_look: bool = True) -> Run:
+def read_run(folders: Iterable[Path]) -> Run:
     """Read the folders of one job.
 
     Args:
         folders: One for each launcher.
-        every_look: False: of the looks at ranks' pages in a cycle, keep the last alone. They are
-            most of what there is to keep, of a long job gigabytes.
 
     Raises:
         FileNotFoundError: One of them has no events of a launcher.
         OSError: They cannot be read.
     """
-    nodes = [_read_node(folder, every_look=every_look) for folder in folders]
+    nodes = [_read_node(folder) for folder in folders]
     axes, offset_s = on_one_axis([node.marks for node in nodes])
     for node, axis in zip(nodes, axes, strict=True):
         node.axis = axis
     nodes.sort(key=lambda node: node.axis.at(float(node.start.get("t", 0.0))))
-    run = Run(nodes, offset_s)
-    for index, node in enumerate(nodes):
-        run.events += [_on_axis(event, node.axis, index) for event in node.events]
-    run.events.sort(key=lambda event: float(event["t"]))
-    run.incidents = read_incidents([(node.node, node.folder) for node in nodes])
-    known = {one.name for one in run.incidents}
-    judged_at: dict[str, float] = {}
-    for event in run.events:
-        if event["kind"] == "incident":
-            one = of_event(event, nodes[event.get("launcher", 0)].folder)
-            judged_at.setdefault(one.name, float(event["t"]))
-            if one.name not in known:
-                known.add(one.name)
-                run.incidents.append(one)
-    for one in run.incidents:
-        one.at = judged_at.get(one.name)
-        if one.at is None and one.wall is not None:  # of an earlier version, or the event is lost
-            node = next(node for node in nodes if node.folder in one.path.parents)
-            one.at = one.wall - node.axis.ahead_s - offset_s
-    return run
+    return Run(nodes, offset_s)
 
 
 def _on_axis(event: Event, axis: Axis, launcher: int) -> Event:
@@ -182,7 +193,7 @@ def _on_axis(event: Event, axis: Axis, launcher: int) -> Event:
     return {**event, **moved} if moved else event
 
 
-def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
+def _read_node(folder: Path) -> NodeRun:
     try:
         (folder / LAUNCHER_FILE).open("rb").close()
     except FileNotFoundError:
@@ -191,7 +202,7 @@ def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
     events: list[Event] = []
     passed_over = n_events = 0
     for path in sorted(folder.glob(PATTERN)):
-        found, n, bad = read_lines(path, every_look=every_look)
+        found, n, bad = read_lines(path)
         events += found
         n_events += n
         passed_over += bad
@@ -214,10 +225,11 @@ def _read_node(folder: Path, *, every_look: bool) -> NodeRun:
     return node
 
 
-def read_lines(path: Path, *, every_look: bool = True) -> tuple[list[Event], int, int]:
+def read_lines(path: Path) -> tuple[list[Event], int, int]:
     """Events of one file; how many there are; how many lines are none.
 
-    The last line may still be being written.
+    The last line may still be being written. Of the looks at ranks' pages in a cycle, the last
+    alone is kept: they are most of what there is to keep, of a long job gigabytes.
     """
     events: list[Event] = []
     looks: dict[Any, Event] = {}
@@ -225,17 +237,12 @@ def read_lines(path: Path, *, every_look: bool = True) -> tuple[list[Event], int
     try:
         with path.open("rb") as file:
             for line in file:
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError):
+                event = _event(line)
+                if event is None:
                     bad += line.endswith(b"\n")
                     continue
-                if not _is_event(event):
-                    bad += 1
-                    continue
                 n += 1
-                event = _without_senseless(event)
-                if every_look or event["kind"] != "progress":
+                if event["kind"] != "progress":
                     events.append(event)
                 else:
                     looks[event["cycle"]] = event
@@ -244,17 +251,38 @@ def read_lines(path: Path, *, every_look: bool = True) -> tuple[list[Event], int
     return [*events, *looks.values()], n, bad
 
 
+def looks_in(folder: Path) -> Iterator[Event]:
+    """All looks at ranks' pages in a run folder, as they are read."""
+    for path in sorted(folder.glob(PATTERN)):
+        with suppress(OSError), path.open("rb") as file:
+            for line in file:
+                event = _event(line) if b'"progress"' in line else None
+                if event is not None and event["kind"] == "progress":
+                    yield event
+
+
+def _event(line: bytes) -> Event | None:
+    """What a line says; None: it is no event."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not _is_event(event):
+        return None
+    # Keys are shared, which halves what the events of a long job take; instants that are none are
+    # left out: whoever needs them does without.
+    return {
+        intern(key): value
+        for key, value in event.items()
+        if key not in _INSTANTS or number(value) is not None
+    }
+
+
 def _is_event(event: Any) -> bool:
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return False
     needed = ("t", "cycle", *_NEEDED.get(event["kind"], ()))
     return all(number(event.get(name)) is not None for name in needed)
-
-
-def _without_senseless(event: Event) -> Event:
-    """Without instants that are none; whoever needs them does without."""
-    senseless = [key for key in _INSTANTS if key in event and number(event[key]) is None]
-    return {key: event[key] for key in event if key not in senseless} if senseless else event
 
 
 def _is_alive(first: Mapping[str, Any], events: list[Event]) -> bool:

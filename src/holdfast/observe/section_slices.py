@@ -15,13 +15,10 @@ comes rarely; of short ones that come often, their share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from holdfast.core.value import Value
 from holdfast.observe.rank_spans import Ended, Progress
-
-Look = tuple[float, float, Progress]
-"""A page was read between these two instants, and showed this."""
 
 
 class SectionSlice(Value):
@@ -104,31 +101,36 @@ class _Section:
             yield SectionSlice(self.name, start, end, n, total_s, is_open)
 
 
-def section_slices(began: float, looks: Iterable[Look], ended: float) -> list[SectionSlice]:
-    """The sections of one rank in one cycle, those of each name one after the other.
+class RankSections:
+    """The sections of one rank in one cycle, from look to look.
 
     Args:
         began: When the rank reported in.
-        looks: In order.
         ended: When the rank did, or the present.
     """
-    sections: dict[str, _Section] = {}
-    found: list[SectionSlice] = []
-    for begun, at, progress in looks:
-        when = min(begun, ended), min(at, ended)
+
+    def __init__(self, began: float, ended: float) -> None:
+        self._began = began
+        self._ended = ended
+        self._sections: dict[str, _Section] = {}
+
+    def look(self, begun: float, at: float, progress: Progress) -> Iterator[SectionSlice]:
+        """What was since the look before; of each section one after the other.
+
+        Args:
+            begun: The page was read after this instant,
+            at: and before this one.
+            progress: What it showed.
+        """
+        sections = self._sections
+        when = min(begun, self._ended), min(at, self._ended)
         for name in {**progress.ended, **progress.open}:
-            section = sections.setdefault(name, _Section(name, began))
-            found += section.look(*when, progress.ended.get(name), progress.open.get(name))
+            section = sections.setdefault(name, _Section(name, self._began))
+            yield from section.look(*when, progress.ended.get(name), progress.open.get(name))
         for name in sections.keys() - progress.ended.keys() - progress.open.keys():
             sections[name].open_since = None
-    for section in sections.values():
-        found += section.last(ended)
-    return found
 
-
-def by_name(slices: Sequence[SectionSlice]) -> dict[str, list[SectionSlice]]:
-    """In the order in which sections were opened first."""
-    named: dict[str, list[SectionSlice]] = {}
-    for one in sorted(slices, key=lambda one: one.start):
-        named.setdefault(one.name, []).append(one)
-    return named
+    def over(self) -> Iterator[SectionSlice]:
+        """No look follows: what is still open."""
+        for section in self._sections.values():
+            yield from section.last(self._ended)

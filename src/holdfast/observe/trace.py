@@ -10,21 +10,26 @@ ledger. Slices of a track lie apart or within each other, as the format asks for
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
+from math import inf
 from typing import Any
 
 from holdfast.core.failure import describe_exit, signal_name
 from holdfast.observe.accounts import LABELS
-from holdfast.observe.rank_spans import Progress, Span, number
-from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.run_files import Event
-from holdfast.observe.section_slices import Look, SectionSlice, by_name, section_slices
+from holdfast.observe.rank_spans import Progress, Span, number, spans_of
+from holdfast.observe.report import place
+from holdfast.observe.run_files import Event, NodeRun, Run, looks_in
+from holdfast.observe.section_slices import RankSections, SectionSlice
+from holdfast.observe.sorted_lines import SortedLines
 
 TraceEvent = dict[str, Any]
 
 _LAUNCHER = 0
+_LINES = 1000
 _US = 1e6
 _ARGS_CHARS_MAX = 500
 _COLOURS = {
@@ -65,25 +70,22 @@ _OF_LAUNCHER = {
 }
 
 
-def trace_of(story: Story) -> dict[str, Any]:
-    """The whole trace, as JSON holds it."""
-    events: list[TraceEvent] = []
-    for index, each in enumerate(story.nodes):
-        node = _Node(index, each)
-        events += node.names(place(story.run, index))
-        events += node.accounts()
-        events += node.done_to_ranks()
-        events += node.sections()
-        events += node.cycles()
-        events += node.marks()
-    run = story.run
-    return {
-        "traceEvents": sorted(
-            events, key=lambda event: (event.get("ts", -1.0), -event.get("dur", 0))
-        ),
-        "displayTimeUnit": "ms",
-        "otherData": {"run_id": run.run_id, "script": run.name, "state": run.state},
-    }
+def trace_lines(run: Run) -> Iterator[str]:
+    """The whole trace as JSON text, part by part: all of it would be long.
+
+    The format lets events come in any order; these are in order of time, the longest first.
+    """
+    lines = SortedLines()
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    for index, node in enumerate(run.nodes):
+        for event in _Node(index, node, run.began).all(place(run, index)):
+            lines.add(event.get("ts", -1.0), -event.get("dur", 0.0), encode(event))
+    separator, ordered = '{"traceEvents":[\n', iter(lines)
+    while some := list(islice(ordered, _LINES)):
+        yield separator + ",\n".join(some)
+        separator = ",\n"
+    about = {"run_id": run.run_id, "script": run.name, "state": run.state}
+    yield f'\n],"displayTimeUnit":"ms","otherData":{encode(about)}}}\n'
 
 
 Slice = tuple[str, str, float, float, dict[str, Any]]
@@ -95,26 +97,56 @@ class _Node:
 
     Args:
         pid: Of the trace's process.
-        each: What is known.
+        node: What the launcher has left.
+        began: Of the run, on its axis of time.
     """
 
-    def __init__(self, pid: int, each: NodeSpans) -> None:
+    def __init__(self, pid: int, node: NodeRun, began: float) -> None:
         self._pid = pid
-        self._each = each
-        self._events = each.node.events
+        self._folder = node.folder
+        self._axis = node.axis
+        self._began = began
+        self._events = node.events
         self._end = max((float(event["t"]) for event in self._events), default=0.0)
-        self._end = max(self._end, each.node.now or self._end)
+        self._end = max(self._end, node.now or self._end)
+        self._made, spans = spans_of(node.events, node.now)
         self._spans: dict[int, list[Span]] = {}
-        for span in each.spans:
+        for span in spans:
             self._spans.setdefault(span.local_rank, []).append(span)
-        self._sections = {k: by_name(slices) for k, slices in self._section_slices().items()}
         self._tracks: dict[tuple[int, str], int] = {}
-        for k, sections in self._sections.items():
-            for name in ("", *sections):
-                self._tracks[k, name] = len(self._tracks) + 1
+        self._has_slices: set[tuple[int, str]] = set()
+        for k in sorted(self._spans):
+            for name in ("", *self._sections_of(k)):
+                self._track(k, name)
+
+    def _track(self, local_rank: int, section: str) -> int:
+        return self._tracks.setdefault((local_rank, section), len(self._tracks) + 1)
+
+    def _sections_of(self, local_rank: int) -> list[str]:
+        """All that its last looks show, in the order in which they were opened first."""
+        opened: dict[str, float] = {}
+        for (_, k), shown in self._made.last_progress.items():
+            if k == local_rank:
+                first = {name: each.first_at for name, each in shown.ended.items()}
+                for name, at in {**shown.open, **first}.items():
+                    opened[name] = min(at, opened.get(name, at))
+        return sorted(opened, key=lambda name: opened[name])
+
+    def all(self, name: str) -> Iterator[TraceEvent]:
+        """All events.
+
+        Args:
+            name: Of the node.
+        """
+        yield from self._accounts()
+        yield from self._done_to_ranks()
+        yield from self._sections()
+        yield from self._cycles()
+        yield from self._marks()
+        yield from self._names(name)  # last: only now is known which tracks there are
 
     # ------------------------------------------------------------ tracks
-    def names(self, node: str) -> Iterator[TraceEvent]:
+    def _names(self, node: str) -> Iterator[TraceEvent]:
         """Of process and threads."""
         pid = self._pid
         yield _meta(pid, _LAUNCHER, "process_name", name=f"node {node}")
@@ -122,15 +154,21 @@ class _Node:
         yield _meta(pid, _LAUNCHER, "thread_name", name="launcher")
         yield _meta(pid, _LAUNCHER, "thread_sort_index", sort_index=-1)
         for (k, section), tid in self._tracks.items():
+            if section and (k, section) not in self._has_slices:
+                continue
             ranks = dict.fromkeys(s.rank for s in self._spans[k] if s.rank is not None)
             name = f"rank {'/'.join(map(str, ranks))}" if ranks else f"local rank {k}"
             yield _meta(pid, tid, "thread_name", name=f"{name}: {section}" if section else name)
             yield _meta(pid, tid, "thread_sort_index", sort_index=tid)
 
+    def _us(self, t: float) -> float:
+        """An instant of this launcher, as the format has it."""
+        return round(max(0.0, self._axis.at(t) - self._began) * _US, 3)
+
     def _slice(self, tid: int, one: Slice) -> TraceEvent:
         name, category, start, end, args = one
         # Both ends are rounded, not the length: slices that touch must not overlap.
-        began, over = _us(self._each.at(start)), _us(self._each.at(end))
+        began, over = self._us(start), self._us(end)
         return {
             "ph": "X",
             "pid": self._pid,
@@ -143,7 +181,7 @@ class _Node:
         }
 
     # ------------------------------------------------------------ ranks
-    def accounts(self) -> Iterator[TraceEvent]:
+    def _accounts(self) -> Iterator[TraceEvent]:
         """What each rank's time was spent on."""
         for k, spans in self._spans.items():
             for span in spans:
@@ -156,7 +194,7 @@ class _Node:
                     event["cname"] = colour
                 yield event
 
-    def done_to_ranks(self) -> Iterator[TraceEvent]:
+    def _done_to_ranks(self) -> Iterator[TraceEvent]:
         """Evidence and signals, within the account that the time belongs to."""
         done: dict[int, list[Slice]] = {}
         ends = {(e["cycle"], int(e["rank"])): float(e["t"]) for e in self._of("worker_exited")}
@@ -180,44 +218,56 @@ class _Node:
             for one in _one_by_one(slices, [(span.start, span.end) for span in spans]):
                 yield self._slice(self._tracks[local_rank, ""], one)
 
-    def sections(self) -> Iterator[TraceEvent]:
+    def _sections(self) -> Iterator[TraceEvent]:
         """A track for each section of each rank."""
-        for k, sections in self._sections.items():
-            for name, slices in sections.items():
-                for one in slices:
-                    yield self._slice(self._tracks[k, name], _section(one))
+        free_from: dict[int, float] = {}
+        for k, one in self._section_slices():
+            tid = self._track(k, one.name)
+            if one.start >= free_from.get(tid, -inf):  # else a page held what cannot be
+                free_from[tid] = one.end
+                self._has_slices.add((k, one.name))
+                yield self._slice(tid, _section(one))
 
-    def _section_slices(self) -> dict[int, list[SectionSlice]]:
-        """Of each rank that has spans, in order."""
+    def _section_slices(self) -> Iterator[tuple[int, SectionSlice]]:
+        """With the local rank; those of each of its sections in order."""
         began: dict[tuple[int, int], float] = {}
         ended: dict[tuple[int, int], float] = {}
         stopped: dict[int, float] = {}
-        looks: dict[tuple[int, int], list[Look]] = {}
+        last: dict[int, float] = {}
         for event in self._of("rank_armed", "worker_exited", "cycle_stopped", "progress"):
             cycle, t = int(event["cycle"]), float(event["t"])
             if event["kind"] == "cycle_stopped":
                 stopped[cycle] = t
             elif event["kind"] == "progress":
-                read_at = min(t, number(event.get("at")) or t)
-                for local_rank, shown in _shown(event):
-                    looks.setdefault((local_rank, cycle), []).append((read_at, t, shown))
+                last[cycle] = t
             elif event["kind"] == "rank_armed":
                 armed_at = number(event.get("armed_at")) or t
                 began.setdefault((int(event["local_rank"]), cycle), armed_at)
             else:
                 ended[int(event["local_rank"]), cycle] = t
-        found: dict[int, list[SectionSlice]] = {k: [] for k in sorted(self._spans)}
-        for key, then in looks.items():
-            until = ended.get(key, stopped.get(key[1], self._end))
-            if key[0] in found:
-                found[key[0]] += section_slices(began.get(key, then[0][0]), then, until)
-        return found
+        open_cycles: dict[int, dict[int, RankSections]] = {}
+        for event in looks_in(self._folder):
+            cycle, t = int(event["cycle"]), float(event["t"])
+            if t > last.get(cycle, -inf):  # written after we have read the rest
+                continue
+            ranks = open_cycles.setdefault(cycle, {})
+            read_at = min(t, number(event.get("at")) or t)
+            for k, shown in _shown(event):
+                if k not in self._spans:
+                    continue
+                if k not in ranks:
+                    until = ended.get((k, cycle), stopped.get(cycle, self._end))
+                    ranks[k] = RankSections(began.get((k, cycle), read_at), until)
+                yield from ((k, one) for one in ranks[k].look(read_at, t, shown))
+            if t == last[cycle]:
+                for k, rank in open_cycles.pop(cycle).items():
+                    yield from ((k, one) for one in rank.over())
 
     def _of(self, *kinds: str) -> Iterator[Event]:
         return (event for event in self._events if event["kind"] in kinds)
 
     # ------------------------------------------------------------ launcher
-    def cycles(self) -> Iterator[TraceEvent]:
+    def _cycles(self) -> Iterator[TraceEvent]:
         """Each cycle until nothing of it is left, what the launcher does in it, and restarts."""
         cycles: list[tuple[int, float, float]] = []
         slices: list[Slice] = []
@@ -271,7 +321,7 @@ class _Node:
             yield self._slice(_LAUNCHER, one)
 
     # ------------------------------------------------------------ instants
-    def marks(self) -> Iterator[TraceEvent]:
+    def _marks(self) -> Iterator[TraceEvent]:
         """What happened at an instant."""
         yield from self._first_steps()
         places: dict[int, int] = {}
@@ -290,7 +340,7 @@ class _Node:
 
     def _first_steps(self) -> Iterator[TraceEvent]:
         """Where each rank is at work in a cycle for the first time."""
-        if not self._each.made.is_watched:
+        if not self._made.is_watched:
             return
         for k, spans in self._spans.items():
             seen: set[int] = set()
@@ -308,7 +358,7 @@ class _Node:
             "s": "t",
             "pid": self._pid,
             "tid": tid,
-            "ts": _us(self._each.at(at)),
+            "ts": self._us(at),
             "name": name,
             "cat": event["kind"],
             "args": _args(event),
@@ -379,7 +429,3 @@ def _plain(value: Any) -> Any:
         text = str(value)
         return text if len(text) <= _ARGS_CHARS_MAX else f"{text[:_ARGS_CHARS_MAX]} ..."
     return value
-
-
-def _us(s: float) -> float:
-    return round(max(0.0, s) * _US, 3)

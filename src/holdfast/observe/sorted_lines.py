@@ -1,0 +1,51 @@
+"""Lines of text, put in order: more of them than should lie in memory as objects. Pure.
+
+They are sorted some thousand at a time, and then kept compressed, at a tenth of their length or
+less; read again, these parts are merged.
+"""
+
+from __future__ import annotations
+
+import marshal
+import zlib
+from collections.abc import Iterator
+from heapq import merge
+from operator import itemgetter
+
+_PART = 20_000
+_BLOCK = 256
+_FAST = 1
+
+_Line = tuple[float, float, str]
+_key = itemgetter(0, 1)
+
+
+class SortedLines:
+    """Takes lines in any order; gives them in that of their keys, equal ones as they came."""
+
+    def __init__(self) -> None:
+        self._fresh: list[_Line] = []
+        self._parts: list[list[bytes]] = []
+
+    def add(self, first: float, second: float, line: str) -> None:
+        """Take a line, whose key are these two numbers."""
+        self._fresh.append((first, second, line))
+        if len(self._fresh) >= _PART:
+            self._pack()
+
+    def _pack(self) -> None:
+        lines = sorted(self._fresh, key=_key)
+        blocks = (lines[at : at + _BLOCK] for at in range(0, len(lines), _BLOCK))
+        self._parts.append([zlib.compress(marshal.dumps(block), _FAST) for block in blocks])
+        self._fresh = []
+
+    def __iter__(self) -> Iterator[str]:
+        """All of them, in order."""
+        self._pack()
+        for *_, line in merge(*map(_lines, self._parts), key=_key):
+            yield line
+
+
+def _lines(part: list[bytes]) -> Iterator[_Line]:
+    for block in part:
+        yield from marshal.loads(zlib.decompress(block))  # noqa: S302 - we have made it
