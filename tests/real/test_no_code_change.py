@@ -55,6 +55,8 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
     )
     assert job.wait(3 * BOUND_S) == 0, job.stderr
     assert job.stdout.count("done") == 2
+    assert "NestedRestarter" not in job.stdout
+    assert job.stderr.count("reports nothing by itself") == 1
     overdue = job.events("rank_overdue")
     assert {event["clock"] for event in overdue} == {"optimizer step"}
     if mode == "hang":

@@ -72,11 +72,33 @@ def test_an_exception_that_the_rank_survived_did_not_end_it(
         assert found == expected
 
 
-def test_what_holdfast_says_in_a_rank_is_not_its_last_word() -> None:
-    """A rank that leaves without a word has reported in as its last line."""
-    ours = "2026-11-22 10:35:08,098 [INFO] [n0] [rank 0] holdfast: rank 0 (pid 7) is monitored"
+@pytest.mark.parametrize(
+    "ours",
+    [
+        "2026-11-22 10:35:08,098 [INFO] [n0] [rank 0] holdfast: rank 0 (pid 7) is monitored",
+        "INFO:holdfast.fault_tolerance.rank_monitor_client:rank 0 (pid 7) is monitored",
+        "[2026-11-22 10:35:08,098][holdfast.inprocess.wrap][WARNING] - call 2 begins",
+        '{"logger": "holdfast.integrations.lightning", "level": "info", "message": "resumed"}',
+    ],
+    ids=["ours", "basicConfig", "hydra", "json"],
+)
+def test_what_holdfast_says_in_a_rank_is_not_its_last_word(ours: str) -> None:
+    """A rank that leaves without a word has reported in as its last line; in any form."""
     assert read([ours], exit_code=3).message == ""
     assert read(["no data left", ours], exit_code=3).message == "no data left"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR:holdfast.fault_tolerance.rank_monitor_client:rank 0 runs unwatched",
+        "holdfast.inprocess.exception.HealthCheckError: no GPU",
+        "cannot import holdfast_extras",
+    ],
+    ids=["error", "exception", "other"],
+)
+def test_an_error_of_holdfast_may_be_the_last_word(line: str) -> None:
+    assert read([line], exit_code=3).message == line
 
 
 def test_what_a_rank_wrote_long_before_its_end_is_not_about_it() -> None:

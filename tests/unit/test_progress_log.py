@@ -33,7 +33,7 @@ class Log:
         self.events.append(event)
         self.on_event(event)
 
-    def start(self, cycle: int) -> None:
+    def start(self, cycle: int, *, by_steps: bool = False) -> None:
         """A cycle of one rank, up to its report."""
         self.write("cycle_started", cycle)
         self.write("worker_started", cycle, local_rank=0, rank=0)
@@ -45,7 +45,7 @@ class Log:
         page.words[layout.LONGEST_INITIAL] = -1.0
         page.words[layout.ARMED_AT] = self._clock.now
         self.page = page
-        self.progress.hear(MonitorSaid(0, Armed(cycle)))
+        self.progress.hear(MonitorSaid(0, Armed(cycle, by_steps)))
 
     def ranks_started(self, cycle: int) -> None:
         place = unplaced(0, 1)
@@ -86,6 +86,18 @@ def test_a_rank_that_reports_in_is_written_down(log: Log, clock: VirtualClock) -
     (armed,) = log.of("rank_armed")
     assert (armed["local_rank"], armed["armed_at"]) == (0, 5.0)
     assert armed["sections"] == ["step", "checkpoint"]
+
+
+def test_a_job_says_once_that_steps_count_as_heartbeats(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the launcher's log: the loggers and the stderr of such a script are its own."""
+    caplog.set_level("INFO", "holdfast")
+    log.start(0)
+    assert caplog.text == ""
+    log.start(1, by_steps=True)
+    log.start(2, by_steps=True)
+    assert caplog.text.count("the steps of its optimizer count as heartbeats") == 1
 
 
 def test_looks_become_rarer_with_the_age_of_the_cycle(log: Log, clock: VirtualClock) -> None:

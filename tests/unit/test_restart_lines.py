@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.monitor_messages import Armed
+from holdfast.core.numbering import Cycle, LocalRank
+from holdfast.fault_tolerance.launch.part import CycleBegins
 from holdfast.fault_tolerance.launch.restart_lines import RestartLines
 
 START, GOES_ON, DONE = (
@@ -83,3 +89,15 @@ def test_a_restart_that_goes_on_is_told_again_and_again(monkeypatch: pytest.Monk
     assert set(said[2:]) == {f"[NestedRestarter] name=[InJob] state={GOES_ON}\n"}
     lines.rank_works()
     assert until(lines, 1e6) == 0
+
+
+def test_the_stdout_of_a_script_that_calls_nothing_of_holdfast_is_its_own() -> None:
+    """Its steps count as heartbeats, but nobody around it asked for lines; a later client does."""
+    said: list[str] = []
+    lines = RestartLines(said.append, 60.0)
+    node = SimpleNamespace(rank_offset=0)
+    lines.hear(CycleBegins(SimpleNamespace(cycle=Cycle(0), node=node)))
+    lines.hear(MonitorSaid(LocalRank(0), Armed(0, by_steps=True)))
+    assert said == []
+    lines.hear(MonitorSaid(LocalRank(0), Armed(0)))
+    assert said == ["[NestedRestarter] name=[InJob] state=initialize\n"]

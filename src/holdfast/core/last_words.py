@@ -42,8 +42,10 @@ _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen
 _NOISE = re.compile(
     r"\w*Warning: |^\[[WI]\d{3,4} |^ |resource_tracker|%\|.*\||^\*+$|^Setting OMP_NUM_THREADS"
     r"|\[(?:DEBUG|INFO|WARNING)\] .*\] holdfast: "
+    r"|^(?!.*\b(?:ERROR|CRITICAL)\b).*\bholdfast\.(?:fault_tolerance|inprocess|integrations)"
+    r"(?:\.[a-z_]+)*(?![\w.])"
 )
-"""Warnings, progress bars, and lines that belong to others, or to us."""
+"""Warnings, progress bars, and lines that belong to others, or to us, by the name of the logger."""
 _AT_ONCE_S = 0.2
 """Lines of one traceback come within this time."""
 _SAID_LATELY_S = 10.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor.monitor_messages import Armed
+from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.part import CycleStarted, Happening, Part
 from holdfast.host import clock
 from holdfast.host.page import Page, PageError, map_page
@@ -88,6 +89,7 @@ class ProgressLog(Part):
         self._not_folded: list[Mapping[str, Any]] = []
         self._ledger: LiveLedger | None = None
         self._is_worth_it = False
+        self._has_said_steps = False
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if event["kind"] in _KINDS:
@@ -100,8 +102,15 @@ class ProgressLog(Part):
             case CycleStarted():
                 self._ranks = happening.ranks
                 self._cycle_started(happening.ranks.cycle)
-            case MonitorSaid(local_rank, Armed(cycle)) if ranks and ranks.cycle == cycle:
-                self._armed(ranks.ranks[local_rank].place)
+            case MonitorSaid(local_rank, Armed(cycle, by_steps)) if ranks and ranks.cycle == cycle:
+                place = ranks.ranks[local_rank].place
+                self._armed(place)
+                if by_steps and place.rank == 0 and not self._has_said_steps:
+                    self._has_said_steps = True
+                    LOGGER.info(
+                        "rank 0 reports nothing by itself, so the steps of its optimizer count as "
+                        "heartbeats; --ft-auto-heartbeat=false switches that off"
+                    )
 
     def _armed(self, place: Place) -> None:
         cycle, local_rank, rank = place.cycle, place.local_rank, place.rank

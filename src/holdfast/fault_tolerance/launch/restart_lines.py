@@ -5,7 +5,8 @@
 Rank 0 is followed (``core/launch/layered_restart.py``): its monitor says when it is watched, which
 is from ``init_workload_monitoring()`` on (no heartbeat sends a message); the launcher when a cycle
 failed and when the job is over. The line of a restart that goes on is repeated. Only the launcher
-of rank 0's node writes.
+of rank 0's node writes. A script that calls nothing of holdfast has its stdout for itself, as under
+torchrun: optimizer steps that count as heartbeats are not told.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class RestartLines(Part):
             case CycleBegins(ranks):
                 self._cycle = ranks.cycle
                 self.cycle_begins(has_rank_0=ranks.node.rank_offset == 0)
-            case MonitorSaid(0, Armed(cycle)) if cycle == self._cycle:
+            case MonitorSaid(0, Armed(cycle, by_steps=False)) if cycle == self._cycle:
                 self.rank_works()
 
     def log_restarter_event(self, msg: str, /) -> None:

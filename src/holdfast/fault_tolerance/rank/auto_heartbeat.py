@@ -5,7 +5,6 @@ A rank that is watched so is never called hung for being slow: see ``core/monito
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 
@@ -34,13 +33,7 @@ class StepClient(rank_monitor_client.RankMonitorClient):
             self.send_heartbeat()
 
     def _announce(self, info: RankInfo) -> None:
-        self.logger.log(
-            logging.INFO if info.global_rank == 0 else logging.DEBUG,
-            "rank %d (pid %d) reports nothing by itself, so the steps of its optimizer count as "
-            "heartbeats; --ft-auto-heartbeat=false switches that off",
-            info.global_rank,
-            info.pid,
-        )
+        """The launcher says it: logging and stderr of such a script are its own."""
 
 
 def begin() -> Callable[[], None]:
