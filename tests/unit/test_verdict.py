@@ -294,6 +294,64 @@ def test_a_call_of_another_size_is_found_when_some_have_left_it() -> None:
     assert "3 other ranks called `all_reduce Float[5]`" in verdict.reason
 
 
+NOT_THE_SCRIPT = "the network or the communication library does not go on, not the script"
+
+
+def test_a_rank_that_is_done_with_what_others_are_in_has_called_the_same() -> None:
+    """The source of a broadcast goes on at once; what it sent has not come."""
+    source = rank(0, group(21, last="broadcast Float[8]"))
+    here = [rank(n, group(20, "broadcast Float[8]")) for n in (1, 2, 3)]
+
+    verdict = on(source, *here)
+
+    assert (verdict.culprits, verdict.kind) == ((), e.COMMUNICATION)
+    assert verdict.reason == (
+        "ranks 1-3 are in `broadcast Float[8]` of group 0 gloo (collective 20), and no rank is "
+        f"missing there: {NOT_THE_SCRIPT}; 1 other rank waits for them in `all_reduce`"
+    )
+    for unknown in (group(21), group(22, last="broadcast Float[8]"), group(21, is_unusual=True)):
+        assert on(rank(0, unknown), *here).kind == e.MISMATCH, "the 20th may have been another"
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_ranks_that_wait_for_a_collective_that_is_complete_do_not_mismatch(
+    *, is_lost: bool
+) -> None:
+    """Two groups for data, two for tensors: one of the former does not end, so all wait."""
+    data, tensors = "1 nccl", {"0,1": "3 nccl", "2,3": "4 nccl"}
+
+    def in_data(number: int, members: str) -> RankDigest:
+        own = done(7, tensors[members], members=members)
+        inside = {"is_in_collective": True, "call": "all_reduce"}
+        return rank(number, group(5, name=data, members="0,2"), own, **inside)
+
+    def in_tensors(number: int, members: str) -> RankDigest:
+        return rank(number, group(8, name=tensors[members], members=members))
+
+    rest = [in_tensors(1, "0,1"), in_tensors(3, "2,3")]
+    if not is_lost:  # nobody waits: they have no part in it
+        rest = [rank(n, state="R", cpu=1.0) for n in (1, 3)]
+    verdict = on(in_data(0, "0,1"), in_data(2, "2,3"), *rest)
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((), e.COMMUNICATION, e.NONE)
+    waits = "; 2 other ranks wait for them in `all_reduce`" if is_lost else ""
+    assert verdict.reason == (
+        "ranks 0,2 are in `all_reduce Float[8]` of group 1 nccl (collective 5), and no rank is "
+        f"missing there: {NOT_THE_SCRIPT}{waits}"
+    )
+
+
+def test_a_circle_is_no_fault_of_the_network() -> None:
+    """Each of two waits for the other one, in another group."""
+    sub = "1 nccl"
+    verdict = on(
+        rank(0, done(20, n=2), group(7, name=sub, n=2)),
+        rank(1, group(21, n=2), done(6, sub, n=2)),
+    )
+
+    assert (verdict.culprits, verdict.kind) == ((), e.MISMATCH)
+
+
 def test_calls_whose_sizes_differ_between_ranks_match() -> None:
     """A slow network, and no rank to be named."""
     uneven = [rank(n, group(21, f"all_to_all Float[{n}]")) for n in range(4)]

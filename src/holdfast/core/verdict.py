@@ -10,10 +10,11 @@ within milliseconds. So no rule looks at that. They are tried in this order:
        it is gone, and others fail of that
     4  collectives that do not match           the rank that broke its own order, else the fewest
     5  those who are awaited were not asked    nobody is named
-    6  stacks                                  it is outside collectives, and others are in one
-    7  all are in the same collective          unread bytes show whose threads do not read
-    8  no rank waits, and ranks move           the timeout is too short
-    9  it cannot be told
+    6  all wait for complete collectives       nobody is named (``wait_graph.py``)
+    7  stacks                                  it is outside collectives, and others are in one
+    8  all are in the same collective          unread bytes show whose threads do not read
+    9  no rank waits, and ranks move           the timeout is too short
+   10  it cannot be told
 
 Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (:func:`kind_of`). Without
 a flight recorder that is a guess, and its confidence says so.
@@ -54,6 +55,7 @@ from holdfast.core.evidence import (
 from holdfast.core.failure import NAMES_A_PEER
 from holdfast.core.mismatch import CallsAt, begun_of, differ, left_out, odd_ones
 from holdfast.core.rank_sets import ranks_of, text_of
+from holdfast.core.wait_graph import complete
 from holdfast.core.wording import count
 
 ENDED = ("its process has ended", "the process is gone")
@@ -165,6 +167,11 @@ class _Job:
                 begun = {rank for rank, group in told.items() if group.enqueued >= last}
                 found.update({*(ranks_of(members) or self.digests)} - begun)
         return found
+
+    @cached_property
+    def complete(self) -> dict[tuple[str, str, int], set[int]]:
+        """Collectives that no rank is missing from, if all waiting ends there."""
+        return complete(self.groups, self.calls_at, self.digests)
 
     # ------------------------------------------------------------ words
 
@@ -463,7 +470,7 @@ def _is_point_to_point(digest: RankDigest | None) -> bool:
 
 def _mismatch(job: _Job) -> Verdict | None:
     differs = {rank for calls in job.calls_at.values() if differ(calls) for rank in calls}
-    is_cycle = bool(job.awaited) and job.awaited <= job.waiting
+    is_cycle = bool(job.awaited) and job.awaited <= job.waiting and not job.complete
     if is_cycle:
         differs.update(job.waiting)
     if not differs:
@@ -538,6 +545,23 @@ def _not_asked(job: _Job) -> Verdict | None:
         f"is known: {why}"
     )
     return job.verdict((), MISSING, reason, NONE)
+
+
+def _complete(job: _Job) -> Verdict | None:
+    """Some ranks are, and others wait for them or go on; of all, see :func:`_same_collective`."""
+    inside = {rank for ranks in job.complete.values() for rank in ranks}
+    if not inside or len(inside) == job.size:
+        return None
+    first, *more = sorted(job.complete)
+    called = job.calls_at[first][min(job.complete[first])]
+    calls = f"`{called}` of group {first[0]} (collective {first[2]})"
+    calls += f" and in {count(len(more), 'other collective')}" if more else ""
+    reason = (
+        f"{_ranks(inside)} {'is' if len(inside) == 1 else 'are'} in {calls}, and no rank is "
+        "missing there: the network or the communication library does not go on, not the script"
+        f"{job.others(inside)}"
+    )
+    return job.verdict((), COMMUNICATION, reason, NONE)
 
 
 def _outside(job: _Job) -> Verdict | None:
@@ -619,6 +643,7 @@ _RULES: Iterable[Callable[[_Job], Verdict | None]] = (
     _left,
     _mismatch,
     _not_asked,
+    _complete,
     _outside,
     _same_collective,
     _slow,
