@@ -199,6 +199,38 @@ def test_a_log_folder_names_its_newest_run_with_all_its_nodes(tmp_path: Path) ->
     assert resolve([str(n1)]) == [n1]
 
 
+def test_a_job_that_was_queued_again_is_another_run(tmp_path: Path) -> None:
+    """Slurm keeps the job's number, and so the run id; nodes come, go, and meet in cycles."""
+    for name, wall, starts in (
+        ("one-a", 1.0, {0: (11, 0), 1: (12, 0)}),
+        ("one-b", 1.0, {0: (11, 1)}),
+        ("one-spare", 1.0, {}),
+        ("two-a", 9.0, {0: (21, 0)}),
+        ("two-b", 9.0, {0: (21, 1), 1: (22, 0)}),
+        ("two-c", 9.5, {1: (22, 1)}),
+    ):
+        cycles = [
+            event(cycle, "cycle_started", cycle, master_port=port, group_rank=node)
+            for cycle, (port, node) in starts.items()
+        ]
+        _write(tmp_path / name, [{**HANG[0], "wall": wall}, *cycles])
+    found = {}
+    for newest in ("one-b", "two-c"):
+        run_links.point_latest(str(tmp_path), str(tmp_path / newest))
+        found[newest] = [each.name for each in resolve([str(tmp_path)])]
+    assert found == {"one-b": ["one-b", "one-a"], "two-c": ["two-c", "two-b", "two-a"]}
+
+
+def test_a_job_of_one_node_that_was_started_again_on_the_same_port_is_another_run(
+    tmp_path: Path,
+) -> None:
+    """--master-port; two nodes of one cycle would have different numbers."""
+    start = event(1.0, "cycle_started", master_port=29500, group_rank=0)
+    for name, wall in (("first", 1.0), ("second", 2.0)):
+        _write(tmp_path / name, [{**HANG[0], "wall": wall}, start])
+    assert [each.name for each in resolve([str(tmp_path)])] == ["second"]
+
+
 # ---------------------------------------------------------------------- garbage
 
 

@@ -305,3 +305,16 @@ def run_id_of(folder: Path) -> str | None:
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return run_id if isinstance(run_id, str) else None
+
+
+def starts_of(folder: Path) -> dict[tuple[object, object], object]:
+    """Cycles that its launcher took part in, with their ports; its number in each."""
+    found: dict[tuple[object, object], object] = {}
+    with suppress(OSError), (folder / LAUNCHER_FILE).open("rb") as file:
+        for line in file:
+            if b'"cycle_started"' in line:
+                with suppress(ValueError, AttributeError, RecursionError, TypeError):
+                    event = json.loads(line)
+                    key = event.get("cycle"), event.get("master_port")
+                    found[key] = event.get("group_rank")
+    return found

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from holdfast.host.run_links import LATEST, is_own_link, latest_link, living_run_dirs
 from holdfast.observe.event_log import LAUNCHER_FILE
+
+Start = tuple[object, object]
+"""A cycle, and its port, which is another one when the job is started again."""
 
 
 class NoSuchRunError(Exception):
@@ -117,10 +121,30 @@ def _resolve(word: str) -> list[Path]:
 
 
 def _of_one_job(folder: Path) -> list[Path]:
-    """With the folders of the job's other nodes, where all write to one log folder."""
-    from holdfast.observe.run_files import run_id_of  # noqa: PLC0415 - reads files
+    """With the folders of the job's other nodes, where all write to one log folder.
+
+    A job that was queued again has the run id of the one before, but no cycle in common with it.
+    Where there is one of before, nodes that had no ranks yet are left out.
+    """
+    from holdfast.observe.run_files import run_id_of, starts_of  # noqa: PLC0415 - reads files
 
     run_id = run_id_of(folder)
     others = runs_in(folder.parent) - {folder}
-    same = [each for each in others if run_id is not None and run_id_of(each) == run_id]
-    return [folder, *sorted(same)]
+    same = sorted(each for each in others if run_id is not None and run_id_of(each) == run_id)
+    starts = {each: starts_of(each) for each in (folder, *same)}
+    if not starts[folder]:
+        return [folder, *same]
+    found, known = [folder], {start: {node} for start, node in starts[folder].items()}
+    waiting = [each for each in same if starts[each]]
+    while met := [each for each in waiting if _are_of(known, starts[each])]:
+        waiting.remove(met[0])
+        found.append(met[0])
+        for start, node in starts[met[0]].items():
+            known.setdefault(start, set()).add(node)
+    return found if waiting else [folder, *same]
+
+
+def _are_of(known: Mapping[Start, AbstractSet[object]], starts: Mapping[Start, object]) -> bool:
+    """They are starts of that job: two nodes of one cycle have different numbers."""
+    common = known.keys() & starts.keys()
+    return bool(common) and all(starts[one] not in known[one] - {None} for one in common)
