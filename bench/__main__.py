@@ -40,7 +40,7 @@ NAMES = (
     "inprocess_scale",
     "incident_scale",
 )
-BY_NAME = ("why",)
+BY_NAME = ("why", "why_in_place")
 """Measurements that take minutes and run only if they are named."""
 _HERE = Path(__file__).parent
 

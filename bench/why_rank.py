@@ -87,17 +87,43 @@ def main() -> None:
     cycle = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     case = cases[cycle] if cycle < len(cases) else ""
-    is_culprit = rank == culprit_of(cycle, world)
 
+    from holdfast.fault_tolerance import RankMonitorClient
+
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    train(
+        case,
+        is_culprit=rank == culprit_of(cycle, world),
+        begins=lambda: client.start_section("step"),
+        ends=lambda: client.end_section("step"),
+        is_there=lambda: Path(f"trains{rank}").touch() if case in STOPPED_NODES else None,
+    )
+    client.shutdown_workload_monitoring()
+
+
+def train(
+    case: str,
+    *,
+    is_culprit: bool,
+    begins: Callable[[], object],
+    ends: Callable[[], object],
+    is_there: Callable[[], object],
+) -> None:
+    """All steps.
+
+    Args:
+        case: How the culprit hangs; "": it does not.
+        is_culprit: This rank is.
+        begins: Called at the begin of each step.
+        ends: Called before the ranks meet at the end of each.
+        is_there: Called at the begin of the step of the hang.
+    """
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    from holdfast.fault_tolerance import RankMonitorClient
-
     torch.set_num_threads(1)
-    client = RankMonitorClient()
-    client.init_workload_monitoring()
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(16, 16))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -117,10 +143,10 @@ def main() -> None:
     dist.barrier()
     trains_on = case in STOPPED_NODES
     for step in itertools.count() if trains_on else range(STEPS):
-        if trains_on and step == BEFORE:
-            Path(f"trains{rank}").touch()
+        if step == BEFORE:
+            is_there()
         hangs = is_culprit and step == BEFORE
-        client.start_section("step")
+        begins()
         batch = torch.ones(2, 16) if trains_on else next(batches)
         if hangs and case in CASES:
             CASES[case]()
@@ -136,10 +162,9 @@ def main() -> None:
         optimizer.step()
         if not (hangs and case == "skip"):
             dist.all_reduce(loss.detach().reshape(1))
-        client.end_section("step")
+        ends()
         if not trains_on:  # else a node may be stopped while the others wait here, in no section
             dist.barrier()
-    client.shutdown_workload_monitoring()
 
 
 if __name__ == "__main__":

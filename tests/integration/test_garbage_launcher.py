@@ -173,7 +173,8 @@ def test_garbage_ends_no_control_endpoint(
     path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
     with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
         said = Lines(monkeypatch, control_endpoint)
-        control = ControlEndpoint(path, loop, lambda *request: asked.append(request), asked.append)
+        note = asked.append
+        control = ControlEndpoint(path, loop, lambda *request: note(request), note, note)
         for one in data:
             _say_all(loop, unix(path), one)
             loop.wait(0.0)
@@ -200,7 +201,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
 
     said = Lines(monkeypatch, control_endpoint)
     with Loop() as loop:
-        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail)
+        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail)
         for _ in range(3):
             with unix(str(tmp_path / "c")) as rank:
                 rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))

@@ -198,6 +198,8 @@ def test_a_rank_that_cannot_be_interrupted_is_killed_with_its_stacks_taken(
     assert codes[1] in (-signal.SIGTERM, SIGKILLED)
     assert job.notes(0, "returned") == [[0, 1]]
     assert job.said(0, r"HARD_TIMEOUT of rank 1: no progress .* the interpreter is held")
+    how = r"holds the interpreter's lock in `train` job.py:\d+"
+    assert job.said(0, rf"a hang: rank 1 \(pid \d+, node .*\) {how}; 1 other rank waits for it")
     assert job.said(0, r'job.py", line \d+ in train'), "the stacks are told by a rank that lives"
 
 

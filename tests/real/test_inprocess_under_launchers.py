@@ -118,6 +118,31 @@ def test_what_cannot_be_restarted_in_place_is_restarted_by_ft_launcher(ft: Launc
     assert not job.leftovers()
 
 
+HUNG = """
+import os, signal, socket
+from holdfast.core import codec
+from holdfast.core.evidence import RankDigest
+from holdfast.core.in_place import EndsHungRank
+from holdfast.wire.frames import encode
+
+seen = RankDigest(0, "n", state="T")
+with socket.socket(socket.AF_UNIX) as guard:
+    guard.connect(os.environ["FT_LAUNCHER_IPC_SOCKET"])
+    guard.send(encode(codec.encode(EndsHungRank(int(os.environ["RANK"]), "for 9 s", seen))))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_launcher_says_why_a_rank_was_killed_that_the_guard_has_ended(ft: Launcher) -> None:
+    """It would say "not by holdfast" of SIGKILL, and of SIGTERM that a scheduler has sent it."""
+    job = ft.start("--max-restarts", "0", "--log-dir", "logs", ft.script(HUNG))
+    assert job.wait(60) == 1, job.stderr
+    hung = "hung: it is stopped (by SIGSTOP or a debugger); for 9 s"
+    why = f"{hung}; killed by SIGKILL by the node guard of restarts in place"
+    assert [each["why"] for each in job.events("first_cause")] == [why]
+    assert job.said(f"rank 0 .*: {re.escape(why)}")
+
+
 def test_under_torchrun_ranks_restart_in_place(ft: Launcher) -> None:
     script = ft.script(JOB)
     job = ft.start(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core import codec
-from holdfast.core.in_place import InPlaceCause, RestartedInPlace
+from holdfast.core.evidence import RankDigest
+from holdfast.core.in_place import EndsHungRank, InPlaceCause, RestartedInPlace
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.host.loop import Loop
@@ -27,11 +28,13 @@ class Node:
         self.path = str(folder / "launcher.socket")
         self.asked: list[tuple[int, WorkloadAction, str]] = []
         self.restarts: list[RestartedInPlace] = []
+        self.hung: list[EndsHungRank] = []
         self.endpoint = ControlEndpoint(
             self.path,
             loop,
             lambda rank, action, why: self.asked.append((rank, action, why)),
             self.restarts.append,
+            self.hung.append,
         )
 
     def connect(self, rank: socket.socket) -> None:
@@ -108,6 +111,21 @@ def test_a_restart_in_place_is_told_and_not_answered(
 
     assert node.restarts == [restart]
     assert caplog.text == ""
+
+
+def test_what_was_said_of_a_rank_is_heard_before_its_end_is_judged(node: Node) -> None:
+    """The loop may see the end first; callers that have said nothing are not waited for."""
+    ended = EndsHungRank(1, "no progress", RankDigest(1, "n"))
+    with socket.socket(socket.AF_UNIX) as guard, socket.socket(socket.AF_UNIX) as rank:
+        node.connect(rank)
+        node.connect(guard)
+        guard.sendall(encode(codec.encode(ended)))
+        node.endpoint.hear_out()
+        assert node.hung == [ended]
+        node.endpoint.hear_out()
+        node.turn(2)
+        assert node.hung == [ended]
+        assert node.ask(rank) == "ok"
 
 
 def test_without_a_free_descriptor_a_rank_is_refused_at_once(

@@ -81,6 +81,16 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
             {"hang": Hang("section", "step", 312.44, 300.0)},
             "hung (section 'step': 312.4 s, timeout 300 s); killed by SIGKILL by its monitor",
         ),
+        (
+            -9,
+            {"hung_in_place": "it sleeps", "oom_kills": ["host"]},
+            "hung: it sleeps; killed by SIGKILL by the node guard of restarts in place",
+        ),
+        (
+            143,
+            {"hung_in_place": "it sleeps"},
+            "hung: it sleeps; exit code 143 after a signal of the node guard of restarts in place",
+        ),
     ],
 )
 def test_an_end_is_explained_in_one_line(exit_code: int, more: dict, expected: str) -> None:
@@ -161,6 +171,7 @@ CAUSES = {
     "a signal from outside": end(1, -9, 9.0),
     "a hang": end(1, -9, 9.0, hang=Hang("section", "step", 5.0, 4.0, found_at=8.9)),
     "its host": end(1, -9, 9.0, host_problem="GPU 1 is lost"),
+    "a hang in place": end(1, -9, 9.0, hung_in_place="it sleeps"),
 }
 
 

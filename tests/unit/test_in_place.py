@@ -40,6 +40,8 @@ def test_of_a_job_each_is_told_once_with_its_first_and_last_instant() -> None:
     assert (first.call, first.noticed_at, first.entered_at) == (1, 94.9, 95.7)
     assert first.why == "rank 1 raised: ValueError: boom (train.py:3); 1 more"
     assert (second.why, second.culprits) == ("rank 1 waits", (1,))
+    ended = {**HUNG, "causes": [{**LATE, "kind": "HARD_TIMEOUT"}, LATE]}
+    assert restarts_in_place([ended])[0].why == "rank 1 waits; rank 0 was ended"
 
 
 @pytest.mark.parametrize(

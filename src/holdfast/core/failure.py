@@ -85,6 +85,7 @@ class RankEnd:
         peak_rss_kib: Largest resident size.
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
         host_problem: The launcher ended it, because of what was found about the host.
+        hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
 
@@ -105,6 +106,7 @@ class RankEnd:
     is_stuck: bool = False
     is_condemned: bool = False
     host_problem: str | None = None
+    hung_in_place: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -152,16 +154,21 @@ class RankEnd:
         """It failed of an error that says that another rank is gone, or does not answer."""
         if self.exit_code <= 0 and self.exit_code != -signal.SIGABRT:
             return False  # a signal from outside
-        if self.hang is not None or self.host_problem is not None:
+        if self._was_ended:
             return False
         return _names_a_peer(self.last_words)
+
+    @property
+    def _was_ended(self) -> bool:
+        """By holdfast, for a reason that says more than its last words."""
+        return any(it is not None for it in (self.hang, self.host_problem, self.hung_in_place))
 
     @cached_property
     def attribution(self) -> Attribution:
         """What it died of by itself, as far as its last words tell."""
         if (words := self.exception_when_asked) is not None:
             return attribute(1, words)
-        if self.asked or self.hang is not None or self.host_problem is not None or self.is_stuck:
+        if self.asked or self._was_ended or self.is_stuck:
             return Attribution()
         is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
         lines = self.last_lines
@@ -224,6 +231,9 @@ def explain(end: RankEnd) -> str:
         return f"hung ({end.hang}); {how} {by}"
     if end.host_problem is not None:
         return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
+    if end.hung_in_place is not None and not end.asked:
+        by = "by" if end.exit_code < 0 else "after a signal of"
+        return f"hung: {end.hung_in_place}; {how} {by} the node guard of restarts in place"
     if end.exit_code == -signal.SIGKILL:
         used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"
         if "cgroup" in end.oom_kills:

@@ -1,13 +1,14 @@
 """What the node guard of a restart in place tells the launcher of its node.
 
-Pure. Said once per node and restart, when all ranks enter the function again; nothing is answered.
-The launcher writes it into the events of the run. Times: the node's monotonic clock.
+Pure. Said once per node and restart, when all ranks enter the function again; and of each rank that
+is ended because it hangs, before its first signal. Nothing is answered. The launcher writes it into
+the events of the run. Times: the node's monotonic clock.
 """
 
 from __future__ import annotations
 
 from holdfast.core.codec import Count, Raw, Text, Whole
-from holdfast.core.evidence import Verdict
+from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -57,3 +58,17 @@ class RestartedInPlace(Value):
     noticed_at: float
     entered_at: float
     verdict: Verdict | None = None
+
+
+class EndsHungRank(Value):
+    """A rank hangs, and is ended.
+
+    Attributes:
+        rank: Global, as the cycle began.
+        text: How long it has hung, for people.
+        seen: What it shows; None: not known.
+    """
+
+    rank: Rank
+    text: Text
+    seen: RankDigest | None = None

@@ -362,6 +362,11 @@ _HOW: dict[str, Callable[[RankDigest, Callable[[str], str]], str]] = {
 }
 
 
+def how(digest: RankDigest) -> str:
+    """How a rank hangs that waits for no other; completes "rank 5"."""
+    return _HOW[kind_of(digest)](digest, _does)
+
+
 def kind_of(digest: RankDigest) -> str:
     """How a rank hangs that waits for no other."""
     if digest.lacks.startswith((*ENDED, ENDED_WELL)) or digest.state in ("Z", "X"):

@@ -49,6 +49,8 @@ from holdfast.wire.frames import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.core.evidence import RankDigest
+    from holdfast.inprocess.guard_look import GuardLook
     from holdfast.wire.frames import Message
 
 LISTENER_FD = 3
@@ -66,7 +68,8 @@ class _Rank:
     """A connected rank."""
 
     __slots__ = (
-        "channel", "dump", "dump_path", "dump_signal", "log", "number", "page", "process", "why"
+        "channel", "dump", "dump_path", "dump_signal", "launcher", "log", "look", "number", "page",
+        "process", "why",
     )  # fmt: skip
 
     def __init__(self, channel: Channel, process: Process) -> None:
@@ -77,7 +80,9 @@ class _Rank:
         self.dump: StackDump | None = None
         self.dump_signal = 0
         self.dump_path: str | None = None
+        self.launcher: str | None = None
         self.log: int | None = None
+        self.look: GuardLook | None = None
         self.why = ""
 
 
@@ -214,6 +219,7 @@ class GuardProcess:
         number = attach.rank
         rank.page = map_progress_page(rank.process.pid, attach.page_fd)
         rank.dump_signal, rank.dump_path = attach.dump_signal, attach.dump_path
+        rank.launcher = attach.launcher
         if attach.log is not None:
             rank.log = os.open(attach.log, _LOG_FLAGS, 0o644)
         if attach.pidfile is not None:
@@ -331,9 +337,12 @@ class GuardProcess:
                 else:
                     self._coordinator.send(frame)
             case machine.TellLauncher():
-                _tell_launcher(codec.encode(effect.message))
+                # On one host, as in a trial of two nodes, there may be several.
+                for path in {it.launcher for it in self._ranks.values() if it.launcher}:
+                    _tell_launcher(path, codec.encode(effect.message))
             case machine.Look():
                 if rank := self._ranks.get(effect.rank):
+                    _look_at(rank)
                     self._feed(machine.Looked(effect.rank, _marks(rank.page)))
             case machine.TakeEvidence():
                 if rank := self._ranks.get(effect.rank):
@@ -355,6 +364,7 @@ class GuardProcess:
     def _take_evidence(self, rank: _Rank, why: str) -> None:
         self._write(f"rank {rank.number} (process {rank.process.pid}): {why}; taking its stacks")
         rank.why = why
+        _look_at(rank)
         now = clock.monotonic()
         rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
         fd = rank.dump.fileno()
@@ -374,7 +384,7 @@ class GuardProcess:
             f"rank {rank.number} (process {rank.process.pid}): {rank.why}. "
             f"It will be killed unless it comes back now. {shown[:_STACKS_SHOWN].rstrip()}"
         )
-        self._feed(machine.EvidenceTaken(rank.number))
+        self._feed(machine.EvidenceTaken(rank.number, _seen(rank, stacks, dump.why_not or "")))
 
     def _end_dump(self, rank: _Rank) -> None:
         if rank.dump is not None:
@@ -398,9 +408,12 @@ class GuardProcess:
             self._tell_people(f"node guard: {line}", "warning")
 
     def _tell_people(self, text: str, level: str = "error") -> None:
-        """In the guard's log, and through a rank of this node that can still speak."""
+        """In the guard's log, and through a rank of this node that can still speak.
+
+        The last to be asked are those that hung.
+        """
         self._write(text)
-        for rank in self._ranks.values():
+        for rank in sorted(self._ranks.values(), key=lambda rank: bool(rank.why)):
             if rank.dump is None and rank.channel.gone is None:
                 rank.channel.send(codec.encode(Log(text, level)))
                 return
@@ -418,11 +431,8 @@ class GuardProcess:
                     rank.log = None
 
 
-def _tell_launcher(frame: Message) -> None:
-    """Where there is one, it listens for requests of ranks. What it can't take at once is lost."""
-    path = os.environ.get("FT_LAUNCHER_IPC_SOCKET")
-    if not path:
-        return
+def _tell_launcher(path: str, frame: Message) -> None:
+    """It listens for requests of ranks there. What it can't take at once is lost."""
     try:
         with socket.socket(socket.AF_UNIX) as launcher:
             launcher.setblocking(False)
@@ -442,6 +452,25 @@ def _marks(page: ProgressPage | None) -> machine.Marks:
         unlimited=words[layout.UNLIMITED] != 0.0,
         waits=words[layout.WAITS] != 0.0,
     )
+
+
+def _look_at(rank: _Rank) -> None:
+    """At its main thread, in /proc: it may be ended without a word of its own."""
+    assert rank.page is not None
+    if rank.look is None:
+        from holdfast.inprocess.guard_look import GuardLook  # noqa: PLC0415 - when one is late
+
+        rank.look = GuardLook(rank.process.pid)
+    rank.look.look(rank.page.words[layout.THREAD])
+
+
+def _seen(rank: _Rank, stacks: str, why_not: str) -> RankDigest | None:
+    """What it showed; None: torch does not know it now."""
+    assert rank.page is not None
+    number = int(rank.page.words[layout.NUMBER]) - 1
+    if rank.look is None or number < 0:
+        return None
+    return rank.look.digest(number, stacks, why_not)
 
 
 def main() -> None:

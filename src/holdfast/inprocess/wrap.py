@@ -291,6 +291,7 @@ class CallWrapper:
             dump_path=path,
             log=_for_rank(a.monitor_process_logfile, rank),
             pidfile=_for_rank(a.monitor_process_pidfile, rank),
+            launcher=os.environ.get("FT_LAUNCHER_IPC_SOCKET"),
             soft_s=in_seconds(a.soft_timeout),
             hard_s=in_seconds(a.hard_timeout),
             grace_s=in_seconds(a.termination_grace_time),
@@ -363,6 +364,8 @@ class CallWrapper:
         self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
         self._assigned_state = self._state.copy()
         self._state.set_distributed_vars()
+        active = self._state.active_rank
+        self._page.words[layout.NUMBER] = 0.0 if active is None else active + 1.0
         self._page.words[layout.MANUAL] = 0.0
         self._session.mark_progress()
         self._call(function)

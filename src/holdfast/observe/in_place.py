@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.core.rank_sets import text_of
+
 Event = Mapping[str, Any]
 
 _WORDS = {
@@ -64,14 +66,17 @@ def of_event(event: Event) -> InPlace:
 
 
 def why(event: Event) -> str:
-    """``rank 1 raised: RuntimeError: boom; 2 more``; after a hang, the verdict.
+    """``rank 1 raised: RuntimeError: boom; 2 more``; after a hang, the verdict, and who was ended.
 
     Raises:
         KeyError, TypeError, ValueError: It has not the form of such an event.
     """
-    if event.get("reason"):
-        return str(event["reason"])
     causes = event["causes"]
+    if event.get("reason"):
+        ended = [int(it["rank"]) for it in causes if it["kind"] == "HARD_TIMEOUT"]
+        which = f"{'rank' if len(ended) == 1 else 'ranks'} {text_of(ended)}"
+        was = "was" if len(ended) == 1 else "were"
+        return f"{event['reason']}; {which} {was} ended" if ended else str(event["reason"])
     if not causes:
         return "not known"
     first = causes[0]

@@ -19,6 +19,9 @@ WAITS = 5
 LEASE_UNTIL = 6
 """Until when the rank may run; 0.0: without an end. The rank writes it before it attaches, then the
 guard (``core/inprocess/lease.py``)."""
+NUMBER = 7
+"""One more than the rank that torch knows this process by in its call of the function; 0.0: not
+known."""
 
 WORDS = 8
 PAGE_BYTES = 8 * WORDS

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.core import codec
 from holdfast.core.common_events import TimePassed
-from holdfast.core.in_place import CAUSES_MAX, InPlaceCause, RestartedInPlace
+from holdfast.core.evidence import RankDigest
+from holdfast.core.in_place import CAUSES_MAX, EndsHungRank, InPlaceCause, RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.guard import (
     VICTIM_S,
@@ -53,16 +54,27 @@ class Node:
         self.guard = Guard(limits)
         self.renewed: list[float | None] = []
         self.restarts: list[RestartedInPlace] = []
+        self.hung: list[EndsHungRank] = []
         for rank in ranks:
             self.but_renewals(self.guard.handle(RankCame(msg.Hello(rank, 4)), self.now))
 
     def but_renewals(self, effects: list[Effect]) -> list[Effect]:
         """What else there is; renewals of the lease, and what the launcher is told, are kept."""
-        self.restarts += [e.message for e in effects if isinstance(e, TellLauncher)]
+        effects = self.but_launcher(effects)
         self.renewed += [
             None if e.until is None else e.until - FROM for e in effects if isinstance(e, Renew)
         ]
-        return [effect for effect in effects if not isinstance(effect, (Renew, TellLauncher))]
+        return [effect for effect in effects if not isinstance(effect, Renew)]
+
+    def but_launcher(self, effects: list[Effect]) -> list[Effect]:
+        """What else there is than what the launcher is told, which is kept."""
+        told = [effect.message for effect in effects if isinstance(effect, TellLauncher)]
+        self.restarts += [it for it in told if isinstance(it, RestartedInPlace)]
+        self.hung += [it for it in told if isinstance(it, EndsHungRank)]
+        return [effect for effect in effects if not isinstance(effect, TellLauncher)]
+
+    def evidence(self, rank: int, seen: RankDigest | None = None) -> list[Effect]:
+        return self.but_launcher(self.guard.handle(EvidenceTaken(rank, seen), self.now))
 
     def down(self, message: msg.Down) -> list[Effect]:
         return self.but_renewals(self.guard.handle(CoordinatorSaid(message), self.now))
@@ -76,7 +88,7 @@ class Node:
     def at(self, after_s: float) -> list[Effect]:
         """Time passes, to so long after the beginning of the epoch."""
         self.now = FROM + after_s
-        return self.guard.handle(TimePassed(), self.now)
+        return self.but_launcher(self.guard.handle(TimePassed(), self.now))
 
     def looked(self, rank: int, last: float, **marks: float | bool) -> list[Effect]:
         """The page of a rank, whose main thread and watcher made their last marks then."""
@@ -175,7 +187,7 @@ def test_nothing_is_taken_from_a_stranger_or_from_who_has_left() -> None:
     assert node.up(2, msg.Fault(0, 2, msg.Kind.EXCEPTION)) == []
     assert node.up(2, msg.Leave(0, 2, fault=True, text="x")) == []
     assert node.guard.handle(Looked(9, Marks(0.0)), FROM + 1e3) == []
-    assert node.guard.handle(EvidenceTaken(9), FROM) == []
+    assert node.evidence(9) == []
 
 
 def test_ready_goes_up_once_for_the_node_with_the_last_of_its_ranks() -> None:
@@ -496,7 +508,7 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     node = condemned()
     node.up(3, msg.Done(0, 3, active=True))
     if evidence:
-        signals = node.guard.handle(EvidenceTaken(2), node.now)
+        signals = node.evidence(2)
         term_s = HARD_S
     else:
         assert node.at(HARD_S + EVIDENCE_S - 0.1) == []
@@ -507,7 +519,7 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     assert isinstance(term, Signal)
     assert (term.rank, term.signals) == (2, (SIGCONT, SIGTERM))
     assert "hard_timeout" in term.why
-    assert node.guard.handle(EvidenceTaken(2), node.now) == [], "late"
+    assert node.evidence(2) == [], "late"
     assert node.deadline_s == term_s + GRACE_S
     assert node.at(term_s + GRACE_S - 0.1) == []
     (kill,) = node.at(term_s + GRACE_S)
@@ -516,10 +528,23 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, term.why))]
 
 
+def test_what_a_rank_showed_that_is_ended_for_a_hang_is_told_to_all() -> None:
+    """The launcher hears of it before the signal: it sees the end, and not who has ended it."""
+    node = condemned()
+    seen = RankDigest(7, "n", pid=42, state="R", place="load data.py:4")
+    told, term = node.guard.handle(EvidenceTaken(2, seen), node.now)
+    assert isinstance(term, Signal)
+    assert told == TellLauncher(EndsHungRank(2, term.why, seen))
+    assert Signal(2, (SIGKILL,), term.why) in node.at(HARD_S + GRACE_S)
+    assert node.hung == [], "once"
+    dead = msg.Dead(2, msg.Kind.HARD_TIMEOUT, term.why, seen)
+    assert node.gone(2)[0] == TellCoordinator(dead)
+
+
 def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> None:
     node = condemned()
     node.up(3, msg.Done(0, 3, active=True))
-    node.guard.handle(EvidenceTaken(2), node.now)
+    node.evidence(2)
     node.at(HARD_S + GRACE_S)
     assert node.deadline_s == HARD_S + GRACE_S + UNKILLABLE_S
     assert node.down(ABORT) == told(ABORT, 3), "it is not spoken to any more"
@@ -541,7 +566,7 @@ def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> 
 def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: msg.Up) -> None:
     node = condemned()
     node.up(2, message)
-    assert node.guard.handle(EvidenceTaken(2), node.now) == []
+    assert node.evidence(2) == []
     assert node.at(HARD_S + EVIDENCE_S) == [Look(3)]
     node.up(3, msg.Done(0, 3, active=True))
     assert node.deadline_s == BEAT_S, "there is nothing left to wake for"
@@ -550,7 +575,7 @@ def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: msg.U
 def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
     """It has had SIGTERM: who knows what of it is left."""
     node = condemned()
-    node.guard.handle(EvidenceTaken(2), node.now)
+    node.evidence(2)
     node.up(2, msg.Done(0, 2, active=True))
     effects = node.at(HARD_S + GRACE_S)
     assert [e.signals for e in effects if isinstance(e, Signal)] == [(SIGKILL,)]
@@ -559,7 +584,7 @@ def test_a_rank_that_was_signalled_is_not_spared_any_more() -> None:
 
 def test_a_last_word_after_sigkill_does_not_change_what_it_died_of() -> None:
     node = condemned()
-    node.guard.handle(EvidenceTaken(2), node.now)
+    node.evidence(2)
     node.at(HARD_S + GRACE_S)
     node.up(2, msg.Done(0, 2, active=True))
     assert text_of(node.gone(2)).endswith("(hard_timeout 90 s)")
@@ -568,7 +593,7 @@ def test_a_last_word_after_sigkill_does_not_change_what_it_died_of() -> None:
 def test_a_rank_that_left_and_then_cannot_be_killed_is_not_told_as_dead() -> None:
     """It said that it goes; the others went on then."""
     node = condemned()
-    node.guard.handle(EvidenceTaken(2), node.now)
+    node.evidence(2)
     node.up(3, msg.Done(0, 3, active=True))
     node.up(2, msg.Leave(0, 2, fault=True, text="SystemExit"))
     node.at(HARD_S + GRACE_S)
@@ -581,7 +606,7 @@ def test_a_rank_that_was_signalled_is_not_looked_at_any_more_though_the_others_g
     node = running(Limits(1.0, 2.0, 50.0, BEAT_S, SILENCE_S), ranks=(2,))
     node.at(2.0)
     node.looked(2, 0.0)
-    node.guard.handle(EvidenceTaken(2), node.now)
+    node.evidence(2)
     node.up(2, msg.Done(0, 2, active=True))
     node.down(ABORT)
     assert node.deadline_s == 52.0
@@ -596,7 +621,7 @@ def test_a_rank_that_dies_while_evidence_is_taken_is_told_with_its_verdict() -> 
     (effect,) = node.gone(2)
     assert isinstance(effect, TellCoordinator)
     assert effect.message.kind is msg.Kind.HARD_TIMEOUT
-    assert node.guard.handle(EvidenceTaken(2), node.now) == []
+    assert node.evidence(2) == []
 
 
 def test_a_rank_that_was_spared_is_dead_for_another_reason_later() -> None:
@@ -646,7 +671,7 @@ def test_a_kill_condemns_those_who_are_not_back_and_them_alone() -> None:
     until = FROM + EVIDENCE_S
     assert node.down(msg.Kill(0, (2, 3, 9), why)) == [TakeEvidence(2, why, until)]
     assert node.down(msg.Kill(0, (2,), why)) == [], "under way"
-    (term,) = node.guard.handle(EvidenceTaken(2), FROM)
+    (term,) = node.evidence(2)
     assert term == Signal(2, (SIGCONT, SIGTERM), why)
     assert node.gone(2)[0] == TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, why))
 
@@ -676,7 +701,7 @@ def test_a_rank_that_says_it_hung_too_often_is_ended_like_one_that_hangs_hard() 
     stuck = msg.Stuck(0, 2, "hung by itself in 3 iterations")
     assert node.up(2, stuck) == [TakeEvidence(2, stuck.text, FROM + EVIDENCE_S)]
     assert node.up(2, stuck) == [], "said twice"
-    (term,) = node.guard.handle(EvidenceTaken(2), node.now)
+    (term,) = node.evidence(2)
     assert isinstance(term, Signal)
     assert term.signals == (SIGCONT, SIGTERM)
     assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, stuck.text))]
@@ -854,7 +879,7 @@ def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> Non
     node = running(ranks=(2,))
     node.down(ABORT)
     node.down(msg.Kill(0, (2,), "late"))
-    node.guard.handle(EvidenceTaken(2), FROM)
+    node.evidence(2)
     node.at(GRACE_S)
     node.guard.handle(CoordinatorGone("reset"), node.now)
     assert node.at(2 * GRACE_S) == []

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.core import codec
-from holdfast.core.evidence import ANSWERED, GroupDigest, RankDigest
+from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, RankDigest
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.coordinator import Coordinator, Heard, Patience, TellAll
 from holdfast.core.inprocess.hang_verdict import verdict_of
@@ -16,6 +16,7 @@ from holdfast.inprocess import own_look
 
 PATIENCE = Patience(100.0, 40.0, 0.0, 30.0)
 MEMBERS = "0-2"
+BORN = [msg.Numbering(-1, rank, 5) for rank in range(5)]
 
 
 def standing(rank: int, seen: RankDigest | None) -> msg.Standing:
@@ -42,7 +43,7 @@ def sleeps(number: int, members: str = MEMBERS) -> RankDigest:
 
 
 def test_the_rank_that_the_others_wait_for_is_named() -> None:
-    verdict = verdict_of([standing(0, waits(0)), standing(1, sleeps(1)), standing(2, waits(2))])
+    verdict = verdict_of({0: waits(0), 1: sleeps(1), 2: waits(2)})
     assert verdict is not None
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), "waiting", "high")
     assert verdict.reason == (
@@ -53,14 +54,14 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
 
 def test_after_a_loss_ranks_keep_the_names_they_were_born_with() -> None:
     """Rank 0 is lost, so torch calls ranks 1, 2, 3 by 0, 1, 2; number 1 is the one that sleeps."""
-    verdict = verdict_of([standing(1, waits(0)), standing(2, sleeps(1)), standing(3, waits(2))])
+    verdict = verdict_of({1: waits(0), 2: sleeps(1), 3: waits(2)})
     assert verdict is not None
     assert verdict.culprits == (2,)
 
 
 def test_one_that_has_returned_is_named_where_others_wait_for_it() -> None:
     seen = own_look.has_returned(1)
-    verdict = verdict_of([standing(0, waits(0)), standing(1, seen), standing(2, waits(2))])
+    verdict = verdict_of({0: waits(0), 1: seen, 2: waits(2)})
     assert verdict is not None
     assert verdict.culprits == (1,)
     assert "it has returned from the function" in verdict.reason
@@ -68,7 +69,7 @@ def test_one_that_has_returned_is_named_where_others_wait_for_it() -> None:
 
 @pytest.mark.parametrize("seen", [None, waits(0, members="many")])
 def test_where_nothing_of_use_was_seen_there_is_no_verdict(seen: RankDigest | None) -> None:
-    assert verdict_of([standing(0, seen)]) is None
+    assert verdict_of({0: seen}) is None
 
 
 def test_no_fault_of_the_judge_ends_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_no_fault_of_the_judge_ends_a_restart(monkeypatch: pytest.MonkeyPatch) -
         raise KeyError("a rule")
 
     monkeypatch.setattr("holdfast.core.inprocess.hang_verdict.judge", fail)
-    assert verdict_of([standing(0, waits(0))]) is None
+    assert verdict_of({0: waits(0)}) is None
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,48 @@ def test_a_verdict_goes_down_with_the_commit_after_a_hang_that_ended_nobody(
     verdict = tell.message.verdict
     assert (verdict is not None and verdict.culprits == (1,)) is is_judged
     assert codec.decode(msg.DOWN, codec.encode(tell.message)) == tell.message
+
+
+HELD = RankDigest(2, "n", pid=93, state="R", helper=SILENT, place="match data.py:4", stack="x")
+"""What the guard saw of rank 3, which torch knows by 2."""
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "expected"),
+    [
+        (HELD, msg.Kind.HARD_TIMEOUT, (3,)),
+        (None, msg.Kind.HARD_TIMEOUT, None),
+        (HELD, msg.Kind.TERMINATED, None),
+    ],
+    ids=["seen", "not seen", "another death"],
+)
+def test_a_rank_that_was_ended_for_its_hang_is_named_by_what_its_guard_saw(
+    seen: RankDigest | None, kind: msg.Kind, expected: tuple[int, ...] | None
+) -> None:
+    """Without it, those who wait for that rank would look as if they waited for each other."""
+    machine = Coordinator(PATIENCE)
+    for rank in (0, 1, 3, 4):
+        machine.handle(Heard("n", msg.Hello(rank, 5)), 0.0)
+    machine.handle(Heard("n", msg.Hello(2, 5)), 0.0)
+    machine.handle(Heard("n", msg.Leave(0, 2, fault=True)), 0.0)
+    before = [msg.Standing(rank, BORN[rank], BORN[rank]) for rank in (0, 1, 3, 4)]
+    machine.handle(Heard("n", msg.Ready(0, tuple(before))), 0.0)
+    machine.handle(Heard("n", msg.Fault(1, 0, msg.Kind.SOFT_TIMEOUT)), 1.0)
+    sent = codec.encode(msg.Dead(3, kind, "no progress", seen))
+    machine.handle(Heard("n", codec.decode(msg.UP, sent)), 2.0)  # type: ignore[arg-type]
+    shown = {0: waits(0, "0-3"), 1: waits(1, "0-3"), 4: waits(3, "0-3")}
+    ready = [msg.Standing(it, BORN[it], BORN[it], seen) for it, seen in shown.items()]
+    [tell] = machine.handle(Heard("n", msg.Ready(1, tuple(ready))), 3.0)
+
+    assert isinstance(tell, TellAll)
+    assert isinstance(tell.message, msg.Commit)
+    verdict = tell.message.verdict
+    assert (None if verdict is None else verdict.culprits) == expected
+    if verdict is not None:
+        assert verdict.reason == (
+            "rank 3 (pid 93, node n) holds the interpreter's lock in `match` data.py:4; 3 other "
+            "ranks wait for it in `all_reduce`"
+        )
 
 
 def test_the_main_thread_is_seen_where_it_waits() -> None:

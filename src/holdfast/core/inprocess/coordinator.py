@@ -36,7 +36,7 @@ import json
 
 from holdfast.core.common_events import TimePassed
 from holdfast.core.deadlines import earliest
-from holdfast.core.evidence import Verdict
+from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.start_faults import MOST, StartFaults
 from holdfast.core.never import assert_never
@@ -58,6 +58,7 @@ _DEATHS = frozenset(
         msg.Kind.MONITOR_PROCESS_EXCEPTION,
     }
 )
+_OTHER_DEATHS = _DEATHS - {msg.Kind.HARD_TIMEOUT}
 
 
 # ---------------------------------------------------------------- events
@@ -163,6 +164,8 @@ class Coordinator:
         self._silent_from: float | None = None
         """No node is silent for too long before then; moved when it comes, not with each beat."""
         self._causes: list[msg.Cause] = []
+        self._ended_for_hang: dict[int, RankDigest | None] = {}
+        """By rank: what it showed its guard."""
         self._barrier_at: float | None = None
         """FORMING: given up then. ABORTING: those not back are killed then."""
         self._complete_at: float | None = None
@@ -221,6 +224,8 @@ class Coordinator:
                 return self._lose_rank(node, message.rank, [cause] if message.fault else [], now)
             case msg.Dead():
                 cause = msg.Cause(message.rank, message.kind, message.text)
+                if self._member(node, message.rank) and message.kind is msg.Kind.HARD_TIMEOUT:
+                    self._ended_for_hang[message.rank] = message.seen
                 return self._lose_rank(node, message.rank, [cause], now)
             case msg.Done():
                 return self._done(node, message, now)
@@ -412,7 +417,7 @@ class Coordinator:
         # A death is often told after the errors it gave others; the sort keeps order otherwise.
         causes = tuple(sorted(self._causes, key=lambda cause: cause.kind not in _DEATHS))
         verdict = self._verdict()
-        self._causes = []
+        self._causes, self._ended_for_hang = [], {}
         self._base = base
         self.epoch += 1
         self.phase = Phase.RUNNING
@@ -425,14 +430,21 @@ class Coordinator:
         return [TellAll(commit)]
 
     def _verdict(self) -> Verdict | None:
-        """After a hang of which nobody died."""
+        """After a hang, if all that died in it was ended by a guard that has looked at it."""
         kinds = {cause.kind for cause in self._causes}
-        if not kinds.intersection(msg.HANGS) or kinds.intersection(_DEATHS):
+        if not kinds.intersection(msg.HANGS) or kinds.intersection(_OTHER_DEATHS):
+            return None
+        if None in self._ended_for_hang.values():
             return None
         # Rarely needed, and the guard of a node starts while its ranks wait.
         from holdfast.core.inprocess.hang_verdict import verdict_of  # noqa: PLC0415
 
-        return verdict_of(m.standing for m in self._members.values() if m.standing is not None)
+        seen = {
+            rank: member.standing.seen
+            for rank, member in self._members.items()
+            if member.standing is not None
+        }
+        return verdict_of(seen | self._ended_for_hang)
 
     def _over(self, why: str, *, gave_up: bool = False) -> list[Effect]:
         self.phase = Phase.OVER

@@ -33,7 +33,8 @@ import enum
 
 from holdfast.core.common_events import TimePassed
 from holdfast.core.deadlines import earliest
-from holdfast.core.in_place import RestartedInPlace
+from holdfast.core.evidence import RankDigest
+from holdfast.core.in_place import EndsHungRank, RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.lease import (
     LEASE_SHARE,
@@ -42,7 +43,7 @@ from holdfast.core.inprocess.lease import (
     rank_lease_until,
 )
 from holdfast.core.inprocess.restart_note import RestartNote
-from holdfast.core.kill_ladder import SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
+from holdfast.core.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
 
@@ -114,9 +115,10 @@ class Looked(Value):
 
 
 class EvidenceTaken(Value):
-    """All evidence about a rank that will come has come."""
+    """All evidence about a rank that will come has come; ``seen``: what it shows."""
 
     rank: int
+    seen: RankDigest | None = None
 
 
 Event = (
@@ -146,9 +148,9 @@ class TellCoordinator(Value):
 
 
 class TellLauncher(Value):
-    """Tell the launcher of this node, where there is one; nothing depends on it."""
+    """Tell the launchers of these ranks, where there are some; nothing depends on it."""
 
-    message: RestartedInPlace
+    message: RestartedInPlace | EndsHungRank
 
 
 class Look(Value):
@@ -223,6 +225,7 @@ class _Rank:
         "epoch_from",
         "kill",
         "look_at",
+        "seen",
         "soft_told",
         "spared",
         "standing",
@@ -237,6 +240,7 @@ class _Rank:
         self.spared = False
         self.look_at: float | None = None
         self.kill: KillLadder | None = None
+        self.seen: RankDigest | None = None
 
     def deadlines(self) -> tuple[float | None, ...]:
         return (self.look_at, self.kill.due_at if self.kill else None)
@@ -289,7 +293,7 @@ class Guard:
                     self._restart.saw(event.rank, event.marks.last_progress)
                 return self._judge(event.rank, event.marks, now)
             case EvidenceTaken():
-                return self._conclude_evidence(event.rank, now)
+                return self._conclude_evidence(event.rank, event.seen, now)
             case TimePassed():
                 return self._pass_time(now)
             case _:
@@ -376,10 +380,10 @@ class Guard:
             return []
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
-            kind, why = msg.Kind.TERMINATED, how
+            dead = msg.Dead(number, msg.Kind.TERMINATED, how)
             if rank.kill is not None:
-                kind, why = msg.Kind.HARD_TIMEOUT, rank.kill.why
-            effects.append(TellCoordinator(msg.Dead(number, kind, why)))
+                dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, rank.kill.why, rank.seen)
+            effects.append(TellCoordinator(dead))
         return effects + self._drop(number)
 
     def _drop(self, number: int) -> list[Effect]:
@@ -500,6 +504,8 @@ class Guard:
         age = now - oldest
         held = now - max(marks.thread, rank.clock_from) > age / 2
         how = "it can be interrupted"
+        if rank.at is _At.UNWINDING:
+            how = "it was interrupted and has not come back"
         if held:
             how = "the interpreter is held or the process is stopped"
         elif marks.waits:
@@ -537,17 +543,18 @@ class Guard:
         return effects
 
     def _condemn(self, number: int, rank: _Rank, why: str, now: float) -> list[Effect]:
-        rank.look_at = None
+        rank.look_at = rank.seen = None
         rank.kill = self._ladder(why)
         return [TakeEvidence(number, why, rank.kill.take_evidence(now))]
 
     def _ladder(self, why: str) -> KillLadder:
         return KillLadder(why, SIGTERM, self._limits.grace_s)
 
-    def _conclude_evidence(self, number: int, now: float) -> list[Effect]:
+    def _conclude_evidence(self, number: int, seen: RankDigest | None, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
         if rank is None or rank.kill is None:
             return []
+        rank.seen = seen
         rank.kill.evidence_taken(now)
         return self._go_on(number, rank, rank.kill, now)
 
@@ -557,12 +564,15 @@ class Guard:
         if step is None:
             return []
         if step != STUCK:
-            return [Signal(number, kill.signals, kill.why)]
+            signal = Signal(number, kill.signals, kill.why)
+            told = [TellLauncher(EndsHungRank(number, kill.why, rank.seen))]
+            return [*(told if step == SIGNALLED else ()), signal]
         # It sits in the kernel. Whatever it was doing, it does no more in user space.
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
             text = f"{kill.why}; it cannot be killed"
-            effects.append(TellCoordinator(msg.Dead(number, msg.Kind.HARD_TIMEOUT, text)))
+            dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, text, rank.seen)
+            effects.append(TellCoordinator(dead))
         return effects + self._drop(number)
 
     # ------------------------------------------------------------ time

@@ -1,26 +1,26 @@
 """Which rank held up the others, from what all ranks showed when they were told of a hang. Pure.
 
 The rank whose soft timeout ran out is mostly a victim. So each rank notes where its main thread is
-before it frees it, and the rules for a hung job (``core/verdict.py``) judge that.
+before it frees it, and its guard looks at one that it ends; the rules for a hung job
+(``core/verdict.py``) judge that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from holdfast.core.evidence import GroupDigest, RankDigest, Verdict
-from holdfast.core.inprocess.messages import Standing
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.verdict import judge
 
 
-def verdict_of(standings: Iterable[Standing]) -> Verdict | None:
-    """Of the hang after which ranks stand so; None: no rank has shown anything.
+def verdict_of(shown: Mapping[int, RankDigest | None]) -> Verdict | None:
+    """Of the hang in which ranks showed this; None: no rank has shown anything.
 
     Ranks are named by the numbers that processes were born with; what they have seen has those of
     torch, which each restart may change.
     """
-    seen = {it.rank: it.seen for it in standings if it.seen is not None}
+    seen = {rank: digest for rank, digest in shown.items() if digest is not None}
     born = {digest.rank: rank for rank, digest in seen.items()}
     try:
         digests = {rank: _renumbered(rank, digest, born) for rank, digest in seen.items()}

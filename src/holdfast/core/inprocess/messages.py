@@ -141,11 +141,14 @@ class Ready(Value):
 
 
 class Dead(Value):
-    """A rank is gone without a word of its own."""
+    """A rank is gone without a word of its own. ``seen``: of one that its guard has ended."""
+
+    SPARSE = True
 
     rank: Rank
     kind: Kind
     text: Text = ""
+    seen: RankDigest | None = None
 
 
 class Bye(Value):
@@ -182,7 +185,7 @@ class Commit(Value):
     ``terminated``: the places, as numbered in epoch ``base``, that nobody holds any more: what the
     rank assignment starts from. ``causes``: of the epoch before. ``start_faults``: how many epochs
     before this one have failed at their start, one after the other. ``verdict``: which ranks held
-    up the others, after a hang; None: there was none, or a rank died of it, which says enough.
+    up the others, after a hang; None: there was none, or a rank died in another way.
     """
 
     epoch: Epoch
@@ -244,6 +247,7 @@ class Attach(Value):
         dump_signal: Makes it write its stacks to ``dump_path``; 0: there is none.
         log: A file for the guard's own lines; None: none is wanted.
         pidfile: The guard writes its pid there; None: it does not.
+        launcher: Socket of the launcher that started it; None: there is none.
         soft_s: This and the next four: see ``core/inprocess/guard.py``.
         barrier_s: This, the next two and ``max_start_faults``: see
             ``core/inprocess/coordinator.py``.
@@ -268,6 +272,7 @@ class Attach(Value):
     dump_path: Raw | None = None
     log: Raw | None = None
     pidfile: Raw | None = None
+    launcher: Raw | None = None
     hosts: bool = False
     host: str = ""
     port: Count = 0

@@ -9,7 +9,7 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
                         Alive, then Operations
 
     rank ──► launcher   Control                      ◄── Ok, or Error
-    guard ─► launcher   RestartedInPlace             (core/in_place.py; not answered)
+    guard ─► launcher   RestartedInPlace EndsHungRank   (core/in_place.py; not answered)
 
 The helper is a thread of the rank with a connection of its own.
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from holdfast.core.codec import Count, Limit, Raw, Text, Whole, family
 from holdfast.core.evidence import GroupDigest
-from holdfast.core.in_place import RestartedInPlace
+from holdfast.core.in_place import EndsHungRank, RestartedInPlace
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -200,4 +200,5 @@ ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
-TO_LAUNCHER: Mapping[str, type[Control | RestartedInPlace]] = family(Control | RestartedInPlace)
+ToLauncher = Control | RestartedInPlace | EndsHungRank
+TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

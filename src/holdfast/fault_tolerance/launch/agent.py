@@ -68,6 +68,7 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
     from holdfast.core.health import Finding
+    from holdfast.core.in_place import EndsHungRank
     from holdfast.fault_tolerance.launch.host_care import HostCare
     from holdfast.fault_tolerance.launch.observing import Observing
     from holdfast.fault_tolerance.launch.part import Happening, Part
@@ -232,7 +233,11 @@ class NodeAgent:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
         warm = self._plan.warm
         self._control = ControlEndpoint(
-            self._launcher_socket, loop, self._on_request, self._says.restarted_in_place
+            self._launcher_socket,
+            loop,
+            self._on_request,
+            self._says.restarted_in_place,
+            self._on_hung_in_place,
         )
         try:
             self._feed(Begin())
@@ -335,6 +340,8 @@ class NodeAgent:
                     self._terminal.restore()
                 self._says.rank_exited(rank, reaped.exit_code)
                 self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
+                if self._control:  # or that of the guard of restarts in place
+                    self._control.hear_out()
                 self._feed(rank_life.Exited(local_rank, reaped.exit_code))
             elif memory_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
                 pass
@@ -346,6 +353,13 @@ class NodeAgent:
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
         self._event("control_request", rank=rank, action=action.name, description=description)
         self._feed(ControlRequested(rank, action.name, description))
+
+    def _on_hung_in_place(self, ended: EndsHungRank) -> None:
+        if self._ranks and (rank := self._ranks.with_rank(ended.rank)):
+            from holdfast.core.verdict import how  # noqa: PLC0415 - rarely needed
+
+            shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
+            rank.hung_in_place = f"{shows}{ended.text}"
 
     def _on_host_checked(self, problem: str | None) -> None:
         self._feed(node.HostChecked(problem))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
-from holdfast.core.in_place import RestartedInPlace
+from holdfast.core.in_place import EndsHungRank, RestartedInPlace
 from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, Ok
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.console import LOGGER
@@ -43,6 +44,7 @@ class ControlEndpoint:
         loop: Loop,
         on_request: OnRequest,
         on_restart: Callable[[RestartedInPlace], None],
+        on_hung: Callable[[EndsHungRank], None],
     ) -> None:
         """Start to listen.
 
@@ -52,7 +54,9 @@ class ControlEndpoint:
         self._loop = loop
         self._on_request = on_request
         self._on_restart = on_restart
-        self._peers: list[Channel] = []
+        self._on_hung = on_hung
+        self._peers: dict[Channel, Callable[[], None]] = {}
+        """Those who have called, and how each is served."""
         self._complaints = Complaints()
         self._acceptor = Acceptor(endpoint.listen(path), _warn)
         loop.watch(self._acceptor.fileno(), self._accept)
@@ -70,23 +74,36 @@ class ControlEndpoint:
         self._peers.clear()
         self._acceptor.close()
 
+    def hear_out(self) -> None:
+        """Take all that has been said by now."""
+        for _ in range(CONNECTIONS_MAX):
+            if self._acceptor.is_blocked or not self._accept_one():
+                break
+        for serve in list(self._peers.values()):
+            serve()
+
     def _accept(self) -> None:
+        self._accept_one()
+
+    def _accept_one(self) -> bool:
+        """Whether somebody has called."""
         connection = self._acceptor.accept()
         if self._acceptor.is_blocked:
             self._loop.forget(self._acceptor.fileno())
         if connection is None:
-            return
+            return False
         pid, uid = peer_of(connection)
         if not is_trusted(uid):
             connection.close()
             self._complain(pid, f"of user {uid} may not ask anything of this launcher")
-            return
+            return True
         peer = Channel(connection, self._loop.epoll)
         peer.trust(_REQUEST_BYTES_MAX)
         if len(self._peers) >= CONNECTIONS_MAX:
-            self._drop(self._peers[0])
-        self._peers.append(peer)
-        self._loop.call(peer.fileno(), lambda: self._serve(peer, pid))
+            self._drop(next(iter(self._peers)))
+        self._peers[peer] = serve = partial(self._serve, peer, pid)
+        self._loop.call(peer.fileno(), serve)
+        return True
 
     def _serve(self, peer: Channel, pid: int) -> None:
         peer.flush()
@@ -115,6 +132,9 @@ class ControlEndpoint:
         if isinstance(request, RestartedInPlace):
             self._on_restart(request)
             return None
+        if isinstance(request, EndsHungRank):
+            self._on_hung(request)
+            return None
         if request.action not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return Error(f"unknown action {request.action!r:.100}; there are {known}")
@@ -123,7 +143,7 @@ class ControlEndpoint:
         return Ok()
 
     def _drop(self, peer: Channel) -> None:
-        self._peers.remove(peer)
+        del self._peers[peer]
         self._loop.hang_up(peer)
         self.retry()
 

@@ -70,6 +70,8 @@ class Rank:
     exit_code: int | None = None
     ended_at: float = 0.0
     peak_rss_kib: int = 0
+    hung_in_place: str | None = None
+    """How it hung, where the guard of restarts in place ends it for that."""
 
     _error: tuple[str | None, str | None] | None = None
 
@@ -106,6 +108,7 @@ class Rank:
             asked=life.was_asked(exit_code),
             hang=life.hang,
             host_problem=life.host_problem,
+            hung_in_place=self.hung_in_place,
             error=error,
             traceback=traceback,
             last_lines=lines,
@@ -287,6 +290,11 @@ class Ranks:
     def with_pid(self, pid: int) -> Rank | None:
         """The living rank whose process this is."""
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
+
+    def with_rank(self, rank: int) -> Rank | None:
+        """The living one of this number."""
+        found = (r for r in self.ranks.values() if r.place.rank == rank and r.exit_code is None)
+        return next(found, None)
 
     def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
         """How and why a rank has failed, while others may still run."""

@@ -1,0 +1,110 @@
+"""What a node's guard sees of a rank that it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core import codec
+from holdfast.core.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING
+from holdfast.core.in_place import EndsHungRank
+from holdfast.core.inprocess import guard as machine
+from holdfast.core.monitor.rank_digest import Sight
+from holdfast.core.verdict import kind_of
+from holdfast.host import endpoint
+from holdfast.inprocess import guard_look
+from holdfast.inprocess.guard_main import GuardProcess
+from holdfast.wire.frames import Decoder
+
+STACKS = """Thread 0x1 (most recent call first):
+  File "/x/holdfast/inprocess/session.py", line 3 in _watch
+Thread 0x2 (most recent call first):
+  File "/home/me/data.py", line 4 in load
+"""
+WORKS_NS = 4_000_000_000
+"""Of CPU time, in the five seconds between the looks."""
+
+
+@pytest.mark.parametrize(
+    ("state", "cpu_ns", "switches", "ran_at", "expected"),
+    [
+        ("S", 0, 40, 14.9, WAITING),
+        ("S", 0, 40, 9.0, INTERPRETER),
+        ("R", WORKS_NS, 0, 9.0, INTERPRETER),
+        ("R", WORKS_NS, 0, 14.9, COMPUTING),
+        ("S", 0, 1000, 14.9, COMPUTING),
+        ("T", 0, 0, 9.0, STOPPED),
+    ],
+    ids=["waits", "holds asleep", "holds", "computes", "in turns", "stopped"],
+)
+def test_how_it_hangs_follows_from_two_looks_and_who_had_the_interpreter_since(
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    cpu_ns: int,
+    switches: int,
+    ran_at: float,
+    expected: str,
+) -> None:
+    """The last two are at the same instant, when it is late and when it is ended at once."""
+    looks = {3.0: (0, 0), 10.0: (0, 0), 15.0: (cpu_ns, switches), 15.001: (cpu_ns, switches)}
+    look = guard_look.GuardLook(42)
+    for at, (cpu, switched) in looks.items():
+        monkeypatch.setattr(guard_look, "monotonic", lambda at=at: at)
+        seen = Sight(state, "futex_wait", cpu, switched)
+        monkeypatch.setattr(guard_look, "look_at", lambda _pid, seen=seen: seen)
+        look.look(ran_at)
+    digest = look.digest(7, STACKS, "")
+    assert kind_of(digest) == expected
+    assert (digest.rank, digest.pid, digest.place, digest.lacks) == (7, 42, "load data.py:4", "")
+
+
+def test_a_rank_without_stacks_and_one_that_is_gone_show_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard_look, "look_at", lambda _pid: None)
+    look = guard_look.GuardLook(42)
+    look.look(1.0)
+    digest = look.digest(7, "", "no answer to signal 5")
+    assert (digest.state, digest.helper, digest.place) == ("", "", "")
+    assert digest.lacks == "no stacks: no answer to signal 5"
+
+
+def test_what_is_told_of_a_rank_that_hangs_goes_through_one_that_does_not() -> None:
+    """The guard has no other voice; the rank that it is about was the first to be asked."""
+    told: list[str] = []
+
+    def rank(name: str, why: str) -> Any:
+        channel = SimpleNamespace(gone=None, send=lambda _frame: told.append(name))
+        return SimpleNamespace(channel=channel, dump=None, log=None, why=why)
+
+    with socket.socket() as listener:
+        guard = GuardProcess(listener, "token")
+        guard._ranks = {0: rank("hangs", "no progress"), 1: rank("trains", "")}
+        guard._tell_people("stacks")
+        guard._ranks = {0: rank("hangs", "no progress")}
+        guard._tell_people("stacks")
+    assert told == ["trains", "hangs"]
+
+
+def test_each_launcher_on_a_host_is_told_of_a_rank_that_hangs(tmp_path: Path) -> None:
+    """Ranks of one host have one guard, also where two launchers have started them."""
+    paths = [str(tmp_path / name) for name in ("one", "other")]
+    with contextlib.ExitStack() as opened:
+        launchers = [opened.enter_context(endpoint.listen(path)) for path in paths]
+        guard = GuardProcess(opened.enter_context(socket.socket()), "token")
+        each: Any = {n: SimpleNamespace(launcher=paths[n % 2]) for n in range(4)}
+        guard._ranks = {**each, 4: SimpleNamespace(launcher=None)}
+        ended = EndsHungRank(1, "for 9 s")
+        guard._carry_out(machine.TellLauncher(ended))
+        for launcher in launchers:
+            launcher.settimeout(30)
+            with launcher.accept()[0] as called:
+                assert [*Decoder().feed(called.recv(1 << 16))] == [codec.encode(ended)]
+            launcher.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                launcher.accept()
