@@ -390,6 +390,14 @@ def test_an_unknown_section_is_ignored_with_one_warning(monitor, client, caplog)
     assert monitor.word(layout.OUTSIDE_SINCE) > 0.0
 
 
+def test_names_with_the_number_of_a_step_do_not_fill_the_log(monitor, client, caplog) -> None:
+    """Nor the memory: a job has millions of them."""
+    for step in range(100):
+        client.start_section(f"step {step}")
+        client.end_section(f"step {step}")
+    assert len(caplog.records) == len(client._warned) == 16
+
+
 def test_a_section_as_context_manager_can_be_used_again_and_within_itself(monitor, client) -> None:
     """Timed from the outermost entry of the thread."""
     step = client.section("step")

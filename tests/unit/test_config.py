@@ -386,6 +386,22 @@ def test_a_file_holds_all_fields_with_signal_and_level_in_their_own_form(tmp_pat
 
 
 # ------------------------------------------------------------------ command line
+def test_what_a_program_has_added_to_a_configuration_stays_with_it(tmp_path):
+    """As an attribute of its own, or as a field of a class of its own."""
+
+    @dataclasses.dataclass
+    class Config(FaultToleranceConfig):
+        team: str = "a"
+
+    config = Config(safety_factor=7.0)
+    config.started_by = object()
+
+    config.to_yaml_file(str(tmp_path / "a.yaml"))
+
+    assert FaultToleranceConfig.from_yaml_file(str(tmp_path / "a.yaml")).safety_factor == 7.0
+    assert config.to_wire() == FaultToleranceConfig(safety_factor=7.0).to_wire()
+
+
 def test_the_command_line_overrides_the_file_which_overrides_the_defaults(tmp_path):
     """Field by field, and each knows where its value is from."""
     path = write(tmp_path, "fault_tolerance: {safety_factor: 3, rank_heartbeat_timeout: 7}")

@@ -355,6 +355,10 @@ class FaultToleranceConfig:
         vars(self).update(state)
         self._mark_default()
 
+    def _fields(self) -> dict[str, Any]:
+        """Without what a subclass, or whoever set another attribute, has added."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
     @property
     def is_initial_ended_by_section(self) -> bool:
         """A rank's first section ends ``initial_rank_heartbeat_timeout``, too."""
@@ -440,7 +444,7 @@ class FaultToleranceConfig:
         """
         import yaml  # noqa: PLC0415 - seldom needed
 
-        section = FaultToleranceConfig(**vars(self)).to_wire()
+        section = FaultToleranceConfig(**self._fields()).to_wire()
         section["rank_termination_signal"] = Signals(section["rank_termination_signal"]).name
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is heavy
             yaml.safe_dump({SECTION: section}, file, sort_keys=False)
@@ -448,7 +452,7 @@ class FaultToleranceConfig:
     def to_wire(self) -> dict[str, Any]:
         """All fields as JSON can carry them: signal and log level as numbers."""
         return {
-            **vars(self),
+            **self._fields(),
             "rank_termination_signal": int(self.rank_termination_signal),
             "rank_section_timeouts": dict(self.rank_section_timeouts),
             "section_ends_initial_timeout": self._said_of_initial(),

@@ -97,6 +97,8 @@ class _Clock:
         self.unpublished = 0
 
 
+_UNKNOWN_MAX = 16
+"""Sections that are not configured and are warned of: a name may hold the number of a step."""
 _NO_WORDS = memoryview(bytes(8)).cast("d")
 _CANNOT_CLOSE, _CANNOT_OPEN = _Clock(_NO_WORDS, 0), _Clock(_NO_WORDS, 0)
 _CANNOT_OPEN.opened_at = 1.0
@@ -220,7 +222,7 @@ class RankProgress:
 
         Args:
             section: A configured name (``rank_section_timeouts``); others are ignored, with one
-                warning each.
+                warning for each of the first 16.
 
         Raises:
             RankMonitorClientError: Not initialised, or the section is open already.
@@ -351,7 +353,7 @@ class RankProgress:
             )
 
     def _warn_unknown(self, section: str) -> None:
-        if section in self._warned:
+        if section in self._warned or len(self._warned) >= _UNKNOWN_MAX:
             return
         self._warned.add(section)
         self.logger.warning(
