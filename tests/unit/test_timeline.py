@@ -147,6 +147,32 @@ def test_what_happened_is_in_order_of_time():
     assert words.index("verdict") < words.index("evidence")
 
 
+@pytest.mark.parametrize(
+    ("incident", "ended_by"),
+    [
+        (
+            {
+                "culprits": [3],
+                "reason": "rank 3 (pid 7, node a) sleeps in `f` x.py:8; 1 other",
+            },
+            "rank 3 sleeps in `f` x.py:8",
+        ),
+        (
+            {"culprits": [2, 3], "reason": "ranks 2-3 (node b) do not answer: was lost; 2 others"},
+            "ranks 2-3 (node b) do not answer: was lost",
+        ),
+        ({"culprits": [], "reason": "cannot tell"}, "rank 1 hung (heartbeat: 4.0 s, timeout 4 s)"),
+        ({"culprits": None}, "rank 1 hung (heartbeat: 4.0 s, timeout 4 s)"),
+    ],
+    ids=["culprit", "node", "nobody named", "cut short"],
+)
+def test_a_hang_is_said_to_end_its_cycle_by_the_rank_that_the_others_waited_for(incident, ended_by):
+    """The ranks whose timeout ran out are mostly its victims."""
+    overdue = _overdue(9.0, 0, 1, clock="heartbeat", name=None)
+    (hang,) = recoveries([overdue, _event(9.1, "incident", 0, **incident)])
+    assert hang.ended_by == ended_by
+
+
 def test_heartbeats_have_no_section_to_name():
     """The clock that ran out is named instead."""
     (hang,) = recoveries([_overdue(9.0, 0, 1, clock="heartbeat", name=None)])

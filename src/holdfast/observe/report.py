@@ -192,6 +192,7 @@ def _failure(
     again = None if recovery.restarted_at is None else recovery.restarted_at - recovery.detected_at
     resumed = max(steps) - (recovery.detected_at - began) if steps and story.is_watched else None
     return {
+        "ended_by": recovery.ended_by,
         "symptom": recovery.symptom,
         "fault": recovery.fault,
         "detected_s": _round(recovery.detected_at - began),

@@ -236,7 +236,7 @@ def _cycles(story: Story) -> Iterator[str]:
             f'<tr data-from="{row["at_s"]}" data-until="{row["until_s"]}">'
             f'<td class="n">{row["cycle"]}' + "".join(f'<td class="n">{cell}' for cell in cells)
         )
-        yield f"<td>{escape(failure.get('fault') or failure.get('symptom') or '')}"
+        yield f"<td>{escape(failure.get('fault') or failure.get('ended_by') or '')}"
         for key in ("ranks_started_after_s", "steps_after_s"):
             after = failure.get(key)
             yield f'<td class="n">{"" if after is None else "+" + duration(after)}'

@@ -119,7 +119,7 @@ def _cycles(story: Story) -> list[str]:
                 duration(row["at_s"]),
                 duration(row["until_s"] - row["at_s"]),
                 "" if row["steps"] is None else str(row["steps"]),
-                "" if failure is None else _cut(failure["symptom"], 42),
+                "" if failure is None else _cut(failure["ended_by"], 42),
                 _after(failure, "ranks_started_after_s"),
                 _after(failure, "steps_after_s"),
             )

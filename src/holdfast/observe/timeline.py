@@ -14,6 +14,7 @@ may append ``{"kind": "fault", "what", "rank", "step"}`` (injected faults) and `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +25,8 @@ Event = Mapping[str, Any]
 
 _UNSURE_S = 0.02
 """Instants of two nodes that are nearer than that may be in either order."""
+_PLACE = re.compile(r" \(pid \d+(?:, node [^)]*)?\)")
+"""Where a rank is, in a verdict."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Recovery:
         evidence_at: When the last of them was.
         verdict: Which ranks are to blame, in words.
         verdict_at: When that was known.
+        culprits: Global ranks that it names.
         fault: What was injected, in words.
         fault_at: When.
         fault_step: Steps done when it struck: the step it struck in, counted from 0.
@@ -53,12 +57,20 @@ class Recovery:
     evidence_at: float | None = None
     verdict: str | None = None
     verdict_at: float | None = None
+    culprits: tuple[int, ...] = ()
     fault: str | None = None
     fault_at: float | None = None
     fault_step: int | None = None
     restarted_at: float | None = None
     resumed_at: float | None = None
     resumed_step: int | None = None
+
+    @property
+    def ended_by(self) -> str:
+        """What the cycle ended of, in few words: where ranks hung, the one they waited for."""
+        if not self.verdict or not self.culprits:
+            return self.symptom
+        return _PLACE.sub("", self.verdict.partition("; ")[0])
 
     @property
     def began_at(self) -> float:
@@ -127,7 +139,8 @@ def _recovery(
     )
     if incident := _first("incident", here):
         reason, at = str(incident.get("reason") or ""), float(incident["t"])
-        recovery = replace(recovery, verdict=reason, verdict_at=at)
+        culprits = tuple(incident.get("culprits") or ())
+        recovery = replace(recovery, verdict=reason, verdict_at=at, culprits=culprits)
     if fault := _first("fault", here):
         recovery = replace(
             recovery,
