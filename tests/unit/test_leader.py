@@ -995,6 +995,18 @@ def test_a_job_that_is_told_to_end_may_save_its_work() -> None:
     ]
 
 
+def test_a_node_that_is_told_to_end_is_no_cause_of_what_fails_elsewhere() -> None:
+    """Nor does it hide that it is the same failure as before."""
+    job = running("n0", "n1", least=1, max_restarts=5, max_same_failures=1)
+    job.hear(State("n1", 0, NodeState.LEAVING, "SIGTERM"))
+    job.state("n0", F, signature="oom")
+    job.hear(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM"))
+
+    (end,) = job.join("n0", have=0)
+    assert isinstance(end, End)
+    assert end.cause == "a rank of n0 failed"
+
+
 def test_one_node_that_is_told_to_end_does_not_hold_up_the_rest() -> None:
     """It may take its time while its cycle runs; when that is over, the others go on without it."""
     job = running("n0", "n1", least=1, max_restarts=5)

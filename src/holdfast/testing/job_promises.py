@@ -213,6 +213,9 @@ class JobPromises:
             and (rules.restarts_period_s is not None or formed.restarts_used <= rules.max_restarts),
             f"B-1: {formed.restarts_used} restarts used of {rules.max_restarts}",
         )
+        first = self._by_node[names[0]].core.member.desc
+        self._check(formed.master_port == first.port, f"{names[0]} does not keep that port free")
+        self._check(formed.ended_by != "SIGTERM", "a signal to a node is no cause of a failure")
         self._check_time_to_decide()
         if self.rounds:
             taken = {*names, *formed.spares}
@@ -251,8 +254,10 @@ class JobPromises:
                 needed = rules.nodes.min_nodes
             self._check(done >= needed, f"{done} nodes succeeded, the job needs {needed}")
         elif "joined within" in end.cause or "no other can take a place" in end.cause:
+            heard_by = self._clock.now - self._scenario.network.longest_way_s
             there = sum(
                 launcher.is_member
+                and launcher.joined_at < heard_by
                 and launcher.lawful
                 and launcher.audible
                 and launcher.running is None

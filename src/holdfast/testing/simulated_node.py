@@ -6,6 +6,7 @@ them. What a launcher does with the network is :mod:`holdfast.testing.simulation
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -113,6 +114,8 @@ class SimulatedNode:
     stuck: bool = False
     health_dies: int = 0
     # network
+    joined_at: float = math.inf
+    """When it sent its last join."""
     reads_at: float = 0.0
     ops: int = 0
     # inside

@@ -39,6 +39,7 @@ from holdfast.core.job.membership import (
     Decision,
     Descriptor,
     End,
+    Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
@@ -399,6 +400,8 @@ class Simulation:
     def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
             sender.ops += OPS_PER_MESSAGE
+        if isinstance(message, Join):
+            sender.joined_at = self.clock.now
         if self.scenario.codec:
             sealed = self.sealer.seal("up/1", SESSION, encode(message))
             message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))

@@ -460,7 +460,7 @@ class Leader:
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
-        if message.cause:
+        if message.cause and state is not NodeState.LEAVING:
             restarts.reported(node, message.cause, message.names_a_peer, message.signature)
         self._judge(message.cause, node, now)
 
