@@ -327,6 +327,19 @@ def test_an_exception_that_no_rule_knows_has_its_place_and_name() -> None:
     assert found.signature == "KeyError at /job/train.py:12"
 
 
+def test_a_native_abort_after_an_exception_is_not_the_cause() -> None:
+    """A thread of gloo's aborts when Python ends, also where an exception has ended it."""
+    lines = [
+        *IN_SCRIPT.splitlines(),
+        "KeyError: 'lr'",
+        "terminate called without an active exception",
+    ]
+
+    found = attribute(-6, last_lines=lines)
+
+    assert (found.kind, found.advice, found.exception) == ("", "", "KeyError")
+
+
 def test_failures_without_a_place_are_like_no_other() -> None:
     for found in attribute(-11), attribute(7), attribute(1, last_lines=["MemoryError"]):
         assert not found.signature

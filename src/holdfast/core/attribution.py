@@ -361,9 +361,9 @@ def attribute(
     for rule in _RULES:
         if any(text in words.text for text in rule.texts):
             return Attribution(rule.kind, rule.detail(words.text), rule.advice, *rest)
-    kind, advice = _ABORT if aborted and not words.exception else ("", "")
-    if aborted and _AT_EXIT_WORDS in words.text:
-        kind, advice = _AT_EXIT
+    kind, advice = "", ""
+    if aborted and not words.exception:
+        kind, advice = _AT_EXIT if _AT_EXIT_WORDS in words.text else _ABORT
     return Attribution(kind, "", advice if words.text else "", *rest)
 
 
