@@ -25,6 +25,7 @@ from holdfast.fault_tolerance import (
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.rank import monitor_link as link_module
 from holdfast.fault_tolerance.rank import rank_progress as progress_module
+from holdfast.fault_tolerance.rank.auto_heartbeat import StepClient
 from holdfast.host.proc import process_state, start_ticks
 from holdfast.wire import page as layout
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
@@ -377,6 +378,27 @@ def test_end_all_sections_closes_everything(monitor, client) -> None:
     assert [monitor.slot(name)[0] for name in SECTIONS] == [0.0, 0.0, 0.0]
     assert monitor.word(layout.OUTSIDE_SINCE) > 0.0
     client.start_section("step")
+
+
+def test_a_step_that_is_done_while_the_script_begins_to_report_does_not_fail(
+    monitor, monkeypatch
+) -> None:
+    """The steps of an optimizer in another thread were the heartbeats until then."""
+    steps = StepClient()
+    steps.init_workload_monitoring()
+    forget = steps._forget
+
+    def forget_during_a_step() -> None:
+        forget()
+        steps.send_heartbeat()  # the step had found the page just before
+
+    monkeypatch.setattr(steps, "_forget", forget_during_a_step)
+    client = RankMonitorClient()
+
+    client.init_workload_monitoring()
+
+    assert not steps.is_initialized
+    client.shutdown_workload_monitoring()
 
 
 def test_an_unknown_section_is_ignored_with_one_warning(monitor, client, caplog) -> None:

@@ -161,8 +161,8 @@ class RankMonitorClient(RankProgress):
     def _step_aside(self) -> None:
         """Another client of this process takes over; this one is silent from now on."""
         with self._control_lock:
+            self._disarmed = True  # first: another thread may be in a step, which must not fail
             self._forget()
-            self._disarmed = True
 
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
         from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415

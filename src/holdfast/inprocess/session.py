@@ -277,8 +277,16 @@ class Session:
             elif self._is_interrupting:
                 self._interrupt.deliver_again()
                 if monotonic() >= next_abort:
-                    self._abort_again()
+                    self._repeat_abort()
                     next_abort = monotonic() + _ABORT_AGAIN_S
+
+    def _repeat_abort(self) -> None:
+        try:
+            self._abort_again()
+        except Exception as error:  # noqa: BLE001 - without this thread nothing frees the main thread
+            what = f"failed when it was repeated: {error!r:.200}"
+            if (line := self._complaints.line("the abort", what, monotonic())) is not None:
+                log.error("%s", line)  # noqa: TRY400 - the line is for people
 
     def _receive(self) -> None:
         held = self._socket

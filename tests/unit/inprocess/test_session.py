@@ -1,0 +1,55 @@
+"""The watcher thread of a rank: what it calls may fail, and it goes on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core.inprocess import rank as machine
+from holdfast.host.progress_page import make_progress_page
+from holdfast.inprocess.session import Session
+
+BOUND_S = 20.0
+
+
+def test_an_abort_that_fails_is_repeated_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As where no descriptor is free; the main thread waits for a rank that is gone meanwhile."""
+    tries, has_gone_on = [], threading.Event()
+
+    def abort_again() -> None:
+        tries.append(1)
+        if len(tries) == 3:
+            has_gone_on.set()
+        raise OSError(24, "Too many open files")
+
+    page = make_progress_page()
+    ours, theirs = socket.socketpair()
+    interrupt: Any = SimpleNamespace(request=lambda: None, deliver_again=lambda: None)
+    session = Session(
+        ours,
+        0,
+        page,
+        interrupt,
+        abort=lambda _causes: None,
+        abort_again=abort_again,
+        waits=lambda: False,
+        number=lambda: 0,
+        silence_s=1e4,
+        soft_s=1e4,
+        interval_s=1.0,
+    )
+    try:
+        session.begin(2)
+        session._carry_out([machine.Interrupt(())])
+        assert has_gone_on.wait(BOUND_S)
+    finally:
+        session.close()
+        page.close()
+        theirs.close()
+    said = [record.message for record in caplog.records if "repeated" in record.message]
+    assert len(said) == 1
+    assert "Too many open files" in said[0]
