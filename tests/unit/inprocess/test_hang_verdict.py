@@ -160,18 +160,20 @@ def test_the_main_thread_is_seen_where_it_waits() -> None:
     """From another thread, without torch's help: it has no groups."""
     found: list[RankDigest] = []
     seen = threading.Event()
+    line = sys._getframe().f_lineno + 10
+    place = f"test_the_main_thread_is_seen_where_it_waits test_hang_verdict.py:{line}"
 
     def look() -> None:
-        found.append(own_look.look_at_main(5, threading.Event().wait))
-        seen.set()
+        while not seen.is_set():  # the main thread may not have come there yet
+            found[:] = [own_look.look_at_main(5, threading.Event().wait)]
+            if found[0].place == place:
+                seen.set()
 
     threading.Thread(target=look).start()
-    line = sys._getframe().f_lineno + 1
-    assert seen.wait(30)
+    is_seen = seen.wait(30)
+    seen.set()
 
     [digest] = found
+    assert is_seen, digest
     assert (digest.rank, digest.helper) == (5, ANSWERED)
-    assert (
-        digest.place == f"test_the_main_thread_is_seen_where_it_waits test_hang_verdict.py:{line}"
-    )
     assert digest.state in "SR"
