@@ -341,6 +341,14 @@ def test_ranks_that_wait_for_a_collective_that_is_complete_do_not_mismatch(
     )
 
 
+def test_sends_and_receives_at_once_are_not_known_to_match() -> None:
+    """Two ranks of a pipeline exchange, in the wrong order perhaps; two have no part in it."""
+    exchange = group(5, "coalesced", name="1 nccl", members="0,2")
+    verdict = on(rank(0, exchange), rank(2, exchange), rank(1, done(4)), rank(3, done(4)))
+
+    assert verdict.kind != e.COMMUNICATION
+
+
 def test_a_circle_is_no_fault_of_the_network() -> None:
     """Each of two waits for the other one, in another group."""
     sub = "1 nccl"

@@ -18,6 +18,9 @@ Groups = Mapping[tuple[str, str], Mapping[int, GroupDigest]]
 Call = tuple[str, str, int, str]
 """Name and members of a group, number of a collective, peers of a send or receive."""
 
+_PEERS_UNKNOWN = ("coalesced", "send", "recv")
+"""Calls of sends and receives; for whom they wait, the recorder does not say of several at once."""
+
 
 def complete(
     groups: Groups, calls_at: CallsAt, everyone: Collection[int]
@@ -36,7 +39,7 @@ def complete(
     waiting: dict[Call, set[int]] = defaultdict(set)
     for (name, members), told in groups.items():
         for rank, group in told.items():
-            if group.is_unusual:
+            if group.is_unusual or (group.pending.startswith(_PEERS_UNKNOWN) and not group.peers):
                 return {}
             if not group.pending:
                 continue
