@@ -182,6 +182,24 @@ def test_too_few_in_time_is_the_end() -> None:
     ]
 
 
+def test_when_the_time_to_form_is_over_no_iteration_is_waited_for() -> None:
+    """Reading it may take longer than that; a leader that waits for both would not sleep."""
+    rules = Rules(NodePolicy(1, 1), max_restarts=1, first_last_call_s=0.0, reads_iterations=True)
+    leader = Leader(rules, Pace(9.0, 1.0, 5.0, join_timeout_s=2.0))
+    leader.handle(Begin(), 0.0)
+    leader.handle(Arrived(Join("n0", desc("n0"))), 0.0)
+    leader.handle(Arrived(State("n0", 0, F, "x")), 1.0)
+    leader.handle(Arrived(Join("n0", desc("n0"), 0)), 1.1)
+    assert leader.cycle == 0
+    leader.handle(TimePassed(), 2.1)
+    leader.handle(TimePassed(), 3.0)
+
+    assert leader.cycle == 1
+    due = leader.next_deadline()
+    assert due is not None
+    assert due > 3.0
+
+
 def test_a_late_copy_of_a_join_names_no_port_that_is_taken_meanwhile() -> None:
     """Rank 0 of the next cycle listens where its node has said last that a port is free."""
     job = running("n0", "n1", max_restarts=1)

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.codec import encode
+from holdfast.core.launch.parked_messages import Ready, Unfit
 from holdfast.core.launch.standby import FAILURES_MAX
 from holdfast.fault_tolerance.launch import standbys
 from holdfast.fault_tolerance.launch.part import CycleStarted
 from holdfast.fault_tolerance.launch.plan import WarmStandby
+from holdfast.host.child import Reaped
 from holdfast.host.loop import Loop
 from holdfast.host.standby_process import StandbyProcess
+from holdfast.wire import frames
 
 PID = 2**22 + 1
 """Above the largest pid that Linux gives."""
@@ -57,3 +61,35 @@ def test_no_process_is_parked_once_that_was_given_up(
         node.close()
     for each in theirs:
         each.close()
+
+
+@pytest.mark.parametrize(
+    "words", [Unfit("it changes", None), Ready(1024, {})], ids=["unfit", "ready"]
+)
+def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Ready | Unfit
+) -> None:
+    """Its last words come with its end, and its pid may be another process's by now."""
+    ours, theirs = socket.socketpair()
+    signalled: list[int] = []
+    monkeypatch.setattr(standbys, "park", lambda *_, **_options: StandbyProcess(PID, ours))
+    monkeypatch.setattr(standbys.child, "send_signal", lambda pid, _: signalled.append(pid))
+    monkeypatch.setattr(standbys.idle_priority, "can_return", lambda: True)
+    monkeypatch.setattr(standbys.idle_priority, "does_return", lambda _: True)
+    plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
+    with Loop() as loop, theirs:
+        nobody = ["python"], {}, None
+        node = standbys.Standbys(
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, counts_steps=False
+        )
+        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_time()
+        assert node.pids() == {PID}
+        theirs.sendall(frames.encode(encode(words)))
+
+        assert node.died(Reaped(PID, 0, 0))
+
+        assert node.pids() == frozenset()
+        assert signalled == []
+        assert node.machine.is_idle, "others can still be prepared with the lowest priority"
+        node.close()

@@ -317,7 +317,7 @@ class Leader:
                 self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
         if forming.awaited:
             return
-        forming.form_at = self._restarts.waits_until(now)
+        forming.form_at = None if late else self._restarts.waits_until(now)
         if forming.form_at is not None:
             return
         self._decide(now)

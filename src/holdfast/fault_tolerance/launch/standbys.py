@@ -57,6 +57,8 @@ class _Parked:
     process: StandbyProcess
     peer: Channel
     is_idle: bool
+    is_reaped: bool = False
+    """Its pid may be another process's."""
 
 
 @dataclass
@@ -171,10 +173,9 @@ class Standbys(Part):
             return True
         for local_rank, parked in list(self._parked.items()):
             if parked.process.pid == pid:
+                parked.is_reaped = True
                 self._receive(local_rank, parked.peer)  # its last words may say why
-                if pid in self._dying:
-                    self._dying.discard(pid)
-                else:
+                if self._parked.get(local_rank) is parked:
                     self._forget(local_rank)
                     signum = -reaped.exit_code if reaped.exit_code < 0 else None
                     self._feed(machine.Died(local_rank, signum))
@@ -319,6 +320,8 @@ class Standbys(Part):
         parked = self._parked[local_rank]
         if not parked.is_idle:
             return True
+        if parked.is_reaped:
+            return False
         try:
             idle_priority.restore(parked.process.pid)
             parked.is_idle = False
@@ -344,8 +347,9 @@ class Standbys(Part):
             reading.read.close()
         if parked := self._parked.get(local_rank):
             self._forget(local_rank)
-            self._dying.add(parked.process.pid)
-            child.send_signal(parked.process.pid, _SIGKILL)
+            if not parked.is_reaped:
+                self._dying.add(parked.process.pid)
+                child.send_signal(parked.process.pid, _SIGKILL)
 
     def _forget(self, local_rank: int) -> None:
         self._loop.hang_up(self._parked.pop(local_rank).peer)
