@@ -185,6 +185,14 @@ def test_the_two_lines() -> None:
     ]
 
 
+def test_only_a_job_that_was_restarted_has_steps_done_again() -> None:
+    """An hour of training that went well is not told of a section that it lacks."""
+    said = "steps done again count as productive"
+    for events, is_said in ((HANG[:11], False), (HANG + THEN_WELL, True)):
+        _, ledger = _ledger(events)
+        assert (said in two_lines(ledger, is_watched=True, saves=False)[0]) == is_said
+
+
 @pytest.mark.parametrize(
     ("section", "account"),
     [

@@ -51,6 +51,11 @@ class Ledger:
         return self.seconds.get("steps", 0.0) / total_s if total_s else 0.0
 
     @property
+    def may_hide_steps_again(self) -> bool:
+        """Ranks were started again, so that steps may have been done again."""
+        return "restarting" in self.seconds
+
+    @property
     def n_ranks(self) -> int:
         """How many places for ranks there were."""
         return len(self.by_rank)
@@ -114,7 +119,9 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
                 f"{duration(after)}; sections or heartbeats would tell steps from other work"
             ),
         ]
-    again = "" if saves else "; steps done again count as productive: no section saves checkpoints"
+    again = ""
+    if not saves and ledger.may_hide_steps_again:
+        again = "; steps done again count as productive: no section saves checkpoints"
     rest = [
         (account, s)
         for account, s in sorted(seconds.items(), key=lambda item: -item[1])

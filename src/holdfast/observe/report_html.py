@@ -82,7 +82,7 @@ def _goodput(story: Story) -> Iterator[str]:
         yield '<div class="dim">of the time of the ranks<br>were productive steps</div>'
     else:
         yield '<div class="big">?</div><div class="dim">no rank reports progress</div>'
-    if story.is_watched and not story.saves:
+    if story.is_watched and not story.saves and ledger.may_hide_steps_again:
         yield '<div class="dim">Steps done again are not known: no section saves checkpoints.</div>'
     yield '</div><div><div class="bar">'
     for account, s, share in shares:

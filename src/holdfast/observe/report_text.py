@@ -101,7 +101,7 @@ def _goodput(story: Story) -> list[str]:
         text.append(
             f"  {LABELS[account]:<32} {duration(s / ranks):>12} {100 * share:6.2f} %  {bar}"
         )
-    if story.is_watched and not story.saves:
+    if story.is_watched and not story.saves and ledger.may_hide_steps_again:
         text.append(
             "  Steps done again are not known: no section saves checkpoints (docs/report.md)"
         )
