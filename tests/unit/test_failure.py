@@ -282,6 +282,20 @@ def test_the_summary_names_cause_rank_pid_and_last_words() -> None:
     assert "Logs and evidence: /logs/x" in text
 
 
+def test_a_rank_that_left_early_is_named_where_others_lost_a_peer() -> None:
+    """Batches for fewer steps on one rank: its exit code is 0, and the others fail of it."""
+    left, late = end(0, 0, 0.9), end(2, 0, 1.1)
+    text = failure_summary("t.py", "n", 0, [left, end(1, 1, 1.0, error=GLOO), late], "v", "/l")
+
+    assert "Had ended:   rank 0 (local rank 0, pid 4000) exit code 0, 100 ms before\n" in text
+    assert "rank 2" not in text
+    assert "Had ended" not in failure_summary("t.py", "n", 0, [left, end(1, 3, 1.0)], "v", "/l")
+    many = [end(rank, 0, rank / 10) for rank in range(10)]
+    text = failure_summary("t.py", "n", 0, [*many, end(10, 1, 1.0, error=GLOO)], "v", "/l")
+    assert text.count("Had ended") == 8
+    assert "             and 2 more\nLogs" in text
+
+
 def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
     """``@record`` knows better than the last lines of a shared stream."""
     ends = [end(0, 1, 1.0, error="ValueError: x", traceback="File a\nFile b", last_lines=["noise"])]

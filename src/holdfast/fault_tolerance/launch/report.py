@@ -81,6 +81,8 @@ def failure_summary(
             lines += _cause(cause, "Culprit:     " if cause.rank in culprits else "This node:   ")
         else:
             lines += _cause(cause, "First cause: ")
+        if cause.names_a_peer:
+            lines += _gone_before([end for end in ends if end.exit_code == 0], cause)
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
     lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
@@ -110,6 +112,17 @@ def _shown(cause: RankEnd) -> list[str]:
     """The lines of its stderr to its exception, or to their end."""
     end = cause.last_words.end or len(cause.last_lines)
     return [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
+
+
+def _gone_before(ended_well: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    """A rank that leaves early, with 0, is lost to those that still need it; no error says so."""
+    gone = [end for end in ended_well if end.ended_at <= cause.ended_at]
+    lines = []
+    for end in sorted(gone, key=lambda end: -end.ended_at)[:_OTHERS_SHOWN]:
+        before_ms = (cause.ended_at - end.ended_at) * 1e3
+        lines.append(f"Had ended:   {who(end)} exit code 0, {before_ms:.0f} ms before")
+    more = len(gone) - _OTHERS_SHOWN
+    return [*lines, f"             and {more} more"] if more > 0 else lines
 
 
 def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
