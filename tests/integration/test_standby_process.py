@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import textwrap
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -795,6 +796,18 @@ def test_a_library_that_changed_meanwhile_is_imported_anew(ranks: Ranks) -> None
     ranks.library("lib1", "version = 22")
 
     assert ranks.go_on(process).stdout == "22\n"
+
+
+def test_libraries_from_the_future_are_imported_ahead(ranks: Ranks) -> None:
+    """Clocks of hosts differ: this one's is behind that of the one which has installed them."""
+    library = ranks.library("lib1", "version = 1")
+    future = time.time() + 3600
+    for path in ranks.folder.rglob("*lib1*"):
+        os.utime(path, (future, future))
+
+    process = ranks.park(ranks.write("script.py", ""), preload=(library,))
+
+    assert ranks.said(process)["op"] == "ready"
 
 
 def test_a_module_that_hides_one_of_the_standard_library_is_found(ranks: Ranks) -> None:

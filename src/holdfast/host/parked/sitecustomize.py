@@ -242,8 +242,13 @@ def _children() -> str:
         return file.read()
 
 
-def _refuse_strange_places(modules: Mapping[str, ModuleType], not_after_ns: int) -> dict[str, Any]:
-    """Files of the modules, with what tells a changed one; only installed ones will do."""
+def _refuse_strange_places(
+    modules: Mapping[str, ModuleType], began_ns: int, ended_ns: int
+) -> dict[str, Any]:
+    """Files of the modules, with what tells a changed one; only installed ones will do.
+
+    Those of an image that was built on a host whose clock is ahead are from the future.
+    """
     standard = os.path.dirname(os.__file__)
     specs = [getattr(module, "__spec__", None) for module in modules.values()]
     paths = [spec.origin for spec in specs if spec is not None and spec.has_location]
@@ -260,7 +265,7 @@ def _refuse_strange_places(modules: Mapping[str, ModuleType], not_after_ns: int)
             found[path] = stamp = _stamp(path)
         except OSError as error:
             raise Unfit(f"{path}: {error.strerror}") from None
-        if stamp[0] >= not_after_ns:
+        if began_ns <= stamp[0] <= ended_ns:
             raise Unfit(f"{path} changed while it was imported")
     return found
 
@@ -693,7 +698,7 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         file_of_main = _file_of_main(script_imports)
         preloaded = _preload(kept, late, variables, watch, file_of_main)
         added = {name: module for name, module in sys.modules.items() if name not in before}
-        files = _refuse_strange_places(added, began_ns)
+        files = _refuse_strange_places(added, began_ns, time.time_ns())
         standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
         names = [name for name in added if name.partition(".")[0] not in standard]
         places = {top: _place(top) for top in {name.partition(".")[0] for name in names}}
