@@ -145,7 +145,7 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     told_to_the_node(agent, monkeypatch)
     agent._sweeper.family = FakeFamily()  # type: ignore[assignment]
     agent._ranks = ranks_of_cycle(agent, plan, 2)
-    agent._launcher.node.cycle = 2
+    agent._launcher.node.cycle, agent._launcher.node.phase = 2, node.Phase.SWEEPING
     agent._on_monitor_message(0, overdue(2))
 
     if last_word == "before the sweep":
