@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.rank_digest import Sight
+from holdfast.core.monitor.rank_digest import Sight, state_of
 from holdfast.core.monitor.rank_messages import Alive, Look, Operations
 from holdfast.fault_tolerance.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
 from holdfast.host import proc, sight
@@ -91,6 +91,18 @@ def test_a_helper_that_wakes_for_the_lock_is_silent_though_it_is_on_a_cpu(
     assert not look.step(100.0 + SILENT_S)
     assert look.step(100.0 + SILENT_S + APART_S)
     assert (look.seen().is_asked, look.seen().is_alive) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [("SS", "S"), ("SR", "R"), ("ST", "T"), ("tt", "t"), ("St", "S"), ("tS", "S"), ("RS", "R")],
+)
+def test_a_rank_that_a_profiler_stops_for_moments_is_not_stopped(states: str, state: str) -> None:
+    """Else it would be named, and not the rank that all wait for."""
+    first, second = (Sight(each, "", 0, 7) for each in states)
+
+    assert state_of(first, second) == state
+    assert state_of(Sight("t", "", 0, 7), Sight("t", "", 0, 9)) == "R", "it has run in between"
 
 
 def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:

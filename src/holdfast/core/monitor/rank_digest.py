@@ -83,11 +83,17 @@ class Seen(Value):
 
 
 def state_of(first: Sight | None, second: Sight | None) -> str:
-    """Letter of ps(1) in both looks; one that changes is that of a process that runs, or stops."""
+    """Letter of ps(1) in both looks; one that changes is that of a process that runs, or stops.
+
+    A profiler (py-spy) stops a process for moments, as a debugger does (``t``): that is no state.
+    """
     if first is None or second is None:
         return "" if first is None else first.state
-    is_same = first.state == second.state or second.state in ("T", "t")
-    return second.state if is_same else "R"
+    if first.state == second.state == "t" and first.switches != second.switches:
+        return "R"
+    if second.state in (first.state, "T") or first.state == "t":
+        return second.state
+    return first.state if second.state == "t" else "R"
 
 
 def waits_for(sight: Sight | None) -> str:
