@@ -127,7 +127,7 @@ def test_top_shows_no_raw_control_characters(tmp_path: Path) -> None:
         app = Top(Evil())
         async with app.run_test(size=(120, 30)) as pilot:
             shown = app.export_screenshot()
-            await pilot.press("D")
+            await pilot.press("enter")
             assert isinstance(app.screen, Stacks)
             return shown + app.export_screenshot()
 

@@ -1,6 +1,7 @@
 """A run is read from whatever its folders hold."""
 
 import json
+import math
 import os
 import random
 from pathlib import Path
@@ -504,3 +505,29 @@ def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> Non
     (node,), (alike,) = told.pop("nodes"), same.pop("nodes")
     assert told == same
     assert (node["events"], alike["events"]) == (len(events) + 50, len(events))
+
+
+_ALWAYS = {"t", "wall", "kind", "node", "cycle", "rank", "local_rank", "exit_code"}
+_OTHER_VERSIONS = {
+    "older": lambda one: {key: one[key] for key in one if key in _ALWAYS},
+    "newer": lambda one: {**one, "new": {"a": [1, {"b": None}]}},
+    "other-kinds": lambda one: one if one["kind"] in _KEPT else {**one, "kind": "new"},
+    "huge": lambda one: {
+        "nproc": math.inf,
+        **one,
+        "sections": 7,
+        "pid": math.inf,
+        "ranks": math.inf,
+    },
+}
+_KEPT = ("launcher_started", "cycle_started", "worker_started", "worker_exited", "job_succeeded")
+
+
+@pytest.mark.parametrize("edit", _OTHER_VERSIONS.values(), ids=_OTHER_VERSIONS)
+def test_the_run_of_another_version_is_told_as_far_as_it_is_understood(tmp_path, edit) -> None:
+    """Fields are missing, or new; kinds of events are new; the last line is half written."""
+    events = [edit(one) for one in HANG + THEN_WELL]
+    life = {"nproc": events[0].get("nproc", 2)}
+    folder = _write(tmp_path / "a", events, b'{"t": 99.0, "kind": "job_succ', **life)
+    assert "train.py: succeeded after 1 restart and 2 min 12 s" in _all_forms([folder])
+    assert main("runs", [str(tmp_path)]) == 0

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import html
 import json
+import os
+import re
+import select
+import shutil
 import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +26,12 @@ from holdfast.host.job_name import new_job
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Stacks, Top
 from holdfast.view.web import make_app
-from holdfast.view.words import SORTS, as_text, of_limit, seconds
+from holdfast.view.words import SORTS, as_text, newest, of_limit, seconds
 
 from .made_events import elsewhere
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
+BOUND_S = 30.0 * float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 START = {
     "kind": "launcher_started",
     "cycle": 0,
@@ -136,7 +148,20 @@ def test_the_newest_events_of_all_nodes_are_kept(tmp_path) -> None:
     assert sorted(event["node"] for event in shown) == ["n0", "n0", "n1", "n1"]
 
 
-@pytest.mark.parametrize("garbage", ["", "{}\n[]\nnull\n\xff\n", '{"kind": "worker_started"}\n'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "{}\n[]\nnull\n\xff\n",
+        '{"kind": "worker_started"}\n',
+        '{"kind": "worker_started", "local_rank": 1e400, "rank": 1, "pid": 1}\n',
+        '{"kind": "cycle_started", "cycle": 1e400}\n',
+        '{"kind": "exit", "exit_code": 1e400}\n{"kind": "signal_received", "signal": 1e400}\n',
+        100_000 * "[" + "\n",
+        '{"t": 99, "kind": "job_succ',
+    ],
+    ids=["none", "none-are-events", "empty", "rank", "cycle", "code", "deep", "half"],
+)
 def test_garbage_in_the_events_costs_the_view_nothing_else(tmp_path, garbage: str) -> None:
     folder = run_folder(tmp_path / "a", START, *STARTED)
     with (folder / "events-launcher.jsonl").open("a", encoding="latin-1") as file:
@@ -237,10 +262,7 @@ def test_top_without_a_terminal_says_what_to_give(tmp_path, capsys) -> None:
 
 def test_a_stopped_rank_is_not_woken_to_be_asked(tmp_path, monkeypatch) -> None:
     """Somebody has stopped it, and a monitor may be about to say so."""
-    import os
     import signal
-    import subprocess
-    import sys
 
     from holdfast.host.job_name import PREFIX, new_job
     from holdfast.host.page import create_page, map_page
@@ -326,3 +348,188 @@ def test_stacks_need_the_token_in_a_header_that_no_other_site_can_send() -> None
     assert ask(app, "/stacks?rank=1", "localhost", "GET", **secret)[0] == 405
     assert ask(app, f"/stacks?rank={5000 * '9'}", "localhost", "POST", **secret)[2] == b"{}"
     assert ask(make_app(Job()), "/stacks?rank=1", "localhost", "POST", **secret)[0] == 403
+
+
+# ------------------------------------------------------------------ for programs
+def documented(heading: str) -> set[str]:
+    """Fields in the table with this heading."""
+    page = (Path(__file__).parents[2] / "docs" / "live-views.md").read_text()
+    rows = page.split(f"| {heading} | |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys) -> None:
+    folder = run_folder(
+        tmp_path / "a", START, *STARTED, {"kind": "incident", "cycle": 0, "t": 7.2, "incident": 1}
+    )
+    assert main(["top", "--json", str(folder)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schema_version"] == 1
+    assert set(shown) == documented("field")
+    assert set(shown["ranks"][0]) == documented("field of a rank")
+    page = (Path(__file__).parents[2] / "docs" / "live-views.md").read_text()
+    for key in ("nodes", "incidents", "events"):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{key}` |")]
+        assert set(shown[key][0]) <= set(re.findall(r"`(\w+)`", row)), key
+
+
+def test_the_meaning_of_version_1_of_top_json() -> None:
+    """Who reads it, in a script, is not to be surprised: a change here needs a new number."""
+    one = RankView(3, "n0", 1, 10, "overdue", "step", 61.0, 60.0, 2.0, 600.0, 1.02, 7, 2.5)
+    one.slow = "data", 1.7
+    nodes = [NodeView("n0", "running", 2, is_here=True, run_dir="/run")]
+    assert json.loads(json.dumps(JobView("a.py", "r", 9.0, 8.0, 2, 1, nodes, [one]).as_json())) == {
+        "schema_version": 1,
+        "state": "running",
+        "name": "a.py",
+        "run_id": "r",
+        "wall": 9.0,
+        "age_s": 8.0,
+        "restarts": 2,
+        "restarts_left": 1,
+        "nodes": [
+            {"node": "n0", "state": "running", "cycle": 2, "is_here": True, "run_dir": "/run"}
+        ],
+        "ranks": [
+            {
+                "rank": 3,
+                "node": "n0",
+                "local_rank": 1,
+                "pid": 10,
+                "state": "overdue",
+                "section": "step",
+                "section_age_s": 61.0,
+                "section_limit_s": 60.0,
+                "heartbeat_age_s": 2.0,
+                "heartbeat_limit_s": 600.0,
+                "used": 1.02,
+                "iteration": 7,
+                "per_s": 2.5,
+                "slow": ["data", 1.7],
+            }
+        ],
+        "incidents": [],
+        "events": [],
+    }
+
+
+# ------------------------------------------------------------------ ends, and terminals
+DEAD = {**START, "job": "-".join(["4194303", "1", *new_job().split("-")[2:]])}
+
+
+def test_a_job_that_ended_well_and_left_no_folder_has_succeeded(tmp_path) -> None:
+    """Its launcher has removed the event that says so; one that was killed removes nothing."""
+    folder = run_folder(tmp_path / "a", DEAD, *STARTED)
+    job = LiveJob([folder])
+    view = job.look()
+    assert (view.state, {one.state for one in view.ranks}) == ("gone", {"gone"})
+    assert "its launcher is gone" in job.stacks([4])[4]
+    shutil.rmtree(folder)
+    view = job.look()
+    assert (view.state, {one.state for one in view.ranks}) == ("succeeded", {"completed"})
+
+
+def test_a_job_does_not_restart_because_one_rank_is_done_before_the_others(tmp_path) -> None:
+    folder = run_folder(tmp_path / "a", START, *STARTED, exited(0))
+    assert LiveJob([folder]).look().state == "running"
+
+
+@pytest.mark.parametrize(
+    ("env", "stdin", "told"),
+    [
+        ({"TERM": "dumb"}, None, "this terminal cannot move its cursor (TERM=dumb)"),
+        ({"TERM": "xterm"}, subprocess.DEVNULL, "stdin is not a terminal"),
+    ],
+    ids=["dumb", "stdin"],
+)
+def test_top_says_in_a_line_what_a_terminal_lacks(tmp_path, env, stdin, told: str) -> None:
+    run = run_folder(tmp_path / "a", START, *STARTED)
+    terminal, theirs = os.openpty()
+    words = [sys.executable, "-m", "holdfast.cli", "top", str(run)]
+    given = theirs if stdin is None else stdin
+    done = subprocess.run(
+        words,
+        stdin=given,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **env},
+        check=False,
+        timeout=BOUND_S,
+    )
+    os.close(terminal)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"holdfast top: error: {told}: give --once, or --json\n"
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+def test_top_leaves_the_terminal_as_it_was(tmp_path, how: str) -> None:
+    """After Ctrl-C, and where it is ended from outside; it draws there though stderr is a file."""
+    run = run_folder(tmp_path / "a", START, *STARTED)
+    terminal, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 20, 40, 0, 0))
+    before = termios.tcgetattr(theirs)
+    with (tmp_path / "stderr").open("wb") as file:
+        top = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", "top", str(run)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=file,
+            env={**os.environ, "TERM": "xterm"},
+        )
+    written = b""
+    try:
+        written = read_until(terminal, b"train.py", written)
+        if how == "ctrl-c":
+            os.write(terminal, b"\x03")
+        else:
+            top.terminate()
+        written = read_until(terminal, b"\x1b[?1049l", written)
+        assert top.wait(BOUND_S) == 0
+        assert termios.tcgetattr(theirs) == before
+        assert (tmp_path / "stderr").read_bytes() == b""
+    finally:
+        top.kill()
+        top.wait()
+        os.close(terminal)
+        os.close(theirs)
+
+
+def read_until(terminal: int, mark: bytes, written: bytes) -> bytes:
+    """What is written to a terminal, up to this."""
+    give_up_at = time.monotonic() + BOUND_S
+    while mark not in written:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, give_up_at - time.monotonic()))
+        assert ready, written
+        written += os.read(terminal, 1 << 16)
+    return written
+
+
+def test_of_news_the_newest_are_shown_as_many_as_fit() -> None:
+    lines = ["first", "second", "x" * 25, "last"]
+    assert newest(lines, rows=4, columns=10) == ["x" * 25, "last"]
+    assert newest(lines, rows=5, columns=10) == ["second", "x" * 25, "last"]
+    assert newest(["x" * 99], rows=1, columns=10) == ["x" * 99]
+    assert newest([], rows=4, columns=10) == []
+
+
+def test_in_a_small_terminal_the_keys_and_the_newest_event_can_be_seen() -> None:
+    class Busy(Job):
+        def look(self) -> JobView:
+            view = super().look()
+            view.events = [
+                {"wall": 0.0, "node": "n0", "text": f"cycle {k} is over: {'why ' * 20}"}
+                for k in range(9)
+            ]
+            return view
+
+    async def see() -> None:
+        app = Top(Busy())
+        async with app.run_test(size=(40, 20)) as pilot:
+            await pilot.pause()
+            assert app.query_one("DataTable").size.height >= 4
+            shown = html.unescape(app.export_screenshot()).replace("\xa0", " ")
+            assert "cycle 8 is over" in shown
+            assert "Quit" in shown
+
+    asyncio.run(see())

@@ -72,7 +72,7 @@ def read_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
             yield event

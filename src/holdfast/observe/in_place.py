@@ -93,7 +93,7 @@ def restarts_in_place(events: Iterable[Event]) -> list[InPlace]:
             continue
         try:
             one = of_event(event)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
         known = found.setdefault((one.cycle, one.call), one)
         found[one.cycle, one.call] = replace(

@@ -86,7 +86,7 @@ class Outages:
         """What an event means; events that mean nothing here, or are malformed, are passed over."""
         try:
             yield from self._take(event)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return
 
     def _take(self, event: Event) -> Iterator[Fault | Recovered]:

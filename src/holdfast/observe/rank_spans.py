@@ -235,7 +235,7 @@ class RankSpans:
         self.end = max(self.end, at)
         try:
             self._take(str(event.get("kind")), event, at)
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return
 
     def _take(self, kind: str, event: Event, at: float) -> None:

@@ -35,7 +35,7 @@ class SectionTotals:
             for shown in event["ranks"].values():
                 for name, ended in shown["sections"].items():
                     self.see(cycle, int(shown["rank"]), str(name), float(ended[1]), int(ended[0]))
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             return
         if event.get("final") is True:
             self._over.add(cycle)

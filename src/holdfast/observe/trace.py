@@ -369,7 +369,7 @@ def _shown(event: Event) -> Iterator[tuple[int, Progress]]:
     """By local rank; what has not the form of it is passed over."""
     told = event.get("ranks")
     for local_rank, shown in told.items() if isinstance(told, dict) else ():
-        with suppress(ValueError, TypeError, KeyError, AttributeError):
+        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
             yield int(local_rank), Progress.of(shown)
 
 

@@ -42,6 +42,7 @@ Needs holdfast[view].
 """
 _WRONG = 2
 _PORT = 8265
+_DUMB = ("dumb", "unknown")
 
 
 class _Usage(Exception):  # noqa: N818 - never leaves this module
@@ -83,12 +84,23 @@ def _top(words: list[str]) -> int:
             json.dumps(view.as_json()) + "\n" if is_json else as_text(view, sort or "rank")
         )
         return 0
-    if not sys.stdout.isatty():
-        raise _Usage("stdout is not a terminal: give --once, or --json")
+    if lacks := _what_the_terminal_lacks():
+        raise _Usage(f"{lacks}: give --once, or --json")
     from holdfast.view.top import Top  # noqa: PLC0415 - needs textual
 
+    if sys.__stderr__ is not None and not sys.__stderr__.isatty():
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # there textual draws
     Top(job).run()
     return 0
+
+
+def _what_the_terminal_lacks() -> str:
+    """Why nothing live can be shown; empty: it can be."""
+    for name, stream in (("stdout", sys.stdout), ("stdin", sys.stdin)):
+        if stream is None or not stream.isatty():
+            return f"{name} is not a terminal"
+    term = os.environ.get("TERM")
+    return f"this terminal cannot move its cursor (TERM={term})" if term in _DUMB else ""
 
 
 def _view(words: list[str]) -> int:

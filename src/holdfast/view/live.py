@@ -29,6 +29,7 @@ from holdfast.observe.rank_spans import number
 from holdfast.wire.page_view import PageView
 
 _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is in it
+SCHEMA_VERSION = 1
 _RATE_S = 10.0
 """Iterations per second are taken over this time."""
 _EVENTS_MAX = 200
@@ -128,8 +129,8 @@ class JobView:
         return next((state for state in order if state in states), "gone")
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {**asdict(self), "state": self.state}
+        """For programs (docs/live-views.md has the fields)."""
+        return {"schema_version": SCHEMA_VERSION, "state": self.state, **asdict(self)}
 
 
 class _Node:
@@ -158,7 +159,7 @@ class _Node:
                 self.marks = Marks(clock_of(job) or str(self.folder))
             self.marks.take(event)
             if event.get("kind") == "worker_started":
-                with suppress(KeyError, TypeError, ValueError):
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
                     self.pids[int(event["local_rank"])] = int(event["pid"])
             if event.get("kind") == "incident":
                 self.incidents.append(of_event(event, self.folder))
@@ -166,7 +167,7 @@ class _Node:
             self.last_at = max(self.last_at, at)
             list(self.outages.take(event))
             text = None
-            with suppress(KeyError, TypeError, ValueError):
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
                 text = _in_words(event, self.outages)
             if text is not None:
                 yield at, text
@@ -174,6 +175,11 @@ class _Node:
     @property
     def is_here(self) -> bool:
         return self._runtime_dir is not None and Path(self._runtime_dir).is_dir()
+
+    @property
+    def has_left(self) -> bool:
+        """Its launcher was on this host, and is gone."""
+        return self._runtime_dir is not None and not self.is_here
 
     def began(self) -> float:
         """When its launcher started, on the axis of the job."""
@@ -189,12 +195,13 @@ class _Node:
         outages = self.outages
         if outages.end:
             state = ends[outages.end]
-        elif self._runtime_dir is not None and not self.is_here:
-            state = "gone"
+        elif self.has_left:
+            # It removes its folder where nothing went wrong, with the event that says so.
+            state = "gone" if self.folder.exists() else "succeeded"
         elif outages.is_spare:
             state = "spare"
         else:
-            running = [rank.state == "running" for rank in outages.ranks.values()]
+            running = [rank.state in ("running", "completed") for rank in outages.ranks.values()]
             state = "running" if running and all(running) else "restarting"
         return NodeView(self.name, state, outages.cycle, self.is_here, str(self.folder))
 
@@ -262,8 +269,9 @@ class LiveJob:
             for local_rank, rank in sorted(node.outages.ranks.items()):
                 self._where[rank.rank] = node, local_rank
                 one, sections = self._look_at(node, local_rank, rank)
-                if seen.state == "gone" and one.state in ("running", "overdue"):
-                    one.state = "gone"  # with its launcher, which could not write that down
+                is_told = bool(node.outages.end) or one.state not in ("running", "overdue")
+                if node.has_left and not is_told:  # or its folder is gone
+                    one.state = "gone" if seen.state == "gone" else "completed"
                 view.ranks.append(one)
                 totals[rank.rank] = sections
         by_rank: dict[int, Slow] = {}
@@ -313,6 +321,8 @@ class LiveJob:
             return f"there is no rank {rank}"
         node, local_rank = self._where[rank]
         pid = node.pids.get(local_rank, 0)
+        if node.has_left:
+            return f"rank {rank} has ended: its launcher is gone"
         if not node.is_here:
             return f"rank {rank} does not run on this host"
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,12 +15,13 @@ from textual.widgets import DataTable, Footer, Static
 
 from holdfast.core.printable import one_line, printable
 from holdfast.view.live import JobView, LiveJob, RankView
-from holdfast.view.words import COLUMNS, SORTS, cells, headline, incident_line
+from holdfast.view.words import COLUMNS, SORTS, cells, headline, incident_line, newest
 
 _LOOK_S = 1.0
 _NEAR = 0.8
 """Share of a timeout from which a rank is shown in yellow."""
-_EVENTS = 6
+_NEWS_SHARE = 5
+"""Incidents may take this part of the height, and so may events."""
 _STYLES = {"overdue": "bold red", "failed": "red", "gone": "red", "completed": "dim"}
 
 
@@ -53,16 +56,17 @@ class Top(App[None]):
 
     TITLE = "holdfast top"
     CSS = """
-    #headline { height: 1; background: $accent; color: $text; padding: 0 1; }
-    #news { height: auto; max-height: 14; border-top: solid $accent; padding: 0 1; }
+    #headline { height: auto; max-height: 3; background: $accent; color: $text; padding: 0 1; }
+    #news { height: auto; border-top: solid $accent; padding: 0 1; }
     DataTable { height: 1fr; }
     DataTable > .datatable--cursor { background: $foreground 12%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "sort", "Sort"),
-        Binding("enter,d", "stacks", "Stacks of this rank", priority=True),
-        Binding("D", "all_stacks", "Stacks of all"),
         Binding("q", "quit", "Quit"),
+        Binding("s", "sort", "Sort"),
+        Binding("enter,d", "stacks", "Stacks", key_display="enter", priority=True),
+        Binding("D", "all_stacks", "All stacks"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
     def __init__(self, job: LiveJob) -> None:
@@ -81,10 +85,12 @@ class Top(App[None]):
         table.add_columns(*COLUMNS)
         yield table
         yield Static(id="news")
-        yield Footer()
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Look now, and each second."""
+        """Look now, and each second; signals end it as a key does, else the terminal stays raw."""
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(signum, self.exit)
         self._look()
         self.set_interval(_LOOK_S, self._look)
 
@@ -95,9 +101,7 @@ class Top(App[None]):
 
     def _show(self) -> None:
         view, sort = self._view, self._order[0]
-        self.query_one("#headline", Static).update(
-            Text(f"{headline(view)}   sorted by {sort}", no_wrap=True)
-        )
+        self.query_one("#headline", Static).update(Text(f"{headline(view)}   sorted by {sort}"))
         table = self.query_one(DataTable)
         ranks = sorted(view.ranks, key=SORTS[sort])
         if (shown := [one.rank for one in ranks]) != self._shown:
@@ -110,9 +114,11 @@ class Top(App[None]):
             for row, one in enumerate(ranks):
                 for column, cell in enumerate(_row(one)):
                     table.update_cell_at((row, column), cell)  # type: ignore[arg-type]
-        news = [Text(incident_line(each), style="red") for each in view.incidents[-_EVENTS:]]
-        events = view.events[-_EVENTS:]
-        news += [Text(one_line(f"{each['node']}: {each['text']}")) for each in events]
+        rows, columns = max(1, self.size.height // _NEWS_SHARE), max(1, self.size.width - 2)
+        incidents = newest([incident_line(each) for each in view.incidents], rows, columns)
+        said = [one_line(f"{each['node']}: {each['text']}") for each in view.events]
+        news = [Text(line, style="red") for line in incidents]
+        news += [Text(line) for line in newest(said, rows, columns)]
         self.query_one("#news", Static).update(Text("\n").join(news))
 
     # ------------------------------------------------------------ keys
@@ -134,7 +140,10 @@ class Top(App[None]):
         if self._shown and not isinstance(self.screen, Stacks):
             here = {node.node for node in self._view.nodes if node.is_here}
             ranks = [one.rank for one in self._view.ranks if one.node in here]
-            self.push_screen(Stacks(self._job.stacks(ranks)))
+            if ranks:
+                self.push_screen(Stacks(self._job.stacks(ranks)))
+            else:
+                self.notify("No rank of this job runs on this host now.")
 
 
 def _row(one: RankView) -> list[Text]:

@@ -94,6 +94,17 @@ def incident_line(incident: dict[str, object]) -> str:
     return one_line(f"cycle {incident['cycle']}: {incident['kind']}{named}: {incident['reason']}")
 
 
+def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:
+    """The last of these lines, as many as fit when they are wrapped; one at least."""
+    shown: list[str] = []
+    for line in reversed(lines):
+        rows -= max(1, -(-len(line) // columns))
+        if shown and rows < 0:
+            break
+        shown.insert(0, line)
+    return shown
+
+
 def as_text(job: JobView, sort: str = "rank") -> str:
     """The whole view, once."""
     rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
