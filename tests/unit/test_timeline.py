@@ -73,6 +73,12 @@ def test_a_hung_rank_is_detected_when_its_monitor_says_so_not_when_it_dies():
     assert hang.steps_lost == 20
 
 
+def test_many_ranks_that_hang_are_named_in_a_few_words():
+    """A collective that waits hangs all of them."""
+    (hang,) = recoveries([_overdue(9.0, 0, rank) for rank in range(1024) if rank != 5])
+    assert hang.symptom == "ranks 0-4,6-1023 hung (section 'step': 4.0 s, timeout 4 s)"
+
+
 def test_ranks_that_hang_elsewhere_are_not_counted_in():
     """Only ranks found on the same clock as the first are named with it."""
     events = [_overdue(9.0, 0, 1), _overdue(9.5, 0, 0, name="checkpointing")]

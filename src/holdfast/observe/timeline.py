@@ -20,8 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.failure import Hang, describe_exit
+from holdfast.core.rank_sets import text_of
 
 Event = Mapping[str, Any]
+_LISTED = 8
+"""More ranks are written as ranges."""
 
 _UNSURE_S = 0.02
 """Instants of two nodes that are nearer than that may be in either order."""
@@ -198,7 +201,8 @@ def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
 
 def _ranks(ranks: Iterable[int]) -> str:
     numbers = sorted(ranks)
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    shown = ", ".join(map(str, numbers)) if len(numbers) <= _LISTED else text_of(numbers)
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown}"
 
 
 def lines(found: Iterable[Recovery], start: float) -> list[str]:
