@@ -125,7 +125,7 @@ def test_each_account_is_one_slice() -> None:
 def test_a_long_trace_is_written_part_by_part(tmp_path: Path, monkeypatch) -> None:
     """More looks take less memory than they give text: neither are all of them held at once."""
     monkeypatch.setattr(sorted_lines, "_PART", 100)
-    monkeypatch.setattr(sorted_lines, "_BLOCK", 5)
+    monkeypatch.setattr(sorted_lines, "_BLOCK", 25)
     monkeypatch.setattr(trace, "_LINES", 50)
 
     def length_and_peak(n: int) -> tuple[int, int]:

@@ -142,6 +142,7 @@ VARIABLES: Mapping[str, Variable] = {
         "rank", "faults to inject, with a hook on PYTHONPATH (docs/chaos.md#faults-in-any-script)"
     ),
     "HOLDFAST_VIEW_TOKEN": Variable("holdfast view", "token of --token"),
+    "TERM": Variable("holdfast top", "dumb or unknown: nothing live can be shown"),
     "HOLDFAST_AUTO": Variable(
         "rank", "set while a rank starts: the PYTHONPATH that its script is to have"
     ),

@@ -6,15 +6,16 @@ less; read again, these parts are merged.
 
 from __future__ import annotations
 
-import marshal
+import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
 
 _PART = 20_000
 _BLOCK = 256
 _FAST = 1
+_HEAD = struct.Struct("=ddI")
 
 _Line = tuple[float, float, str]
 _key = itemgetter(0, 1)
@@ -36,7 +37,7 @@ class SortedLines:
     def _pack(self) -> None:
         lines = sorted(self._fresh, key=_key)
         blocks = (lines[at : at + _BLOCK] for at in range(0, len(lines), _BLOCK))
-        self._parts.append([zlib.compress(marshal.dumps(block), _FAST) for block in blocks])
+        self._parts.append([zlib.compress(_packed(each), _FAST) for each in blocks])
         self._fresh = []
 
     def __iter__(self) -> Iterator[str]:
@@ -46,6 +47,18 @@ class SortedLines:
             yield line
 
 
-def _lines(part: list[bytes]) -> Iterator[_Line]:
-    for block in part:
-        yield from marshal.loads(zlib.decompress(block))  # noqa: S302 - we have made it
+def _packed(block: Sequence[_Line]) -> bytes:
+    found = bytearray()
+    for first, second, line in block:
+        text = line.encode("utf-8", "surrogatepass")
+        found += _HEAD.pack(first, second, len(text)) + text
+    return bytes(found)
+
+
+def _lines(part: Sequence[bytes]) -> Iterator[_Line]:
+    for block in map(zlib.decompress, part):
+        at = 0
+        while at < len(block):
+            first, second, length = _HEAD.unpack_from(block, at)
+            at += _HEAD.size + length
+            yield first, second, block[at - length : at].decode("utf-8", "surrogatepass")
