@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.real.harness import BOUND_S, Launcher
+from tests.real.harness import BOUND_S, Launcher, until
 
 pytest.importorskip("torch")
 
@@ -50,6 +50,7 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
     job = ft.start(
         *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
         *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "2"),
+        *("--ft-on-incident", "touch told"),
         ft.script(SCRIPT),
         env={"MODE": mode},
     )
@@ -58,11 +59,18 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
     assert "NestedRestarter" not in job.stdout
     assert job.stderr.count("reports nothing by itself") == 1
     overdue = job.events("rank_overdue")
-    assert {event["clock"] for event in overdue} == {"optimizer step"}
+    told = job.folder / "told"
     if mode == "hang":
+        until(told.exists, "the command that hears of incidents")
+        assert {event["clock"] for event in overdue} == {"optimizer step"}
         assert max(event["cycle"] for event in job.events()) == 1
         assert job.events("incident")[0]["culprits"] == [1], job.stderr
         assert not [event for event in job.events("monitor_abandoned") if event["cycle"] == 0]
     else:
         assert max(event["cycle"] for event in job.events()) == 0
         assert job.events("monitor_abandoned")
+        assert not overdue
+        assert not job.events("incident")
+        assert not job.said(r"\[ERROR\]")
+        assert job.said("no optimizer step for .*; no rank is ended, as nothing proves a hang; r")
+        assert not told.exists()

@@ -61,6 +61,23 @@ def test_a_rank_that_does_nothing_while_others_wait_is_hung(shows) -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps_of", "shows", "is_left_alone"),
+    [
+        ((0,), {"state": "R", "overdue": "optimizer step"}, True),
+        ((), {"state": "R", "overdue": "optimizer step"}, True),
+        ((0,), {"overdue": "optimizer step"}, False),
+        ((0,), {"state": "R", "overdue": "section 'step'"}, False),
+        ((), {"state": "R"}, False),
+    ],
+    ids=["computes", "alone", "hangs", "a timeout of its own", "overdue elsewhere"],
+)
+def test_ranks_that_only_make_no_steps_are_left_alone(steps_of, shows, is_left_alone) -> None:
+    """Nobody is to hear of an evaluation as of a hang; a timeout that people chose is one."""
+    other = RankDigest(**{**vars(OTHER), "overdue": "optimizer step" if steps_of else ""})
+    assert verdict(other, **shows).is_left_alone is is_left_alone
+
+
+@pytest.mark.parametrize(
     "shows",
     [
         {"waits_for": "the standard input"},

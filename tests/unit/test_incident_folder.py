@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import RankDigest
+from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.monitor import monitor_messages as said
 from holdfast.core.verdict import judge
@@ -66,6 +66,24 @@ def test_an_incident_is_three_lines_and_a_folder(
     assert f"{tmp_path}/run/incidents/0001-cycle0" in caplog.messages[2]
     found = written(tmp_path, staging)
     assert (found["culprits"], found["cause"]["clock"]) == ([0], "heartbeat")
+
+
+def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one line. Their evidence is kept: a person may know better."""
+    hang = over()
+    alone = IncidentOver(**{**vars(hang), "verdict": Verdict(reason="r", is_left_alone=True)})
+
+    folders.over(alone)
+    folders.over(alone)
+    found = written(tmp_path, staging)
+    folders.over(hang)
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", *3 * ["ERROR"]]
+    assert "no rank is ended, as nothing proves a hang; r; evidence in " in caplog.messages[0]
+    assert (found["left_alone"], found["notifies"]) == (True, False)
+    assert found["done"] == ["no rank is ended, as nothing proves a hang"]
 
 
 def test_what_was_done_and_what_it_cost_is_added(

@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.launch.node_evidence import IncidentOver
+from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.monitor.hang import STEP
 from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.part import CycleBegins
 from holdfast.host import clock
@@ -44,6 +46,43 @@ def test_the_exception_that_ended_a_program_is_part_of_what_its_rank_shows(
     found = incidents.with_exception(0, looked)
     assert isinstance(found, said.Looked)
     assert found.digest == RankDigest(2, "n", beat_s=beat_s, exception=expected)
+
+
+def overdue(clock_name: str) -> said.Overdue:
+    return said.Overdue(0, 3, 1, 77, clock_name, None, 600.1, 600.0, True, 5.0, 5.1)
+
+
+@pytest.mark.parametrize(
+    ("clock_name", "then", "kinds"),
+    [
+        ("heartbeat", [], ["rank_overdue"]),
+        (STEP, [said.Recovered(0)], []),
+        (STEP, [said.Closed(0), said.Stuck(0, 3, 77, 15.0, "D")], ["rank_stuck"]),
+        (STEP, [said.Signalled(0, 3, 77, 9, "hung")] * 2, ["rank_overdue", *["kill_sent"] * 2]),
+    ],
+    ids=["chosen", "goes on", "closed", "hangs"],
+)
+def test_a_rank_without_steps_is_overdue_once_it_is_to_be_ended(clock_name, then, kinds) -> None:
+    """Reports and alerts take it for a hang."""
+    events = Mock()
+    incidents = Incidents(events, Mock(), Mock())
+
+    for message in (overdue(clock_name), *then):
+        incidents.hear(MonitorSaid(1, message))
+
+    assert [call.args[0] for call in events.write.call_args_list] == kinds
+
+
+@pytest.mark.parametrize("is_left_alone", [True, False])
+def test_what_ends_no_rank_is_no_incident(is_left_alone: bool) -> None:
+    """Nothing that follows in its cycle is blamed on it."""
+    events, on_over = Mock(), Mock()
+    incidents = Incidents(events, Mock(), on_over)
+
+    incidents.hear(IncidentOver(1, 0, (), Verdict(is_left_alone=is_left_alone), {}, ""))
+
+    assert events.write.call_args.args[0] == ("steps_paused" if is_left_alone else "incident")
+    assert on_over.called is not is_left_alone
 
 
 def test_the_last_lines_of_all_ranks_are_written_down() -> None:

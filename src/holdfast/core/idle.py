@@ -16,6 +16,7 @@ Where all ranks are in collectives that do not match, the recorder alone proves 
 from __future__ import annotations
 
 from holdfast.core.evidence import HIGH, MEDIUM, MISMATCH
+from holdfast.core.monitor.hang import STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ def is_hang(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
     return any(map(_waits, others)) and not any(
         rank not in digests or _may_go_on(digests[rank]) for rank in verdict.culprits
     )
+
+
+def is_left_alone(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
+    """Whether ranks only make no steps, and go on: no timeout of anybody's ran out, none hangs."""
+    overdue = {digest.overdue for digest in digests.values()} - {""}
+    return overdue == {STEP} and not is_hang(verdict, digests)
 
 
 def _may_go_on(digest: RankDigest) -> bool:

@@ -35,6 +35,7 @@ from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
 
 SCHEMA_VERSION = 1
+LEFT_ALONE = "no rank is ended, as nothing proves a hang"
 _GROUPS_SHOWN = 4
 _LINES_SHOWN = 3
 
@@ -122,11 +123,12 @@ def to_json(incident: Incident) -> dict[str, Any]:
             "limit_s": cause.limit_s,
         },
         "without": incident.without,
-        "done": list(incident.done),
+        "done": _done(incident),
         "next": next_step(incident),
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
         "notifies": incident.notifies,
+        "left_alone": verdict.is_left_alone,
         "ranks": {
             str(rank): {**_digest(it), "stderr": _list(incident.stderr.get(rank))}
             for rank, it in sorted(incident.digests.items())
@@ -192,6 +194,9 @@ def lines(incident: Incident, folder: str) -> list[str]:
     Monitors say nothing of ranks that they end because of it.
     """
     known, of_all = _evidence(incident)
+    if incident.verdict.is_left_alone:
+        parts = [_overdue(incident), LEFT_ALONE, incident.verdict.reason, f"evidence in {folder}"]
+        return [f"cycle {incident.cycle}: {'; '.join(filter(None, parts))}"]
     told = [
         _overdue(incident),
         f"evidence of {known} of {count(of_all, 'rank')} in {folder}",
@@ -235,7 +240,7 @@ def report(incident: Incident) -> str:
         ("stderr", _last_lines(incident)),
         ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
         ("missing", [incident.without] if incident.without else []),
-        ("done", incident.done or ["nothing yet"]),
+        ("done", _done(incident) or ["nothing yet"]),
         ("next", next_step(incident).split("; ")),
         ("cost", [_cost(incident)]),
     ]
@@ -248,6 +253,11 @@ def report(incident: Incident) -> str:
     for name, values in rows:
         text += [f"{'' if at else name:<12}{value}" for at, value in enumerate(values)]
     return "\n".join([*text, ""])
+
+
+def _done(incident: Incident) -> list[str]:
+    left_alone = [LEFT_ALONE] if incident.verdict.is_left_alone else []
+    return list(incident.done) or left_alone
 
 
 def _last_lines(incident: Incident) -> list[str]:

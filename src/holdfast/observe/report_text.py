@@ -180,6 +180,8 @@ def _incident(one: Incident) -> list[str]:
     sure = f" ({one.confidence} confidence)" if one.culprits and one.confidence else ""
     text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
     text += [f"    {_ranks(each.ranks)}: {each.doing or 'no stack'}" for each in one.groups]
+    if done := "; ".join(one.actions):
+        text += _wrap(f"done: {done}", "    ")
     return [*text, *_wrap(one.advice, "    "), f"    {one.path}"]
 
 

@@ -124,7 +124,7 @@ class Run:
         known = {one.name for one in found}
         judged_at: dict[str, float] = {}
         for event in self.events:
-            if event["kind"] == "incident":
+            if event["kind"] in ("incident", "steps_paused"):
                 one = of_event(event, self.nodes[event.get("launcher", 0)].folder)
                 judged_at.setdefault(one.name, float(event["t"]))
                 if one.name not in known:

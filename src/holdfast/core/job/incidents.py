@@ -112,11 +112,12 @@ class Incidents:
 def verdict_on(digests: dict[int, RankDigest], missing: dict[str, Missing]) -> Verdict:
     """What :mod:`holdfast.core.verdict` makes of it; imported when there is an incident."""
     # No start should wait for these.
-    from holdfast.core.idle import is_hang  # noqa: PLC0415
+    from holdfast.core.idle import is_hang, is_left_alone  # noqa: PLC0415
     from holdfast.core.verdict import judge  # noqa: PLC0415
 
     verdict = judge(digests, missing)
-    return Verdict(**{**vars(verdict), "is_hang": is_hang(verdict, digests)})
+    ends = {f.__name__: f(verdict, digests) for f in (is_hang, is_left_alone)}
+    return Verdict(**{**vars(verdict), **ends})
 
 
 def what_is_missing(missing: dict[str, Missing]) -> str:

@@ -342,8 +342,8 @@ class Launcher:
         if known is None or known.number != over.incident or known.is_open:
             return over
         about = over.incident, over.cycle, over.overdue, over.verdict
-        digests = known.digests | over.digests
-        return node_evidence.IncidentOver(*about, digests, over.without, notifies=True)
+        digests, notifies = known.digests | over.digests, not over.verdict.is_left_alone
+        return node_evidence.IncidentOver(*about, digests, over.without, notifies)
 
     # ------------------------------------------------------------ the way in
     def _on_met(self, met: Met) -> list[_Errand]:

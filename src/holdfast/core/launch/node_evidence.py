@@ -393,6 +393,7 @@ class NodeEvidence:
         # that only wait: then the node of a culprit.
         names_one_here = not {*verdict.culprits}.isdisjoint(self._ranks)
         it.notifies = names_one_here or not (self._is_stopping and missing)
+        it.notifies = it.notifies and not verdict.is_left_alone
         self._conclude(it, verdict, what_is_missing(missing), now)
 
     def _on_time(self, now: float) -> None:

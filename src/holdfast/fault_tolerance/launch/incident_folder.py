@@ -7,6 +7,7 @@ when more is known: signals that were sent, and what it cost, once ranks of a la
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ class IncidentFolders:
         before, wall, first, self._first = self._last, clock.wall(), self._first, None
         cause = first if first is not None and first.cycle == over.cycle else None
         is_news = before is None or before.number != over.incident
+        is_serious = not over.verdict.is_left_alone
+        was_serious = before is not None and not before.verdict.is_left_alone
         if before is not None and not is_news:
             before.verdict, before.digests, before.without = (
                 over.verdict,
@@ -80,10 +83,11 @@ class IncidentFolders:
         assert self._last is not None
         self._last.stderr = self._last.stderr or stderr or {}
         self._last.notifies = self._last.notifies or over.notifies
-        if is_news:
+        if is_news or is_serious > was_serious:
             shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118
+            level = logging.ERROR if is_serious else logging.WARNING
             for line in incident_words.lines(self._last, shown):
-                LOGGER.error("%s", line)
+                LOGGER.log(level, "%s", line)
         self._write(self._last)
         self._staging.deliver(over.cycle)
 

@@ -11,6 +11,7 @@ from holdfast.core.failure import EXITING_S
 from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.monitor.hang import STEP
 from holdfast.fault_tolerance.launch.part import CycleBegins, Happening, Part
 from holdfast.host import clock
 
@@ -54,19 +55,35 @@ class Incidents(Part):
         self._folders = folders
         self._on_over = on_over
         self._ranks: Ranks | None = None
+        self._without_steps: dict[int, said.Overdue] = {}
+        """By local rank: it is not known yet whether they hang."""
 
     def hear(self, happening: Happening) -> None:
         """Write it down, if it belongs to an incident."""
         match happening:
             case CycleBegins(ranks):
                 self._ranks = ranks
-            case MonitorSaid(_, message):
-                if kind := _VERDICTS.get(type(message)):
-                    fields = dict(vars(message))
-                    self._events.write(kind, fields.pop("cycle"), **fields)
+                self._without_steps.clear()
+            case MonitorSaid(local_rank, message):
+                self._write(local_rank, message)
                 self._folders.note(message)
             case IncidentOver():
                 self._over(happening)
+
+    def _write(self, local_rank: int, message: said.ToLauncher) -> None:
+        """A verdict of a monitor; that a rank makes no steps once it is one."""
+        if isinstance(message, said.Overdue) and message.clock == STEP:
+            self._without_steps[local_rank] = message
+        elif isinstance(message, (said.Recovered, said.Closed)):
+            self._without_steps.pop(local_rank, None)
+        elif kind := _VERDICTS.get(type(message)):
+            if overdue := self._without_steps.pop(local_rank, None):
+                self._write_as(_VERDICTS[said.Overdue], overdue)
+            self._write_as(kind, message)
+
+    def _write_as(self, kind: str, message: said.ToLauncher) -> None:
+        fields = dict(vars(message))
+        self._events.write(kind, fields.pop("cycle"), **fields)
 
     def with_exception(self, local_rank: int, message: said.ToLauncher) -> said.ToLauncher:
         """The same; of a look, with the exception that has ended the rank's program.
@@ -88,10 +105,11 @@ class Incidents(Part):
 
     def _over(self, over: IncidentOver) -> None:
         verdict, ranks = over.verdict, self._ranks.ranks if self._ranks is not None else {}
-        self._on_over(over)
+        if not verdict.is_left_alone:
+            self._on_over(over)
         self._folders.over(over, _last_lines(ranks))
         self._events.write(
-            "incident",
+            "steps_paused" if verdict.is_left_alone else "incident",
             over.cycle,
             incident=over.incident,
             culprits=[*verdict.culprits],

@@ -266,7 +266,9 @@ class Case:
             self._reports.tell(messages.Recovered(self._cycle.cycle))
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         then = "no SIGKILL follows" if self._is_signalled else "it is not killed"
-        self._reports.log("warning", f"{incident.who(self._record)} {why}; {then}")
+        is_told = why == monitor.GOES_ON and self._looks.has_verdict
+        level = "debug" if is_told else "warning"
+        self._reports.log(level, f"{incident.who(self._record)} {why}; {then}")
         self.close(why, now)
 
     def report_stuck(self) -> None:
