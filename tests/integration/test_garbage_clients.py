@@ -22,9 +22,9 @@ from holdfast.core.inprocess import messages
 from holdfast.core.inprocess.handshake import proof
 from holdfast.host.progress_page import make_progress_page
 from holdfast.inprocess.guard_main import GuardProcess
-from holdfast.inprocess.session import Session
 from holdfast.torch_edge.epoch_store import EpochStore
 from holdfast.wire.frames import Decoder
+from tests.bare_session import bare_session
 from tests.garbage import BOUND_S, encoded, fuzz, streams
 from tests.message_strategies import shape
 
@@ -115,19 +115,7 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
         request=lambda: None, deliver_again=lambda: None, atomic=atomic
     )
     logging.getLogger("holdfast.inprocess.session").propagate = False
-    session = Session(
-        ours,
-        0,
-        page,
-        interrupt,
-        abort=lambda _causes: None,
-        abort_again=lambda: None,
-        waits=lambda: False,
-        number=lambda: 0,
-        silence_s=1e4,
-        soft_s=1e4,
-        interval_s=1.0,
-    )
+    session = bare_session(ours, page, interrupt)
     try:
         session.begin(2)
         with theirs:

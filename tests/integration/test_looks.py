@@ -166,7 +166,7 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
 def test_a_program_that_a_rank_has_started_is_not_asked_as_its_loaders_workers_are(
     start: Callable[..., Node],
 ) -> None:
-    """Those written in Go have handlers for all signals; what this one does there, nobody knows."""
+    """Programs written in Go have a handler for every signal, which may end them."""
     node = start(awaits_verdict=True)
     with rank_that(node, "wait_for_a_worker_beside_a_program") as rank:
         for incident in range(1, 20):  # it may not have come to its hang yet

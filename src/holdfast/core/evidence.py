@@ -171,7 +171,7 @@ class Verdict(Value):
             up in the last one.
         nodes: Nodes of which every rank is a culprit.
         is_hang: The culprits are to be ended even if nobody chose a timeout (``core/idle.py``).
-        is_left_alone: Nobody chose a timeout, and no rank is to be ended.
+        is_left_alone: Ranks only make no optimizer steps, and none is to be ended.
     """
 
     SPARSE = True

@@ -46,7 +46,7 @@ def is_hang(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
 
 
 def is_left_alone(verdict: Verdict, digests: Mapping[int, RankDigest]) -> bool:
-    """Whether ranks only make no steps, and go on: no timeout of anybody's ran out, none hangs."""
+    """Whether ranks only make no steps: no configured timeout ran out, and no hang is proved."""
     overdue = {digest.overdue for digest in digests.values()} - {""}
     return overdue == {STEP} and not is_hang(verdict, digests)
 

@@ -30,7 +30,7 @@ class ProgressPage:
         self.words = memoryview(mapped).cast("d")
 
     def leave_in_child(self) -> None:
-        """In a forked child, whose progress is not that of the rank: a page that nobody reads."""
+        """In a forked child: write to a page of its own. Its progress is not that of the rank."""
         self._map = mmap.mmap(-1, layout.PAGE_BYTES)
         self.words = memoryview(self._map).cast("d")
 

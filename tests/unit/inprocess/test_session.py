@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.inprocess import rank as machine
 from holdfast.host.progress_page import make_progress_page
-from holdfast.inprocess.session import Session
+from tests.bare_session import bare_session
 
 BOUND_S = 20.0
 
@@ -29,19 +29,7 @@ def test_an_abort_that_fails_is_repeated_and_said_once(caplog: pytest.LogCapture
     page = make_progress_page()
     ours, theirs = socket.socketpair()
     interrupt: Any = SimpleNamespace(request=lambda: None, deliver_again=lambda: None)
-    session = Session(
-        ours,
-        0,
-        page,
-        interrupt,
-        abort=lambda _causes: None,
-        abort_again=abort_again,
-        waits=lambda: False,
-        number=lambda: 0,
-        silence_s=1e4,
-        soft_s=1e4,
-        interval_s=1.0,
-    )
+    session = bare_session(ours, page, interrupt, abort_again)
     try:
         session.begin(2)
         session._carry_out([machine.Interrupt(())])

@@ -25,6 +25,7 @@ class Nodes:
         ready: Those of them that wait for a place, in the order of joining.
         ports: Free on their hosts for the next cycle's MASTER_PORT.
         unfit: Excluded or not healthy, and why: whoever started them starts no others.
+        silent: Those that fell silent, and for how many seconds they had been when given up.
     """
 
     alive: dict[str, NodeDesc] = field(default_factory=dict)

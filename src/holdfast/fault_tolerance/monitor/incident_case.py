@@ -152,7 +152,7 @@ class Case:
     def _ask(self) -> None:
         make_room(self._cycle.room)
         if not self._awaits_verdict:
-            self._looks.forget()  # nobody else looks, so what was seen is of an earlier verdict
+            self._looks.forget()  # what was seen belongs to an earlier verdict
         within_s = self._until - self._found_at
         self._look = self._looks.begin(
             self._seat,

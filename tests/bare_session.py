@@ -1,0 +1,32 @@
+"""A rank's session with its guard, without the Wrapper around it: a test is the guard."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.host.progress_page import ProgressPage
+from holdfast.inprocess.session import Session
+
+
+def bare_session(
+    to_guard: socket.socket,
+    page: ProgressPage,
+    interrupt: Any,
+    abort_again: Callable[[], None] = lambda: None,
+) -> Session:
+    """Of rank 0; no limit of time runs out."""
+    return Session(
+        to_guard,
+        0,
+        page,
+        interrupt,
+        abort=lambda _causes: None,
+        abort_again=abort_again,
+        waits=lambda: False,
+        number=lambda: 0,
+        silence_s=1e4,
+        soft_s=1e4,
+        interval_s=1.0,
+    )
