@@ -119,13 +119,20 @@ def test_what_cannot_be_restarted_in_place_is_restarted_by_ft_launcher(ft: Launc
 
 
 HUNG = """
-import os, signal, socket
+import os, select, signal, socket
 from holdfast.core import codec
 from holdfast.core.evidence import RankDigest
 from holdfast.core.in_place import EndsHungRank
 from holdfast.wire.frames import encode
 
 seen = RankDigest(0, "n", state="T")
+launcher = os.getppid()
+end = os.pidfd_open(os.getpid())
+if os.fork() == 0:  # the launcher hears of the end and of the reason at once
+    select.select([end], [], [])
+    os.kill(launcher, signal.SIGCONT)
+    os._exit(0)
+os.kill(launcher, signal.SIGSTOP)
 with socket.socket(socket.AF_UNIX) as guard:
     guard.connect(os.environ["FT_LAUNCHER_IPC_SOCKET"])
     guard.send(encode(codec.encode(EndsHungRank(int(os.environ["RANK"]), "for 9 s", seen))))

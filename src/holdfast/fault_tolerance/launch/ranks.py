@@ -292,9 +292,8 @@ class Ranks:
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
 
     def with_rank(self, rank: int) -> Rank | None:
-        """The living one of this number."""
-        found = (r for r in self.ranks.values() if r.place.rank == rank and r.exit_code is None)
-        return next(found, None)
+        """The one of this number, alive or not."""
+        return next((r for r in self.ranks.values() if r.place.rank == rank), None)
 
     def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
         """How and why a rank has failed, while others may still run."""
