@@ -6,13 +6,13 @@ import pytest
 
 from holdfast.core.common_events import TimePassed
 from holdfast.core.evidence import RankDigest, Verdict
+from holdfast.core.evidence_words import BEING_STOPPED
 from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE
 from holdfast.core.job.membership import Judged, Look, Place, Round
 from holdfast.core.launch.node_evidence import (
     ALONE_SHARE,
     JOINS_S,
     JUDGE_SHARE,
-    STOPPING,
     TURN_S,
     Effect,
     Event,
@@ -128,7 +128,7 @@ def test_what_is_missing_is_said_and_waited_for_no_longer_than_the_bound(node: N
 def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_died(
     node: Node,
 ) -> None:
-    """Only the last one can be what the others wait for: see ``verdict.ENDED``."""
+    """Only the last one can be what the others wait for: see ``evidence_words.HAS_ENDED``."""
     node.hears(Exited(0, 1))
     node.now += T + 1.0
     node.hears(Exited(1, 0))
@@ -142,7 +142,7 @@ def test_a_rank_that_ended_when_it_was_stopped_is_not_what_another_one_waits_for
     """One that does not end is found hung meanwhile; the user may have stopped the job."""
     node.hears(Sent((0, 1), 2), Exited(1, -2), overdue(0), look())
     effects = node.hears(looked(0))
-    assert RanksLooked(0, 1, (digest(1, STOPPING), digest(0))) in effects
+    assert RanksLooked(0, 1, (digest(1, BEING_STOPPED), digest(0))) in effects
 
 
 def test_a_monitor_that_was_started_anew_is_asked_again(node: Node) -> None:

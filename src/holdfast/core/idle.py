@@ -16,6 +16,7 @@ Where all ranks are in collectives that do not match, the recorder alone proves 
 from __future__ import annotations
 
 from holdfast.core.evidence import HIGH, MEDIUM, MISMATCH
+from holdfast.core.evidence_words import FIFO, LOCK, PIPE, SLEEP, SOCKET, SOCKET_OR_PIPE
 from holdfast.core.monitor.hang import STEP
 
 TYPE_CHECKING = False
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from holdfast.core.evidence import RankDigest, Verdict
 
-_INSIDE = ("a lock", "a sleep", "a pipe", "the other end of a FIFO")
+_INSIDE = (LOCK, SLEEP, PIPE, FIFO)
 """What a rank waits for (:attr:`RankDigest.waits_for`) that nobody outside the job will give it."""
-_OF_LOADER = (*_INSIDE, "a socket", "a socket or pipe")
+_OF_LOADER = (*_INSIDE, SOCKET, SOCKET_OR_PIPE)
 """The same of a data loader, whose workers send over pipes and sockets."""
 _STOPPED = "T"
 _ASLEEP = ("S", _STOPPED)

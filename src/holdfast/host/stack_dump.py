@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 
+from holdfast.core.evidence_words import NO_HANDLER, PROCESS_GONE
 from holdfast.host import proc
 
 TYPE_CHECKING = False
@@ -93,13 +94,13 @@ class StackDump:
 
     def _obstacle(self) -> str | None:
         if self.state is None:
-            return "the process is gone"
+            return PROCESS_GONE
         if self._signum == 0:
             return "the rank registered no signal for stack dumps"
         if self.path is None:
             return "no file for stack dumps was agreed on"
         if not self.state.catches(self._signum):
-            return f"the rank has no handler for signal {self._signum} (any more)"
+            return f"the rank {NO_HANDLER} {self._signum} (any more)"
         try:
             self._before_bytes = os.stat(self.path).st_size
         except OSError as error:

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.core import codec
 from holdfast.core.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING
+from holdfast.core.hang_kind import kind_of
 from holdfast.core.in_place import EndsHungRank
 from holdfast.core.inprocess import guard as machine
 from holdfast.core.monitor.rank_digest import Sight
-from holdfast.core.verdict import kind_of
 from holdfast.host import endpoint
 from holdfast.inprocess import guard_look
 from holdfast.inprocess.guard_main import GuardProcess

@@ -26,6 +26,13 @@ from dataclasses import dataclass, field
 from holdfast.core.common_events import TimePassed
 from holdfast.core.deadlines import earliest
 from holdfast.core.evidence import Missing, RankDigest, Verdict
+from holdfast.core.evidence_words import (
+    BEING_STOPPED,
+    ENDED_BEFORE,
+    ENDED_WELL,
+    HAS_ENDED,
+    NOT_ASKED,
+)
 from holdfast.core.failure import describe_exit
 from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
 from holdfast.core.job.membership import Judged, Look, Place, Round
@@ -54,8 +61,6 @@ TURN_S = 50e-6
 """For each group rank: on thousands of nodes, ranks that wait for each other are overdue at once,
 and the leader needs to hear it from one node only."""
 _LEAST_TURN_S = 0.002
-
-STOPPING = "the ranks of this node are being stopped"
 
 Event = rank_life.Event | Look | Judged
 
@@ -290,7 +295,7 @@ class NodeEvidence:
         self._is_stopping = True
         it = self._survey
         if it is not None and it.judged_at is None:
-            self._lacks(it.awaited - self._waiting.keys(), STOPPING)
+            self._lacks(it.awaited - self._waiting.keys(), BEING_STOPPED)
         elif self._alone_at is not None:
             self._begin(now)
 
@@ -309,7 +314,7 @@ class NodeEvidence:
             it.digests[local_rank] = self._nothing_of(local_rank, why)
         it.awaited |= self._alive
         if self._is_stopping:
-            self._lacks(it.awaited - self._waiting.keys(), STOPPING)
+            self._lacks(it.awaited - self._waiting.keys(), BEING_STOPPED)
         self._look(it, set(it.awaited))
 
     def _look(self, it: _Survey, local_ranks: set[int]) -> None:
@@ -340,14 +345,14 @@ class NodeEvidence:
             it.digests[local_rank] = self._nothing_of(local_rank, why)
 
     def _how_it_ended(self, local_rank: int, since: float) -> str:
-        """What ended well, or long before the incident, is not blamed for it: see verdict.py."""
+        """What ended well, or long before the incident, is not blamed for it: see hang_kind.py."""
         if local_rank in self._stopped:
-            return STOPPING
+            return BEING_STOPPED
         exit_code, at = self._ended[local_rank]
         if exit_code == 0:
-            return "it has ended well: exit code 0"
-        when = "had ended before" if at < since - self.timeout_s else "has ended"
-        return f"its process {when}: {describe_exit(exit_code)}"
+            return f"{ENDED_WELL}: exit code 0"
+        how = ENDED_BEFORE if at < since - self.timeout_s else HAS_ENDED
+        return f"{how}: {describe_exit(exit_code)}"
 
     # ------------------------------------------------------------ what follows
     def _answer(self, it: _Survey) -> None:
@@ -385,7 +390,7 @@ class NodeEvidence:
         missing = {}
         if others := {*range(self._world_size)} - {*self._ranks}:
             why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
-            why = f"not asked: {STOPPING if self._is_stopping else why}"
+            why = f"{NOT_ASKED}: {BEING_STOPPED if self._is_stopping else why}"
             missing["the other nodes"] = Missing(text_of(others), why)
         digests = {digest.rank: digest for digest in it.digests.values()}
         verdict = verdict_on(digests, missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.evidence import ANSWERED, SILENT, RankDigest
+from holdfast.core.evidence_words import FIFO, LOCK, PIPE, SLEEP, SOCKET, SOCKET_OR_PIPE
 from holdfast.core.stacks import Place
 from holdfast.core.value import Value
 
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
     from holdfast.core.monitor.rank_messages import Operations
 
 _WAITS = (
-    ("futex", "a lock"),
-    ("nanosleep", "a sleep"),
-    ("wait_for_partner", "the other end of a FIFO"),
-    ("pipe", "a pipe"),
+    ("futex", LOCK),
+    ("nanosleep", SLEEP),
+    ("wait_for_partner", FIFO),
+    ("pipe", PIPE),
     ("do_wait", "a child process"),
     ("n_tty", "the terminal"),
-    ("poll", "a socket or pipe"),
-    ("select", "a socket or pipe"),
-    ("unix_stream", "a socket"),
-    ("sk_wait", "a socket"),
-    ("inet", "a socket"),
-    ("wait_woken", "a socket"),  # a terminal, too, but that is read by read(2)
+    ("poll", SOCKET_OR_PIPE),
+    ("select", SOCKET_OR_PIPE),
+    ("unix_stream", SOCKET),
+    ("sk_wait", SOCKET),
+    ("inet", SOCKET),
+    ("wait_woken", SOCKET),  # a terminal, too, but that is read by read(2)
     ("locks_lock", "a lock on a file"),
     ("pause", "a signal"),
     ("sigsuspend", "a signal"),

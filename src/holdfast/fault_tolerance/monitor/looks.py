@@ -240,8 +240,9 @@ class Looks:
 
 def _of_gone(message: messages.LookNow) -> RankDigest:
     from holdfast.core.evidence import RankDigest  # noqa: PLC0415
+    from holdfast.core.evidence_words import PROCESS_GONE  # noqa: PLC0415
 
-    return RankDigest(message.rank, pid=message.pid, lacks="the process is gone")
+    return RankDigest(message.rank, pid=message.pid, lacks=PROCESS_GONE)
 
 
 def make_room(path: str | None) -> None:
