@@ -123,6 +123,33 @@ def test_an_incident_that_two_nodes_have_written_is_one(tmp_path) -> None:
     assert shown["path"].startswith(str(folders[1]))
 
 
+def test_a_pause_of_steps_that_ended_no_rank_is_news_and_no_incident(tmp_path) -> None:
+    """As in metrics; its folder lies among those of incidents."""
+    told = {"kind": "steps_paused", "cycle": 0, "t": 7.2, "incident": 1, "reason": "rank 4 saves"}
+    folder = run_folder(tmp_path / "a", START, *STARTED, told)
+    job = LiveJob([folder])
+    before = job.look()
+    path = folder / "incidents" / "0001-cycle0" / "incident.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"culprits": [4], "cycle": 0, "left_alone": True}))
+    for view in (before, job.look()):
+        assert view.incidents == []
+        said = "optimizer steps have paused, no rank is ended: rank 4 saves"
+        assert said in [event["text"] for event in view.events]
+        assert "0 incidents" in as_text(view)
+
+
+def test_restarts_in_place_are_counted_once_for_all_nodes(tmp_path) -> None:
+    told = {"kind": "restarted_in_place", "cycle": 0, "causes": [], "call": 1}
+    garbage = {**told, "t": 7.0, "call": None}
+    folders = [
+        run_folder(tmp_path / name, START, *STARTED, garbage, {**told, "t": 7.2}) for name in "ab"
+    ]
+    view = LiveJob(folders).look()
+    assert view.restarts_in_place == 1
+    assert "0 restarts and 1 in place" in as_text(view)
+
+
 @pytest.mark.parametrize(
     "last", [{"kind": "job_failed", "cycle": 0, "end": "failed", "exit_code": 1}, STOPPING]
 )
@@ -387,6 +414,7 @@ def test_the_meaning_of_version_1_of_top_json() -> None:
         "age_s": 8.0,
         "restarts": 2,
         "restarts_left": 1,
+        "restarts_in_place": 0,
         "nodes": [
             {"node": "n0", "state": "running", "cycle": 2, "is_here": True, "run_dir": "/run"}
         ],

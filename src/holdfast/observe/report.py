@@ -72,6 +72,11 @@ class Story:
         return [(cycle, one) for cycle, sections in sorted(means.items()) for one in slow(sections)]
 
     @property
+    def restarts(self) -> int:
+        """By the launcher; those in place are others."""
+        return max((row["cycle"] for row in self.cycles), default=0)
+
+    @property
     def is_watched(self) -> bool:
         """A rank has reported progress."""
         return any(each.made.is_watched for each in self.nodes)
@@ -154,6 +159,7 @@ def as_json(story: Story) -> dict[str, Any]:
             for one in story.in_place
         ],
         "incidents": [_incident(story, one) for one in run.incidents],
+        "pauses": [_incident(story, one) for one in run.pauses],
     }
 
 

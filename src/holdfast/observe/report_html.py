@@ -7,18 +7,19 @@ click on a cycle). ``report_page.html`` has style and script.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.printable import printable
-from holdfast.core.wording import count
+from holdfast.core.wording import count, restarts
 from holdfast.observe.accounts import ACCOUNTS, LABELS
+from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import clock_lines, in_place_words, slow_words
+from holdfast.observe.report_text import PAUSES, clock_lines, in_place_words, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -32,7 +33,8 @@ def as_html(story: Story) -> str:
     rows = _rows(story)
     title = f"{story.run.name}: {story.run.state}"
     body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
-    body += [*_in_place(story), *_incidents(story), *_slow(story), *_nodes(story)]
+    body += [*_in_place(story), *_incidents("Incidents", story.run.incidents)]
+    body += [*_incidents(PAUSES, story.run.pauses), *_slow(story), *_nodes(story)]
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     rules = "\n".join(
         f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"
@@ -61,7 +63,7 @@ def _head(story: Story) -> Iterator[str]:
         f"ran for {duration(story.length_s)}",
         count(len(run.nodes), "node"),
         count(story.ledger.n_ranks, "rank"),
-        count(max((row["cycle"] for row in story.cycles), default=0), "restart"),
+        restarts(story.restarts, len(story.in_place)),
     ]
     told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
     yield f'<div class="facts dim">{told}</div>'
@@ -243,11 +245,10 @@ def _cycles(story: Story) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _incidents(story: Story) -> Iterator[str]:
-    incidents = story.run.incidents
+def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
     if not incidents:
         return
-    yield "<h2>Incidents</h2><div class='card'>"
+    yield f"<h2>{title}</h2><div class='card'>"
     for one in incidents:
         who = ""
         if one.culprits:

@@ -19,6 +19,7 @@ from holdfast.observe.timeline import lines
 
 _BAR = 30
 _ROWS_SHOWN = 40
+PAUSES = "Pauses of optimizer steps: no rank was ended"
 _RANKS_SHOWN = 8
 _CLOCKS_SHOWN = 8
 _SKEW_S = 1.0
@@ -31,20 +32,20 @@ _IN_PLACE_AT = " " * 6
 def as_text(story: Story) -> str:
     """The report."""
     parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
-    parts += [_in_place(story), _incidents(story), _slow(story)]
+    parts += [_in_place(story), _incidents("Incidents", story.run.incidents)]
+    parts += [_incidents(PAUSES, story.run.pauses), _slow(story)]
     return "\n\n".join("\n".join(map(one_line, part)) for part in parts if part) + "\n"
 
 
 def _title(story: Story) -> list[str]:
     run = story.run
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
-    restarts = max((row["cycle"] for row in story.cycles), default=0)
     in_place = f", {len(story.in_place)} in place" if story.in_place else ""
     ends = {node.end for node in run.nodes if node.end}
     state = next(iter(ends)) if len(ends) == 1 and run.state in ends | {"failed"} else run.state
     text = [
         (
-            f"{run.name}: {state} after {count(restarts, 'restart')}{in_place} and "
+            f"{run.name}: {state} after {count(story.restarts, 'restart')}{in_place} and "
             f"{duration(story.length_s)}"
         ),
         (
@@ -155,11 +156,11 @@ def in_place_words(story: Story, one: InPlace) -> str:
     )
 
 
-def _incidents(story: Story) -> list[str]:
+def _incidents(title: str, incidents: Sequence[Incident]) -> list[str]:
     text = []
-    for one in story.run.incidents[-_ROWS_SHOWN:]:
+    for one in incidents[-_ROWS_SHOWN:]:
         text += ["", *_incident(one)]
-    return ["Incidents", *text[1:]] if text else []
+    return [title, *text[1:]] if text else []
 
 
 def _slow(story: Story) -> list[str]:

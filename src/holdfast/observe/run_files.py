@@ -117,25 +117,36 @@ class Run:
         ]
         return sorted(events, key=lambda event: float(event["t"]))
 
-    @cached_property
+    @property
     def incidents(self) -> list[Incident]:
-        """Of all, each once."""
+        """Of all nodes, each once."""
+        return [one for one in self._looks if not one.is_left_alone]
+
+    @property
+    def pauses(self) -> list[Incident]:
+        """Of optimizer steps, for which no rank was ended."""
+        return [one for one in self._looks if one.is_left_alone]
+
+    @cached_property
+    def _looks(self) -> list[Incident]:
+        """All for which the ranks were looked at."""
         found = read_incidents([(node.node, node.folder) for node in self.nodes])
-        known = {one.name for one in found}
-        judged_at: dict[str, float] = {}
+        judged: dict[str, Incident] = {}
         for event in self.events:
             if event["kind"] in ("incident", "steps_paused"):
                 one = of_event(event, self.nodes[event.get("launcher", 0)].folder)
-                judged_at.setdefault(one.name, float(event["t"]))
-                if one.name not in known:
-                    known.add(one.name)
-                    found.append(one)
+                one.at = float(event["t"])
+                before = judged.get(one.name)
+                if before is None or (before.is_left_alone and not one.is_left_alone):
+                    judged[one.name] = one
         for one in found:
-            one.at = judged_at.get(one.name)
-            if one.at is None and one.wall is not None:  # of an earlier version; the event is lost
+            if one.name in judged:
+                one.at = judged[one.name].at
+            elif one.wall is not None:  # of an earlier version, or the event is lost
                 node = next(node for node in self.nodes if node.folder in one.path.parents)
                 one.at = one.wall - node.axis.ahead_s - self.offset_s
-        return found
+        with_files = {one.name for one in found}
+        return found + [one for name, one in judged.items() if name not in with_files]
 
     @property
     def state(self) -> str:

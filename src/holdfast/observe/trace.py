@@ -63,6 +63,7 @@ _OF_LAUNCHER = {
     "control_request": "a rank asks",
     "signal_received": "a signal ends the job",
     "incident": "verdict",
+    "steps_paused": "steps paused, no rank is ended",
     "monitor_exited": "a monitor died",
     "restarted_in_place": "restarted in place",
     "job_succeeded": "job succeeded",

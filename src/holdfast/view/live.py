@@ -108,6 +108,7 @@ class JobView:
         incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
             ``reason``.
         events: The newest last: ``wall``, ``node``, ``text``.
+        restarts_in_place: Of the function, so far.
     """
 
     name: str = ""
@@ -120,6 +121,7 @@ class JobView:
     ranks: list[RankView] = field(default_factory=list)
     incidents: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
+    restarts_in_place: int = 0
 
     @property
     def state(self) -> str:
@@ -143,6 +145,7 @@ class _Node:
         self.outages = Outages(nproc=1 << 30)
         self.pids: dict[int, int] = {}
         self.incidents: list[Incident] = []
+        self.in_place: set[tuple[int, int]] = set()
         self.marks = Marks(str(folder))
         self.axis = Axis()
         self.last_at = 0.0
@@ -163,6 +166,9 @@ class _Node:
                     self.pids[int(event["local_rank"])] = int(event["pid"])
             if event.get("kind") == "incident":
                 self.incidents.append(of_event(event, self.folder))
+            if event.get("kind") == "restarted_in_place":
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    self.in_place.add((int(event["cycle"]), int(event["call"])))
             at = number(event.get("t")) or 0.0
             self.last_at = max(self.last_at, at)
             list(self.outages.take(event))
@@ -259,8 +265,8 @@ class LiveJob:
             nows = (now for node in begun if (now := node.now()) is not None)
             until = max(ends) if is_over else next(nows, view.wall - offset_s)
             view.age_s = max(0.0, until - first.began())
-        view.restarts = max((node.cycle for node in view.nodes), default=0)
-        view.restarts = max(0, view.restarts)
+        view.restarts = max((0, *(node.cycle for node in view.nodes)))
+        view.restarts_in_place = len(set().union(*(node.in_place for node in self._nodes)))
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
         totals: dict[int, dict[str, tuple[int, float]]] = {}
@@ -281,8 +287,8 @@ class LiveJob:
             if found := by_rank.get(one.rank):
                 one.slow = found.section, round(found.factor, 2)
         view.ranks.sort(key=lambda one: one.rank)
-        incidents = sorted(self._incidents.values(), key=lambda one: (one.cycle, one.name))
-        view.incidents = [_shown(one) for one in incidents]
+        hangs = (one for one in self._incidents.values() if not one.is_left_alone)
+        view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
         view.events = [
             {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
             for event in sorted(self._events, key=_instant)
@@ -454,6 +460,8 @@ def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
             return f"cycle {event.get('cycle')} is over: {event.get('cause')}"
         case "job_succeeded" | "job_failed":
             return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
+        case "steps_paused":
+            return f"optimizer steps have paused, no rank is ended: {event.get('reason')}"
         case "restarted_in_place":
             return f"restarted in place: {why(event)}"
         case "signal_received":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.core.printable import one_line
-from holdfast.core.wording import count
+from holdfast.core.wording import count, restarts
 from holdfast.observe.ledger import duration
 from holdfast.view.live import JobView, RankView
 
@@ -82,7 +82,8 @@ def headline(job: JobView) -> str:
     return one_line(
         f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
         f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
-        f"{count(job.restarts, 'restart')}{left}  {count(len(job.incidents), 'incident')}"
+        f"{restarts(job.restarts, job.restarts_in_place)}{left}  "
+        f"{count(len(job.incidents), 'incident')}"
     )
 
 
