@@ -1,9 +1,10 @@
-"""Texts of ranks are no markup in a real browser: in the live page and in the report."""
+"""The live page and the report in a real browser: texts of ranks are no markup; keys suffice."""
 
 from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.unit.made_events import HANG, THEN_WELL
 from tests.unit.test_run_files import _write
 
 EVIL = "\"'><img src=x onerror=evil()><script>evil()</script></title></svg>{{evil()}}"
+
+_HAS_FOCUS = "document.activeElement.dataset.rank === '0'"
 
 
 class Evil(LiveJob):
@@ -43,12 +46,30 @@ class Evil(LiveJob):
         return dict.fromkeys(ranks, EVIL)
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_texts_of_ranks_are_no_markup(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
-    folder = _write(tmp_path / "a", HANG + THEN_WELL, name=EVIL, run_id=EVIL, node=EVIL)
-    report = tmp_path / "report.html"
-    report.write_text(as_html(tell(read_run([folder]))))
+    if shutil.which("chromium") is None:
+        pytest.skip("needs chromium")
+    with playwright.sync_playwright() as library:
+        browser = library.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    page = browser.new_page()
+    page.set_default_timeout(1000 * BOUND_S)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Of a live view."""
     app = make_app(Evil(), "secret")
     config = uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -56,25 +77,68 @@ def test_texts_of_ranks_are_no_markup(tmp_path: Path) -> None:
     thread.start()
     try:
         until(lambda: server.started, "the server")
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-        with playwright.sync_playwright() as library:
-            browser = library.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-            )
-            page = browser.new_page()
-            called: list[object] = []
-            page.expose_function("evil", lambda: called.append(1))
-            page.goto(report.as_uri())
-            assert EVIL in page.inner_text("body")
-            page.goto(url)
-            page.wait_for_selector("#rows tr", timeout=1000 * BOUND_S)
-            page.fill("#token", "secret")
-            page.click("#all")
-            page.wait_for_selector("#text:has-text('onerror')", timeout=1000 * BOUND_S)
-            assert page.inner_text("body").count(EVIL) > 5
-            assert page.locator("img").count() == 0
-            assert called == []
-            browser.close()
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     finally:
         server.should_exit = True
         thread.join()
+
+
+def _report(folder: Path, **life: str) -> str:
+    """The address of its page."""
+    path = folder / "report.html"
+    path.write_text(as_html(tell(read_run([_write(folder / "a", HANG + THEN_WELL, **life)]))))
+    return path.as_uri()
+
+
+def test_texts_of_ranks_are_no_markup(url: str, page: Any, tmp_path: Path) -> None:
+    called: list[object] = []
+    page.expose_function("evil", lambda: called.append(1))
+    page.goto(_report(tmp_path, name=EVIL, run_id=EVIL, node=EVIL))
+    assert EVIL in page.inner_text("body")
+    page.goto(url)
+    page.wait_for_selector("#rows tr")
+    page.fill("#token", "secret")
+    page.click("#all")
+    page.wait_for_selector("#text:has-text('onerror')")
+    assert page.inner_text("body").count(EVIL) > 5
+    assert page.locator("img").count() == 0
+    assert called == []
+
+
+def test_the_live_page_is_used_by_keys_while_it_is_drawn_again(url: str, page: Any) -> None:
+    """Each second its rows are new; what has the focus keeps it, also behind the stacks."""
+    page.goto(url)
+    page.wait_for_selector("#rows tr")
+    page.focus("#rows button")
+    page.evaluate("old = document.activeElement")
+    until(lambda: page.evaluate(f"!old.isConnected && {_HAS_FOCUS}"), "rows drawn again")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    page.evaluate("old = document.querySelector('#rows button')")
+    until(lambda: page.evaluate("!old.isConnected"), "rows drawn again")
+    page.keyboard.press("Escape")
+    closed = "!document.querySelector('dialog[open]')"
+    until(lambda: page.evaluate(f"{closed} && {_HAS_FOCUS}"), "the button again")
+    page.focus("#head th:nth-child(2) button")
+    page.keyboard.press("Enter")
+    assert page.inner_text("th.by") == "node"
+
+
+def test_the_timeline_is_moved_by_keys_and_lets_the_page_scroll(page: Any, tmp_path: Path) -> None:
+    def shown() -> list[float]:
+        box = page.evaluate("document.querySelector('svg.time').getAttribute('viewBox')")
+        return [float(number) for number in box.split()]
+
+    page.goto(_report(tmp_path))
+    everything = shown()
+    page.focus("svg.time")
+    for key, begins, length in (("+", 13.2, 105.6), ("ArrowRight", 23.76, 105.6), ("0", 0, 132)):
+        page.keyboard.press(key)
+        assert (shown()[0], shown()[2]) == (pytest.approx(begins), pytest.approx(length)), key
+    page.hover("svg.time")
+    page.mouse.wheel(0, 50)
+    until(lambda: page.evaluate("scrollY > 0"), "the page scrolled")
+    assert shown() == everything
+    page.focus("tr[data-from]")
+    page.keyboard.press("Enter")
+    assert shown() != everything

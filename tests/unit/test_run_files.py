@@ -91,7 +91,8 @@ def test_a_run_whose_launcher_was_killed_is_cut_off(tmp_path: Path) -> None:
     run = read_run([_write(tmp_path / "a", HANG, b'{"t": 99.0, "kind": "wor', job=job)])
     assert run.state == "cut off"
     assert run.nodes[0].passed_over == 0
-    assert "A launcher was killed" in as_text(tell(run))
+    for form in (as_text, as_html):
+        assert "A launcher was killed" in form(tell(run))
 
 
 def test_a_silent_launcher_of_another_host_is_cut_off(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core.rank_sets import text_of
+from holdfast.observe.rank_words import named
 
 Event = Mapping[str, Any]
 
@@ -74,9 +74,8 @@ def why(event: Event) -> str:
     causes = event["causes"]
     if event.get("reason"):
         ended = [int(it["rank"]) for it in causes if it["kind"] == "HARD_TIMEOUT"]
-        which = f"{'rank' if len(ended) == 1 else 'ranks'} {text_of(ended)}"
         was = "was" if len(ended) == 1 else "were"
-        return f"{event['reason']}; {which} {was} ended" if ended else str(event["reason"])
+        return f"{event['reason']}; {named(ended)} {was} ended" if ended else str(event["reason"])
     if not causes:
         return "not known"
     first = causes[0]

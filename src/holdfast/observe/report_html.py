@@ -1,7 +1,7 @@
 """The story of a run as one HTML page that needs no network, and no script to be read.
 
-Everything is drawn here; the page's script only zooms the timeline (wheel, drag, double click, or a
-click on a cycle). ``report_page.html`` has style and script.
+Everything is drawn here; the page's script only zooms the timeline (wheel, drag, double click,
+keys, or a click on a cycle). ``report_page.html`` has style and script.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from holdfast.observe.accounts import ACCOUNTS, LABELS
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
+from holdfast.observe.rank_words import done, named
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import PAUSES, clock_lines, in_place_words, slow_words
+from holdfast.observe.report_text import PAUSES, in_place_words, notes, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -67,7 +68,7 @@ def _head(story: Story) -> Iterator[str]:
     ]
     told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
     yield f'<div class="facts dim">{told}</div>'
-    for line in clock_lines(run):
+    for line in notes(run):
         yield f"<p>{escape(line)}</p>"
 
 
@@ -139,7 +140,7 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     if not rows:
         return
     length = story.length_s or 1.0
-    keys = "wheel: zoom, drag: move, double click: all"
+    keys = "ctrl + wheel: zoom, drag: move, double click: all; keys: + - ← → 0"
     yield f'<h2>Timeline <span class="dim zoom">{keys}</span></h2>'
     if len(rows) < story.ledger.n_ranks:
         yield (
@@ -152,7 +153,8 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     height = _row_px(rows) * len(rows)
     yield (
         f'<svg class="time" data-length="{length:.6f}" viewBox="0 0 {length:.6f} {height}" '
-        'preserveAspectRatio="none" role="img" aria-label="accounts of each rank over time">'
+        'preserveAspectRatio="none" tabindex="0" role="img" '
+        'aria-label="accounts of each rank over time">'
     )
     yield from _rects(rows, length)
     marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
@@ -252,7 +254,7 @@ def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
     for one in incidents:
         who = ""
         if one.culprits:
-            who = f'<span class="culprit">rank {", ".join(map(str, one.culprits))}</span>: '
+            who = f'<span class="culprit">{named(one.culprits)}</span>: '
         sure = f", {one.confidence} confidence" if one.culprits and one.confidence else ""
         yield (
             f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {who}"
@@ -260,11 +262,10 @@ def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
             "</summary>"
         )
         if one.actions:
-            yield f"<p>{escape('; '.join(one.actions))}</p>"
+            yield f"<p>done: {escape(done(one.actions))}</p>"
         for group in one.groups:
-            ranks = ", ".join(map(str, group.ranks))
             where = f": {group.doing}" if group.doing else ""
-            yield f"<div><b>{count(len(group.ranks), 'rank')}</b> ({ranks}){escape(where)}</div>"
+            yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
             if group.stack:
                 yield f"<pre>{escape(group.stack)}</pre>"
         if one.advice:

@@ -13,14 +13,14 @@ from holdfast.observe.accounts import LABELS
 from holdfast.observe.in_place import InPlace
 from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
+from holdfast.observe.rank_words import done, named
 from holdfast.observe.report import Story, place
-from holdfast.observe.run_files import Run
+from holdfast.observe.run_files import CUT_OFF, Run
 from holdfast.observe.timeline import lines
 
 _BAR = 30
 _ROWS_SHOWN = 40
 PAUSES = "Pauses of optimizer steps: no rank was ended"
-_RANKS_SHOWN = 8
 _CLOCKS_SHOWN = 8
 _SKEW_S = 1.0
 """Of wall clocks, from which on it is reported."""
@@ -58,9 +58,13 @@ def _title(story: Story) -> list[str]:
             f"; {count(node.passed_over, 'line')} could not be read" if node.passed_over else ""
         )
         text.append(f"  {node.node}: {node.end or node.state}, {node.folder}{passed}")
-    if run.state == "cut off":
-        text.append("A launcher was killed, or its folder is a copy: its last words are missing.")
-    return text + [row for line in clock_lines(run) for row in _wrap(line, "")]
+    return text + [row for line in notes(run) for row in _wrap(line, "")]
+
+
+def notes(run: Run) -> list[str]:
+    """What to know of its files before they are believed."""
+    cut_off = "A launcher was killed, or its folder is a copy: its last words are missing."
+    return [cut_off] * (run.state == CUT_OFF) + clock_lines(run)
 
 
 def clock_lines(run: Run) -> list[str]:
@@ -177,21 +181,14 @@ def slow_words(cycle: int, one: Slow) -> str:
 
 
 def _incident(one: Incident) -> list[str]:
-    who = f"{_ranks(one.culprits)}: {one.kind}" if one.culprits else one.kind
+    who = f"{named(one.culprits)}: {one.kind}" if one.culprits else one.kind
     sure = f" ({one.confidence} confidence)" if one.culprits and one.confidence else ""
     text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
-    text += [f"    {_ranks(each.ranks)}: {each.doing or 'no stack'}" for each in one.groups]
-    if done := "; ".join(one.actions):
-        text += _wrap(f"done: {done}", "    ")
+    for each in one.groups:
+        text += _wrap(f"{named(each.ranks)}: {each.doing or 'no stack'}", "    ")
+    if one.actions:
+        text += _wrap(f"done: {done(one.actions)}", "    ")
     return [*text, *_wrap(one.advice, "    "), f"    {one.path}"]
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = ", ".join(map(str, sorted(ranks)[:_RANKS_SHOWN]))
-    more = len(ranks) - _RANKS_SHOWN
-    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def _wrap(text: str, indent: str, further: str | None = None) -> list[str]:

@@ -20,12 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.failure import Hang, describe_exit
-from holdfast.core.rank_sets import text_of
+from holdfast.observe.rank_words import named
 
 Event = Mapping[str, Any]
-_LISTED = 8
-"""More ranks are written as ranges."""
-
 _UNSURE_S = 0.02
 """Instants of two nodes that are nearer than that may be in either order."""
 _PLACE = re.compile(r" \(pid \d+(?:, node [^)]*)?\)")
@@ -180,7 +177,7 @@ def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
         for event in symptoms
         if (event.get("clock"), event.get("name")) == (first["clock"], name)
     }
-    return f"{_ranks(alike)} hung ({hang})"
+    return f"{named(alike)} hung ({hang})"
 
 
 def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
@@ -199,12 +196,6 @@ def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
     return next((it for it in ties if it.get("launcher") in heard), first)
 
 
-def _ranks(ranks: Iterable[int]) -> str:
-    numbers = sorted(ranks)
-    shown = ", ".join(map(str, numbers)) if len(numbers) <= _LISTED else text_of(numbers)
-    return f"rank{'s' if len(numbers) > 1 else ''} {shown}"
-
-
 def lines(found: Iterable[Recovery], start: float) -> list[str]:
     """The recoveries as text for people, at most 80 columns for short names.
 
@@ -219,7 +210,7 @@ def lines(found: Iterable[Recovery], start: float) -> list[str]:
             rows.append((recovery.fault_at, "fault", recovery.fault or ""))
         rows.append((recovery.detected_at, "detected", recovery.symptom))
         if recovery.evidence_at is not None:
-            whose = _ranks(recovery.stacks)
+            whose = named(recovery.stacks.keys())
             rows.append((recovery.evidence_at, "evidence", f"stacks of {whose} written"))
         if recovery.verdict_at is not None:
             rows.append((recovery.verdict_at, "verdict", recovery.verdict or ""))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from holdfast.core.printable import one_line
 from holdfast.core.wording import count, restarts
 from holdfast.observe.ledger import duration
+from holdfast.observe.rank_words import named
 from holdfast.view.live import JobView, RankView
 
 COLUMNS = (
@@ -91,8 +92,8 @@ def incident_line(incident: dict[str, object]) -> str:
     """``cycle 3: lock, rank 5: ...``."""
     culprits = incident["culprits"]
     assert isinstance(culprits, list)
-    named = f", rank {', '.join(map(str, culprits))}" if culprits else ""
-    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{named}: {incident['reason']}")
+    who = f", {named(culprits)}" if culprits else ""
+    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{who}: {incident['reason']}")
 
 
 def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:

@@ -1,0 +1,30 @@
+"""Ranks in words: short for jobs of any size."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.observe.rank_words import done, named
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([5], "rank 5"),
+        ([3, 1], "ranks 1, 3"),
+        (range(8), "ranks 0, 1, 2, 3, 4, 5, 6, 7"),
+        ([*range(77), *range(78, 1024)], "ranks 0-76,78-1023"),
+    ],
+)
+def test_ranks_are_listed_or_where_they_are_many_given_as_ranges(ranks, text: str) -> None:
+    assert named(ranks) == text
+
+
+def test_what_was_done_to_each_rank_is_said_once_for_all() -> None:
+    """A job of a thousand ranks has a thousand signals."""
+    signals = [f"SIGKILL to rank {rank}: hung" for rank in (1, 0, *range(2, 1000))]
+    actions = ["SIGTERM to rank 3: hung", *signals, "cycle 1 was started"]
+    assert done(actions) == (
+        "SIGTERM to rank 3: hung; SIGKILL to ranks 0-999: hung; cycle 1 was started"
+    )
+    assert done([]) == ""
