@@ -223,6 +223,20 @@ def test_a_job_that_was_queued_again_is_another_run(tmp_path: Path) -> None:
     assert found == {"one-b": ["one-b", "one-a"], "two-c": ["two-c", "two-b", "two-a"]}
 
 
+def test_a_report_on_the_folders_of_several_jobs_says_so(tmp_path: Path) -> None:
+    """`holdfast report logs/*`: their times and sums would pass for those of one job."""
+    ports = {"a": (11, 0), "b": (11, 1), "later": (21, 0), "spare": None}
+    for name, at in ports.items():
+        port = {} if at is None else {"master_port": at[0], "group_rank": at[1]}
+        events = [{**one, **port} for one in HANG if at is not None or one["t"] == 0.0]
+        _write(tmp_path / name, events)
+    said = "later had no cycle in common with the rest. Times and sums here are of all of them."
+    for names, is_said in ((["a", "b", "spare"], False), ([*ports], True), (["spare"], False)):
+        story = tell(read_run([tmp_path / name for name in names]))
+        assert (said in as_text(story).replace("\n", " ")) == is_said, names
+        assert (said in as_html(story)) == is_said, names
+
+
 def test_a_job_of_one_node_that_was_started_again_on_the_same_port_is_another_run(
     tmp_path: Path,
 ) -> None:

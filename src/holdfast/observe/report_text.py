@@ -22,6 +22,7 @@ _BAR = 30
 _ROWS_SHOWN = 40
 PAUSES = "Pauses of optimizer steps: no rank was ended"
 _CLOCKS_SHOWN = 8
+_FOLDERS_SHOWN = 3
 _SKEW_S = 1.0
 """Of wall clocks, from which on it is reported."""
 _WORDS_AT = " " * 30
@@ -63,8 +64,16 @@ def _title(story: Story) -> list[str]:
 
 def notes(run: Run) -> list[str]:
     """What to know of its files before they are believed."""
-    cut_off = "A launcher was killed, or its folder is a copy: its last words are missing."
-    return [cut_off] * (run.state == CUT_OFF) + clock_lines(run)
+    lines = []
+    if run.state == CUT_OFF:
+        lines.append("A launcher was killed, or its folder is a copy: its last words are missing.")
+    if others := [node.folder.name for node in run.of_other_jobs]:
+        shown = ", ".join(others[:_FOLDERS_SHOWN]) + (", ..." if others[_FOLDERS_SHOWN:] else "")
+        lines.append(
+            f"These folders may be of several jobs, or starts of one: {shown} had no cycle in "
+            "common with the rest. Times and sums here are of all of them."
+        )
+    return lines + clock_lines(run)
 
 
 def clock_lines(run: Run) -> list[str]:

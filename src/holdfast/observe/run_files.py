@@ -20,12 +20,14 @@ from holdfast.host.job_name import clock_of, is_living
 from holdfast.observe.event_log import LAUNCHER_FILE, PATTERN
 from holdfast.observe.incident_files import Incident, of_event, read_incidents
 from holdfast.observe.node_clocks import Axis, Marks, on_one_axis
+from holdfast.observe.one_job import Start, of_one_job
 from holdfast.observe.rank_spans import number
 
 Event = dict[str, Any]
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""
+_STARTED = "cycle_started"
 _SILENT_S = 60.0
 _SILENT_SHARE = 0.05
 """A launcher writes every 10 s, or when it has become 1 % older; only of another host we ask."""
@@ -147,6 +149,17 @@ class Run:
                 one.at = one.wall - node.axis.ahead_s - self.offset_s
         with_files = {one.name for one in found}
         return found + [one for name, one in judged.items() if name not in with_files]
+
+    @property
+    def of_other_jobs(self) -> list[NodeRun]:
+        """Launchers that had ranks, but no cycle in common with the first that had."""
+        starts = {
+            index: dict(_started(event) for event in node.events if event["kind"] == _STARTED)
+            for index, node in enumerate(self.nodes)
+        }
+        had_ranks = [index for index, found in starts.items() if found]
+        of_this = of_one_job(had_ranks[0], starts) if had_ranks else []
+        return [self.nodes[index] for index in had_ranks if index not in of_this]
 
     @property
     def state(self) -> str:
@@ -318,14 +331,18 @@ def run_id_of(folder: Path) -> str | None:
     return run_id if isinstance(run_id, str) else None
 
 
-def starts_of(folder: Path) -> dict[tuple[object, object], object]:
-    """Cycles that its launcher took part in, with their ports; its number in each."""
-    found: dict[tuple[object, object], object] = {}
+def starts_of(folder: Path) -> dict[Start, object]:
+    """Cycles that its launcher took part in; its number in each."""
+    found: dict[Start, object] = {}
     with suppress(OSError), (folder / LAUNCHER_FILE).open("rb") as file:
         for line in file:
             if b'"cycle_started"' in line:
                 with suppress(ValueError, AttributeError, RecursionError, TypeError):
-                    event = json.loads(line)
-                    key = event.get("cycle"), event.get("master_port")
-                    found[key] = event.get("group_rank")
+                    found.update([_started(json.loads(line))])
     return found
+
+
+def _started(event: Mapping[str, Any]) -> tuple[Start, object]:
+    return (number(event.get("cycle")), str(event.get("master_port"))), number(
+        event.get("group_rank")
+    )

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.host.run_links import LATEST, is_own_link, latest_link, living_run_dirs
 from holdfast.observe.event_log import LAUNCHER_FILE
-
-Start = tuple[object, object]
-"""A cycle, and its port, which is another one when the job is started again."""
+from holdfast.observe.one_job import of_one_job
 
 
 class NoSuchRunError(Exception):
@@ -134,17 +131,6 @@ def _of_one_job(folder: Path) -> list[Path]:
     starts = {each: starts_of(each) for each in (folder, *same)}
     if not starts[folder]:
         return [folder, *same]
-    found, known = [folder], {start: {node} for start, node in starts[folder].items()}
-    waiting = [each for each in same if starts[each]]
-    while met := [each for each in waiting if _are_of(known, starts[each])]:
-        waiting.remove(met[0])
-        found.append(met[0])
-        for start, node in starts[met[0]].items():
-            known.setdefault(start, set()).add(node)
-    return found if waiting else [folder, *same]
-
-
-def _are_of(known: Mapping[Start, AbstractSet[object]], starts: Mapping[Start, object]) -> bool:
-    """They are starts of that job: two nodes of one cycle have different numbers."""
-    common = known.keys() & starts.keys()
-    return bool(common) and all(starts[one] not in known[one] - {None} for one in common)
+    found = of_one_job(folder, starts)
+    has_others = any(starts[each] and each not in found for each in same)
+    return found if has_others else [folder, *same]
