@@ -93,6 +93,14 @@ class Job:
         records = [json.loads(file.read_text()) for file in files]
         return [record for record in records if "clock" in record]
 
+    def culprit(self) -> dict[str, Any]:
+        """What its one incident shows of the one rank that it names, overdue or not."""
+        [file] = (self.run_dir / "incidents").glob("*/incident.json")
+        incident = json.loads(file.read_text())
+        [rank] = incident["culprits"]
+        shown: dict[str, Any] = incident["ranks"][str(rank)]
+        return shown
+
     def said(self, pattern: str) -> re.Match[str] | None:
         """A match in what the launcher printed."""
         return re.search(pattern, self.stderr)
