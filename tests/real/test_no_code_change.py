@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 import pytest
 
 from tests.real.harness import BOUND_S, Launcher, until
 
-pytest.importorskip("torch")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 SCRIPT = """
 import os, subprocess, sys, threading, time
@@ -43,6 +46,7 @@ print("done", rank, flush=True)
 """
 
 
+@needs_torch
 @pytest.mark.parametrize("mode", ["hang", "evaluate"])
 def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_evaluation(
     ft: Launcher, mode: str
@@ -74,3 +78,49 @@ def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_ev
         assert not job.said(r"\[ERROR\]")
         assert job.said("no optimizer step for .*; no rank is ended, as nothing proves a hang; r")
         assert not told.exists()
+
+
+ISOLATED = """
+import os, subprocess, sys, time
+assert "rank/auto" in os.environ["PYTHONPATH"] and not any("rank/auto" in path for path in sys.path)
+child = subprocess.Popen([sys.executable, sys.argv[1]], stdin=-1, stdout=-1)
+child.stdout.readline()
+from holdfast.fault_tolerance import RankMonitorClient
+client = RankMonitorClient()
+client.init_workload_monitoring()
+child.communicate()
+print("watched", os.getpid(), flush=True)
+"""
+CHILD = """
+import sys
+from torch.optim.optimizer import hooks
+for _ in range(4):
+    for hook in hooks:
+        hook(None, (), {})
+print("hooks", len(hooks), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_child_of_a_rank_that_ignores_pythonpath_does_not_take_its_place(ft: Launcher) -> None:
+    """It finds the hook that the rank has not found, and its steps are not the rank's."""
+    optim = ft.folder / "torch" / "optim"
+    optim.mkdir(parents=True)
+    for name in ("torch/__init__.py", "torch/optim/__init__.py"):
+        (ft.folder / name).touch()
+    hooks = "hooks = []\nregister_optimizer_step_post_hook = hooks.append\n"
+    (optim / "optimizer.py").write_text(hooks)
+    python = ft.script(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n', "python")
+    python.chmod(0o755)
+
+    job = ft.start(
+        *("--nproc-per-node", "1", "--log-dir", "logs"),
+        *(ft.script(ISOLATED), ft.script(CHILD, "child.py")),
+        env={"PYTHON_EXEC": str(python), "PYTHONPATH": str(ft.folder)},
+    )
+
+    assert job.wait() == 0, job.stderr
+    [rank] = job.events("worker_started")
+    assert f"watched {rank['pid']}" in job.stdout
+    assert len(job.events("rank_armed")) == 1
+    assert job.stderr.count("do not count as heartbeats, because") == 1

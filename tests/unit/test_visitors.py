@@ -5,16 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.core.admission import EXCUSED_S, SILENT_S
+from holdfast.core.monitor.rank_messages import Hello
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import endpoint
 from holdfast.host.clock import monotonic
 from holdfast.host.descriptors import Descriptors
+from holdfast.host.proc import Process
 from holdfast.wire.frames import encode
 from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
 
@@ -36,6 +39,9 @@ class Quiet:
 
     def complains(self, pid: int, what: str) -> None:
         raise AssertionError(what)
+
+    def rejects(self, pid: int, hello: Hello) -> str | None:
+        return None
 
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         visitor.channel.send({"op": "welcome"})
@@ -158,6 +164,31 @@ def test_who_says_no_hello_is_cut_off_and_named(
     ]
     for caller in (silent, long):
         caller.close()
+    visitors._acceptor.close()
+    descriptors.epoll.close()
+
+
+@pytest.mark.parametrize("by_steps", [True, False], ids=["steps", "client"])
+def test_a_step_does_not_wait_for_the_seat_of_another_process(
+    tmp_path: Path, by_steps: bool
+) -> None:
+    """A shell may start several Pythons for one rank. A client of the script's own does wait."""
+    path, descriptors = f"{tmp_path}/s", Descriptors()
+    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
+    visitors.open()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as first:
+        visitors.take(Seat(0, Process(first.pid), None))
+        with socket.socket(socket.AF_UNIX) as rank:
+            rank.settimeout(30.0)
+            rank.connect(path)
+            rank.sendall(encode({"op": "hello", "rank": 0, "pid": 0, "by_steps": by_steps}))
+            descriptors.wait(30.0)
+            descriptors.wait(0.0)
+            assert bool(visitors._waiting) is not by_steps
+            if by_steps:
+                assert f"process {first.pid} is watched".encode() in rank.recv(1000)
+            visitors.dismiss_all("over")
+        visitors.vacate("is over")
     visitors._acceptor.close()
     descriptors.epoll.close()
 

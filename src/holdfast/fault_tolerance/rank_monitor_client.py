@@ -167,7 +167,7 @@ class RankMonitorClient(RankProgress):
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
         from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
 
-        self._link = link = MonitorLink(monitor, info, self.logger)
+        self._link = link = MonitorLink(monitor, info, self.logger, by_steps=self._is_automatic)
         welcome = link.welcome
         self.cfg = cfg = FaultToleranceConfig.from_wire(welcome.cfg)
         configured = (

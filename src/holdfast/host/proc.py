@@ -127,6 +127,24 @@ def identity(pid: int, root: str = ROOT) -> Identity | None:
     return None if found is None else (pid, found.start_ticks)
 
 
+def line(pid: int, above: int, root: str = ROOT) -> list[int]:
+    """``pid`` and its ancestors up to a child of ``above``; empty: ``above`` is not one of them."""
+    found = [pid]
+    while (seen := stat(found[-1], root)) is not None and seen.parent not in (0, *found):
+        if seen.parent == above:
+            return found
+        found.append(seen.parent)
+    return []
+
+
+def program(pid: int, root: str = ROOT) -> str:
+    """Name of the file that it executes; "" where that is not known."""
+    try:
+        return os.path.basename(os.readlink(f"{root}/{pid}/exe"))
+    except OSError:
+        return ""
+
+
 def owner(pid: int, root: str = ROOT) -> int:
     """Its effective user's number; -1 where there is no such process."""
     for line in (_read(f"{root}/{pid}/status") or b"").splitlines():

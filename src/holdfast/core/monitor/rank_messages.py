@@ -42,12 +42,15 @@ class Hello(Value):
         pid: Its process, for a monitor that cannot see it (another pid namespace).
         clock_s: CLOCK_MONOTONIC of the rank; None: not said.
         resume: It was served before, by this monitor or by one that this one replaces.
+        by_steps: It will report optimizer steps and nothing else, and was not asked to: it may be a
+            child of the rank.
     """
 
     rank: Rank
     pid: Count
     clock_s: float | None = None
     resume: bool = False
+    by_steps: bool = False
 
 
 class Armed(Value):

@@ -38,6 +38,7 @@ from holdfast.core.monitor.rank_messages import (
     CountCollectives,
     Counted,
     Dumped,
+    Hello,
     Limits,
     Ok,
     Operations,
@@ -47,6 +48,7 @@ from holdfast.core.monitor.steps import IDLE_SHARE
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.looks import Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
+from holdfast.fault_tolerance.monitor.step_source import StepSource
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.host import clock, proc
 from holdfast.host.bare_process import ignore_signals
@@ -123,6 +125,7 @@ class Monitor:
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
         self._is_asked = False  # how many collectives it has been in
+        self._step_source = StepSource(self._reports)
         self._looks = Looks(self._reports, self._descriptors.epoll)
 
     # ------------------------------------------------------------ the loop
@@ -516,6 +519,10 @@ class Monitor:
         if line is not None:
             local_rank = self._config.local_rank
             self._reports.log("warning", f"monitor of local rank {local_rank}: {line}")
+
+    def rejects(self, pid: int, hello: Hello) -> str | None:
+        """Refuse steps of a process that is not the rank."""
+        return self._step_source.rejects(pid, hello)
 
     def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
         """Tell a rank what it is measured by, and where it writes."""

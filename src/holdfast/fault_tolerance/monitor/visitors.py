@@ -57,6 +57,9 @@ if TYPE_CHECKING:
         def complains(self, pid: int, what: str) -> None:
             """Process ``pid`` was cut off; ``what`` it did completes "process ...", for people."""
 
+        def rejects(self, pid: int, hello: Hello) -> str | None:
+            """Why process ``pid`` does not get the seat, free or not; None: it may."""
+
         def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
             """Welcome ``visitor``, who has the seat now; ``is_new``: for another process."""
 
@@ -248,6 +251,9 @@ class Visitors:
                     "in different time namespaces; run launcher and ranks in the same one",
                 )
                 return
+            if (why := self._host.rejects(visitor.pid, message)) is not None:
+                self.turn_away(visitor, why)
+                return
             visitor.hello = message
             visitor.give_up_at = now + WAIT_FOR_SEAT_S
             self._admission.left(visitor.fd)
@@ -287,6 +293,9 @@ class Visitors:
             self.take(seat)
         elif seat.visitor is None and seat.process.pid == pid:
             seat.visitor = visitor
+        elif hello.by_steps and seat.process.pid != pid:  # it is inside a step, and must not wait
+            self.turn_away(visitor, f"process {seat.process.pid} is watched")
+            return
         elif seat.visitor is not visitor:
             self._begin_to_look(seat)  # a fork of the rank may hold its connection open
             return

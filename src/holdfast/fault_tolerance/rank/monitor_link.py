@@ -64,6 +64,7 @@ class MonitorLink:
         path: Socket of the monitor.
         info: Who is calling.
         logger: Told of a monitor that was replaced.
+        by_steps: See :class:`.rank_messages.Hello`.
 
     Attributes:
         welcome: What the monitor answered to the first hello.
@@ -73,8 +74,11 @@ class MonitorLink:
             ``OSError``) cannot be reached.
     """
 
-    def __init__(self, path: str, info: RankInfo, logger: logging.Logger) -> None:
+    def __init__(
+        self, path: str, info: RankInfo, logger: logging.Logger, *, by_steps: bool = False
+    ) -> None:
         self._path = path
+        self._by_steps = by_steps
         self._info = info
         self._logger = logger
         self._unheard = 0  # messages since the last answer
@@ -141,7 +145,7 @@ class MonitorLink:
         self, *, resume: bool = False, wait_s: float = _HELLO_S
     ) -> tuple[Connection, Welcome]:
         info = self._info
-        hello = encode(Hello(info.global_rank, info.pid, monotonic(), resume))
+        hello = encode(Hello(info.global_rank, info.pid, monotonic(), resume, self._by_steps))
         try:
             connection = endpoint.connect(self._path, min(wait_s, _CONNECT_S))
         except EndpointError as error:
