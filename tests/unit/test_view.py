@@ -26,7 +26,7 @@ from holdfast.host.job_name import new_job
 from holdfast.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.view.top import Stacks, Top
 from holdfast.view.web import make_app
-from holdfast.view.words import SORTS, as_text, newest, of_limit, seconds
+from holdfast.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
 
 from .made_events import elsewhere
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
@@ -531,6 +531,19 @@ def read_until(terminal: int, mark: bytes, written: bytes) -> bytes:
         assert ready, written
         written += os.read(terminal, 1 << 16)
     return written
+
+
+@pytest.mark.parametrize(
+    ("culprits", "reason", "line"),
+    [
+        ([5], "rank 5 (pid 7) waits", "cycle 0: lock: rank 5 (pid 7) waits"),
+        ([5, 6], "all wait for a node", "cycle 0: lock, ranks 5, 6: all wait for a node"),
+        ([], "no rank waits", "cycle 0: lock: no rank waits"),
+    ],
+)
+def test_the_line_of_an_incident_names_its_ranks_once(culprits, reason: str, line: str) -> None:
+    incident = {"cycle": 0, "kind": "lock", "culprits": culprits, "reason": reason}
+    assert incident_line(incident) == line
 
 
 def test_of_news_the_newest_are_shown_as_many_as_fit() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.core.printable import printable
 from holdfast.host.command_output import in_words
+from holdfast.observe.command_words import UsageError, take_flag, take_option, without_options
 from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
 
 _REPORT = """\
@@ -47,10 +48,6 @@ _GZIP_LEVEL = 6
 """9 takes twice as long, for a tenth less."""
 
 
-class _UsageError(Exception):
-    """The command line makes no sense; the text says why."""
-
-
 def main(command: str, words: Sequence[str]) -> int:
     """One of the commands; returns the exit code."""
     if any(word in ("-h", "--help") for word in words):
@@ -58,43 +55,18 @@ def main(command: str, words: Sequence[str]) -> int:
         return 0
     try:
         text = {"report": _report, "runs": _runs, "trace": _trace}[command](list(words))
-    except (_UsageError, NoSuchRunError) as error:
+    except (UsageError, NoSuchRunError) as error:
         sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
         return _WRONG
     sys.stdout.write(text)
     return 0
 
 
-def _option(words: list[str], *names: str) -> str | None:
-    """Take an option with its value out of the words."""
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name not in names:
-            continue
-        if equals:
-            del words[index]
-            return value
-        if index + 1 == len(words):
-            raise _UsageError(f"{word} needs a file")
-        value = words[index + 1]
-        del words[index : index + 2]
-        return value
-    return None
-
-
-def _no_options(words: Sequence[str]) -> None:
-    unknown = [word for word in words if word.startswith("-")]
-    if unknown:
-        raise _UsageError(f"unknown option {unknown[0]!r}")
-
-
 def _report(words: list[str]) -> str:
-    to_json = "--json" in words
-    words = [word for word in words if word != "--json"]
-    html = _option(words, "--html")
-    _no_options(words)
+    to_json, html = take_flag(words, "--json"), take_option(words, "--html")
+    without_options(words)
     if to_json and html is not None:
-        raise _UsageError("--json and --html exclude each other")
+        raise UsageError("--json and --html exclude each other")
     from holdfast.observe.report import as_json, tell  # noqa: PLC0415 - what is used
     from holdfast.observe.run_files import read_run  # noqa: PLC0415
 
@@ -148,10 +120,10 @@ def _write_to(target: Path, name: str, parts: Iterable[str]) -> None:
 
 
 def _runs(words: list[str]) -> str:
-    _no_options(words)
+    without_options(words)
     missing = [word for word in words if not Path(word).is_dir()]
     if missing:
-        raise _UsageError(f"{missing[0]} is not a folder")
+        raise UsageError(f"{missing[0]} is not a folder")
     from holdfast.observe.report_text import runs_table  # noqa: PLC0415 - what is used
     from holdfast.observe.run_files import read_run  # noqa: PLC0415
 
@@ -171,8 +143,8 @@ def _runs(words: list[str]) -> str:
 
 
 def _trace(words: list[str]) -> str:
-    out = _option(words, "-o", "--output") or "trace.json.gz"
-    _no_options(words)
+    out = take_option(words, "-o", "--output") or "trace.json.gz"
+    without_options(words)
     from holdfast.observe.run_files import read_run  # noqa: PLC0415 - what is used
     from holdfast.observe.trace import trace_lines  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.core.printable import printable
+from holdfast.observe.command_words import UsageError, take_flag, take_option, without_options
 from holdfast.observe.run_list import NoSuchRunError, resolve
 
 _TOP = """\
@@ -45,10 +46,6 @@ _PORT = 8265
 _DUMB = ("dumb", "unknown")
 
 
-class _Usage(Exception):  # noqa: N818 - never leaves this module
-    """The command line makes no sense; the text says why."""
-
-
 def main(command: str, words: Sequence[str]) -> int:
     """One of the commands; returns the exit code."""
     if any(word in ("-h", "--help") for word in words):
@@ -56,7 +53,7 @@ def main(command: str, words: Sequence[str]) -> int:
         return 0
     try:
         return _top(list(words)) if command == "top" else _view(list(words))
-    except (_Usage, NoSuchRunError) as error:
+    except (UsageError, NoSuchRunError) as error:
         sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
     except ModuleNotFoundError as error:
         sys.stderr.write(
@@ -69,14 +66,14 @@ def main(command: str, words: Sequence[str]) -> int:
 
 
 def _top(words: list[str]) -> int:
-    is_json, once = _flag(words, "--json"), _flag(words, "--once")
-    sort = _option(words, "--sort")
-    folders = resolve(_runs(words))
+    is_json, once = take_flag(words, "--json"), take_flag(words, "--once")
+    sort = take_option(words, "--sort")
+    folders = resolve(without_options(words))
     from holdfast.view.live import LiveJob  # noqa: PLC0415 - once the words make sense
     from holdfast.view.words import SORTS, as_text  # noqa: PLC0415
 
     if sort is not None and sort not in SORTS:
-        raise _Usage(f"--sort: {sort!r} is none of {', '.join(SORTS)}")
+        raise UsageError(f"--sort: {sort!r} is none of {', '.join(SORTS)}")
     job = LiveJob(folders)
     if is_json or once:
         view = job.look()
@@ -85,7 +82,7 @@ def _top(words: list[str]) -> int:
         )
         return 0
     if lacks := _what_the_terminal_lacks():
-        raise _Usage(f"{lacks}: give --once, or --json")
+        raise UsageError(f"{lacks}: give --once, or --json")
     from holdfast.view.top import Top  # noqa: PLC0415 - needs textual
 
     if sys.__stderr__ is not None and not sys.__stderr__.isatty():
@@ -104,11 +101,12 @@ def _what_the_terminal_lacks() -> str:
 
 
 def _view(words: list[str]) -> int:
-    host, port = _option(words, "--host") or "127.0.0.1", _option(words, "--port") or str(_PORT)
-    token = _option(words, "--token") or os.environ.get("HOLDFAST_VIEW_TOKEN") or None
+    host = take_option(words, "--host") or "127.0.0.1"
+    port = take_option(words, "--port") or str(_PORT)
+    token = take_option(words, "--token") or os.environ.get("HOLDFAST_VIEW_TOKEN") or None
     if not port.isdecimal() or int(port) > 65535:
-        raise _Usage(f"--port: {port!r} is not a port")
-    folders = resolve(_runs(words))
+        raise UsageError(f"--port: {port!r} is not a port")
+    folders = resolve(without_options(words))
     import socket  # noqa: PLC0415 - once the words make sense
 
     import uvicorn  # noqa: PLC0415 - an extra
@@ -121,7 +119,7 @@ def _view(words: list[str]) -> int:
     try:
         listener = socket.create_server((host, int(port)), family=family)
     except OSError as error:
-        raise _Usage(
+        raise UsageError(
             f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes one that is "
             "free"
         ) from None
@@ -132,30 +130,3 @@ def _view(words: list[str]) -> int:
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listener])
     return 0
-
-
-def _flag(words: list[str], name: str) -> bool:
-    found = name in words
-    words[:] = [word for word in words if word != name]
-    return found
-
-
-def _option(words: list[str], name: str) -> str | None:
-    """Take an option with its value out of the words."""
-    for index, word in enumerate(words):
-        own, equals, value = word.partition("=")
-        if own != name:
-            continue
-        if not equals:
-            if index + 1 == len(words):
-                raise _Usage(f"{name} needs a value")
-            value = words.pop(index + 1)
-        del words[index]
-        return value
-    return None
-
-
-def _runs(words: Sequence[str]) -> Sequence[str]:
-    if unknown := [word for word in words if word.startswith("-")]:
-        raise _Usage(f"unknown option {unknown[0]!r}")
-    return words

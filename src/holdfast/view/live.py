@@ -256,19 +256,35 @@ class LiveJob:
         for node in self._nodes:
             self._read_incidents(node)
         view = JobView(wall=clock.wall(), nodes=[node.view() for node in self._nodes])
-        if begun := [node for node in self._nodes if node.start]:
-            first = min(begun, key=_Node.began)
-            view.name = str(first.start.get("name", ""))
-            view.run_id = str(first.start.get("run_id", ""))
-            is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
-            ends = [node.axis.at(node.last_at) for node in begun]
-            nows = (now for node in begun if (now := node.now()) is not None)
-            until = max(ends) if is_over else next(nows, view.wall - offset_s)
-            view.age_s = max(0.0, until - first.began())
+        self._say_which(view, offset_s)
         view.restarts = max((0, *(node.cycle for node in view.nodes)))
         view.restarts_in_place = len(set().union(*(node.in_place for node in self._nodes)))
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
+        self._look_at_all(view)
+        hangs = (one for one in self._incidents.values() if not one.is_left_alone)
+        view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
+        view.events = [
+            {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
+            for event in sorted(self._events, key=_instant)
+        ]
+        return view
+
+    def _say_which(self, view: JobView, offset_s: float) -> None:
+        """Which job it is, and how old."""
+        if not (begun := [node for node in self._nodes if node.start]):
+            return
+        first = min(begun, key=_Node.began)
+        view.name = str(first.start.get("name", ""))
+        view.run_id = str(first.start.get("run_id", ""))
+        is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
+        ends = [node.axis.at(node.last_at) for node in begun]
+        nows = (now for node in begun if (now := node.now()) is not None)
+        until = max(ends) if is_over else next(nows, view.wall - offset_s)
+        view.age_s = max(0.0, until - first.began())
+
+    def _look_at_all(self, view: JobView) -> None:
+        """All ranks, and which of them are slower than their peers."""
         totals: dict[int, dict[str, tuple[int, float]]] = {}
         self._where.clear()
         for node, seen in zip(self._nodes, view.nodes, strict=True):
@@ -287,13 +303,6 @@ class LiveJob:
             if found := by_rank.get(one.rank):
                 one.slow = found.section, round(found.factor, 2)
         view.ranks.sort(key=lambda one: one.rank)
-        hangs = (one for one in self._incidents.values() if not one.is_left_alone)
-        view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
-        view.events = [
-            {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
-            for event in sorted(self._events, key=_instant)
-        ]
-        return view
 
     def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
         """The stacks of these ranks now, as text; of one that gives none, the reason in brackets.

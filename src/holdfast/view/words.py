@@ -89,11 +89,12 @@ def headline(job: JobView) -> str:
 
 
 def incident_line(incident: dict[str, object]) -> str:
-    """``cycle 3: lock, rank 5: ...``."""
+    """``cycle 3: lock: rank 5 waits ...``; who it is, where the reason does not begin with that."""
     culprits = incident["culprits"]
     assert isinstance(culprits, list)
-    who = f", {named(culprits)}" if culprits else ""
-    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{who}: {incident['reason']}")
+    reason = str(incident["reason"])
+    who = f", {named(culprits)}" if culprits and not reason.startswith("rank") else ""
+    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{who}: {reason}")
 
 
 def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:

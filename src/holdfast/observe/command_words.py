@@ -1,0 +1,46 @@
+"""Words of the commands that read runs: options with values, flags, and errors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the text says why."""
+
+
+def take_option(words: list[str], *names: str) -> str | None:
+    """Take an option with its value out of the words; None: it is not given.
+
+    Raises:
+        UsageError: It has no value.
+    """
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name not in names:
+            continue
+        if not equals:
+            if index + 1 == len(words):
+                raise UsageError(f"{name} needs a value")
+            value = words.pop(index + 1)
+        del words[index]
+        return value
+    return None
+
+
+def take_flag(words: list[str], name: str) -> bool:
+    """Take a word out of the words, and say whether it was there."""
+    found = name in words
+    words[:] = [word for word in words if word != name]
+    return found
+
+
+def without_options(words: Sequence[str]) -> Sequence[str]:
+    """The words that are left, which are to be no options.
+
+    Raises:
+        UsageError: One is.
+    """
+    if unknown := [word for word in words if word.startswith("-")]:
+        raise UsageError(f"unknown option {unknown[0]!r}")
+    return words
