@@ -381,6 +381,15 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
         (line,) = [one for one in run.jobs[0].stderr.splitlines() if "holdfast: goodput " in one]
         assert f"goodput {100 * told['goodput']:.1f} %" in line
 
+    # After their last steps the ranks have waited.
+    last = len(run.faults)
+    waited_s = sum(
+        node.of("cycle_stopped", last)[0]["t"] - max(one.opened[0] for one in told if one.closed)
+        for node in nodes
+        for told in (run.told(last, event["rank"]) for event in node.of("worker_exited", last))
+    )
+    assert 0.5 * waited_s < told["rank_seconds"]["finishing"] < waited_s + 0.001
+
     # A row for each cycle, a failure for each that failed: when, who, and how it went on.
     assert [row["cycle"] for row in told["cycles"]] == list(range(len(run.faults) + 1))
     for row in told["cycles"]:

@@ -104,7 +104,12 @@ def made_up(seed: int) -> list[dict[str, object]]:
         t += rng.choice((0.0, rng.uniform(0, most)))
         return t
 
+    # One value that is none makes a whole look pass for no event.
+    is_sane = rng.random() < 0.5
+
     def instant():
+        if is_sane:
+            return rng.uniform(1000, t + 20)
         return rng.choice((None, math.nan, -1.0, "x", rng.uniform(900, t + 50), rng.uniform(0, t)))
 
     def ended():
@@ -152,11 +157,12 @@ def made_up(seed: int) -> list[dict[str, object]]:
             events.append(event(wait(), "cycle_stopping", cycle, **stop))
         told = {
             str(k): progress(
-                {"step": instant()} if rng.random() < 0.5 else {},
+                {name: instant() for name in NAMES if rng.random() < 0.2},
                 {name: ended() for name in NAMES if rng.random() < 0.5},
                 left_at=instant(),
                 heartbeat_at=instant(),
                 first_heartbeat_at=instant(),
+                outside_since=instant(),
             )
             for k in ranks
         }

@@ -7,9 +7,11 @@ monotonic clock. The window of a cycle ends when nothing of it is left, and ther
     ┌───── last sign of progress ── stalled ── detected ── evidence, stopping ── cycle stopped ────┘
     └─ restarting ─ joined ─ waiting for nodes ─ cycle started ─ ...
 
+A rank that ends well is neither stalled nor stopped: it finishes, from its last step on.
+
 What is between two marks is in one account, so a rank's spans always add up to the time it had. A
 mark that is missing or out of order moves to its neighbour; that moves seconds between accounts and
-loses none. Only the time between first step and last sign is divided by measured totals.
+loses none. Only the time from the first step on is divided by measured totals.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from holdfast.core.value import Value
 from holdfast.observe.accounts import Account, account_of
 from holdfast.observe.in_place import InPlace, of_event
+from holdfast.observe.last_step import added, divided, ended_s, last_step_at, open_s
 
 Event = Mapping[str, Any]
 
@@ -140,7 +143,7 @@ class _Rank:
     """Marks of one rank in one cycle.
 
     Attributes:
-        is_shown: Its progress has been told, as far as it was.
+        shown_at: When its progress was, last; None: never.
         silent_since: Said by its monitor when it found a hang.
     """
 
@@ -150,7 +153,7 @@ class _Rank:
         self.armed_at: float | None = None
         self.exited_at: float | None = None
         self.exit_code = 0
-        self.is_shown = False
+        self.shown_at: float | None = None
         self.silent_since: float | None = None
         self.progress = Progress()
 
@@ -252,6 +255,8 @@ class RankSpans:
         elif kind == "cycle_stopping":
             self._detected(cycle, at)
             cycle.silent_s = number(event.get("silent_s")) or 0.0
+        elif kind == "signal_received":
+            self._detected(cycle, at)
         elif kind == "cycle_stopped":
             cycle.stopped_at = at
         elif kind == "restarted_in_place":
@@ -260,7 +265,7 @@ class RankSpans:
             for local_rank, told in event["ranks"].items():
                 shown = Progress.of(told)
                 rank = cycle.ranks[int(local_rank)]
-                rank.progress, rank.is_shown = shown, True
+                rank.progress, rank.shown_at = shown, number(event.get("at")) or at
                 if self._keeps_progress:
                     self.last_progress[cycle.cycle, int(local_rank)] = shown
             cycle.is_final = event.get("final") is True
@@ -384,12 +389,19 @@ class RankSpans:
         detected = end if cycle.detected_at is None else cycle.detected_at
         exited = end if rank.exited_at is None else rank.exited_at
         progress = rank.progress
-        has_ended_well = rank.exited_at is not None and rank.exit_code == 0
-        gone_at = exited if has_ended_well else min(detected, exited)
-        if progress.left_at is not None and (has_ended_well or progress.left_at < detected):
-            gone_at = min(gone_at, progress.left_at)
+        gone_at = min(detected, exited)
+        ends_well = rank.exited_at is not None and rank.exit_code == 0 and exited <= detected
+        left_at = progress.left_at
+        has_left = left_at is not None and left_at < gone_at and rank.silent_since is None
+        if left_at is not None and has_left:
+            gone_at = left_at
+        is_finished = ends_well or has_left
         works_until = gone_at
-        if not has_ended_well and cycle.detected_at is not None:
+        # A look from before its exit may be old, and more steps may have followed.
+        if has_left or (ends_well and rank.shown_at is not None and rank.shown_at >= exited):
+            step_at = last_step_at(progress)
+            works_until = gone_at if step_at is None else min(gone_at, step_at)
+        elif not ends_well and cycle.detected_at is not None:
             works_until = _last_progress(rank, gone_at, cycle)
         first = progress.first_step_at
         starts = cycle.started_at
@@ -404,12 +416,12 @@ class RankSpans:
             marks.append((gone_at, "steps"))
         else:
             armed = works_until if rank.armed_at is None else rank.armed_at
-            if not rank.is_shown and cycle.detected_at is not None:  # the launcher was killed then
-                first = armed
+            if cycle.detected_at is not None and rank.shown_at is None:
+                first = armed  # the launcher was killed then
             marks.append((armed, "importing"))
             marks.append((works_until if first is None else min(first, works_until), "setup"))
             marks.append((works_until, "steps"))
-            marks.append((gone_at, "stalled"))
+        marks.append((detected, "finishing") if is_finished else (gone_at, "stalled"))
         marks.append((end, "stopping"))
         spans: list[Span] = []
         at = cycle.began_at
@@ -421,8 +433,16 @@ class RankSpans:
                     begin = spans.pop().start
                 shares: Mapping[Account, float] = {account: until - begin}
                 if account == "steps":
-                    aside = _in_place(cycle, begin, until)
-                    shares = self._shares(local_rank, begin, until, progress, saved_at, aside)
+                    aside = ended_s(progress, begin)
+                    if is_finished:
+                        aside = added(aside, ended_s(progress, until), -1.0)
+                    aside |= _in_place(cycle, begin, until)
+                    being = open_s(progress, begin, until)
+                    shares = self._shares(local_rank, begin, until, saved_at, aside, being)
+                elif account == "finishing":
+                    aside = added(ended_s(progress, begin), open_s(progress, begin, gone_at))
+                    rest_s, aside = divided(until - begin, aside)
+                    shares = {account: rest_s, **aside}
                 place = cycle.cycle, local_rank, begin, until
                 spans.append(Span(*place, account, shares, rank.rank))
             at = until
@@ -433,9 +453,9 @@ class RankSpans:
         local_rank: int,
         start: float,
         end: float,
-        shown: Progress,
         saved_at: float | None,
-        shares: dict[Account, float],
+        aside: dict[Account, float],
+        being: dict[Account, float],
     ) -> dict[Account, float]:
         """The time at work, divided: what is neither saved nor evaluated in is training.
 
@@ -443,20 +463,11 @@ class RankSpans:
             local_rank: Of which rank.
             start: Instant.
             end: Instant.
-            shown: Its sections.
             saved_at: Instant of the last checkpoint.
-            shares: What is neither, already; it is changed.
+            aside: What is no training, of what has ended,
+            being: and of what has not.
         """
-        length = end - start
-        for name, each in shown.ended.items():
-            account = account_of(name)
-            if account in ("checkpointing", "evaluating") and each.first_at >= start:
-                shares[account] = shares.get(account, 0.0) + max(0.0, each.total_s)
-        aside = sum(shares.values())
-        if aside > length:  # they overlap
-            shares = {account: s * length / aside for account, s in shares.items()}
-            aside = length
-        steps = length - aside
+        steps, shares = divided(end - start, added(aside, being))
         again = 0.0
         if self.saves:
             position = self._positions.setdefault(local_rank, _Position())
@@ -464,7 +475,7 @@ class RankSpans:
             reached = position.kept + steps
             position.furthest = max(position.furthest, reached)
             if saved_at is not None and saved_at > start:
-                since = max(0.0, min(end, saved_at) - start - aside)
+                since = max(0.0, min(end, saved_at) - start - sum(aside.values()))
                 position.kept += min(steps, since)
         return {"steps": steps - again, "steps_again": again, **shares}
 

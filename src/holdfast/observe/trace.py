@@ -41,6 +41,7 @@ _COLOURS = {
     "waiting": "grey",
     "checkpointing": "olive",
     "evaluating": "rail_response",
+    "finishing": "rail_idle",
 }
 """Names that the format reserves; Perfetto has colours of its own."""
 _OF_RANK = {

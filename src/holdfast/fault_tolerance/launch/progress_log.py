@@ -39,6 +39,7 @@ _KINDS = frozenset(
         "worker_exited",
         "rank_overdue",
         "restarted_in_place",
+        "signal_received",
         "cycle_stopping",
         "cycle_stopped",
         "progress",
