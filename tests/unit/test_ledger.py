@@ -68,12 +68,20 @@ def test_steps_are_done_again_until_they_are_saved() -> None:
     assert seconds[2]["steps_again"] == pytest.approx(10.0)
 
 
-def test_a_stall_that_ends_in_a_crash_is_a_stall() -> None:
-    """What exceeds the longest time that the open section ever took is not progress."""
-    ended = {"step": [10, 10.0, 2.0, 10.0, 20.0]}
+ENDED = {"step": [10, 10.0, 2.0, 10.0, 20.0]}
+BEATS = {"first_heartbeat_at": 10.0, "heartbeat_at": 20.0, "longest_gap_s": 2.0}
+
+
+@pytest.mark.parametrize(
+    "shows",
+    [progress({"step": 20.0}, ENDED), progress(outside_since=6.0, **BEATS)],
+    ids=["section", "heartbeats"],
+)
+def test_a_stall_that_ends_in_a_crash_is_a_stall(shows) -> None:
+    """What exceeds the longest time without a sign that there ever was is not progress."""
     crash = [
         *HANG[:6],
-        shown(0, 101.0, {"0": progress({"step": 20.0}, ended)}),
+        shown(0, 101.0, {"0": shows}),
         of_rank(100.0, "worker_exited", 0, 0, exit_code=1),
         event(100.0, "cycle_stopped"),
         event(100.0, "job_failed"),

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.core.launch.rank_life import MonitorSaid
+from holdfast.core.monitor.learned import NEVER
 from holdfast.core.monitor.monitor_messages import Armed
 from holdfast.core.numbering import Cycle, LocalRank
 from holdfast.fault_tolerance.launch import progress_log
@@ -131,6 +132,16 @@ def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: Virt
     assert last["ranks"]["0"]["sections"] == {"step": [3, 3.0, 3.0, 1.0, 4.0]}
     log.progress.last_look()
     assert [event["cycle"] for event in log.of("progress") if event["final"]] == [0, 1]
+
+
+@pytest.mark.parametrize(("word", "gap_s"), [(NEVER, None), (2.5, 2.5)])
+def test_a_look_has_the_longest_pause_between_heartbeats(log: Log, word: float, gap_s) -> None:
+    """There is none before the second one."""
+    log.start(0)
+    log.page.words[layout.LONGEST_GAP] = word
+    log.progress.last_look()
+    (look,) = log.of("progress")
+    assert look["ranks"]["0"]["longest_gap_s"] == gap_s
 
 
 def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> None:

@@ -74,6 +74,7 @@ class Progress(Value):
     iteration: int | None = None
     open: Mapping[str, float] = _NONE
     ended: Mapping[str, Ended] = _NONE
+    longest_gap_s: float | None = None
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Progress:
@@ -95,6 +96,7 @@ class Progress(Value):
             None if iteration is None else int(iteration),
             {str(name): _finite(at) for name, at in told["open"].items()},
             sections,
+            number(told.get("longest_gap_s")),
         )
 
     @property
@@ -121,9 +123,11 @@ class Progress(Value):
         return max(signs, default=None)
 
     def usual_s(self) -> float | None:
-        """How long what is open has taken at the longest; None: not known."""
+        """For how long it has shown no sign at the longest, as it does not now; None: not known."""
+        if not self.open:
+            return self.longest_gap_s
         known = [self.ended[name].longest_s for name in self.open if name in self.ended]
-        return max(known) if known and len(known) == len(self.open) else None
+        return max(known) if len(known) == len(self.open) else None
 
 
 def number(value: Any) -> float | None:
@@ -506,7 +510,7 @@ def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
         return gone_at
     if cycle.has_hang:
         return sign
-    usual_s = progress.usual_s() if progress.open else None
+    usual_s = progress.usual_s()
     until = gone_at if usual_s is None else min(gone_at, sign + usual_s)
     return min(until, max(sign, gone_at - cycle.silent_s)) if cycle.silent_s else until
 

@@ -167,6 +167,7 @@ class PageView:
             "first_heartbeat_at": first,
             "left_at": _instant(words[page.LEFT_AT]),
             "outside_since": _instant(words[page.OUTSIDE_SINCE]),
+            "longest_gap_s": _instant(words[page.LONGEST_GAP]),
             "iteration": self.iteration,
             "open": self.open_sections(),
             "sections": {
