@@ -384,7 +384,7 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
     # After their last steps the ranks have waited.
     last = len(run.faults)
     waited_s = sum(
-        node.of("cycle_stopped", last)[0]["t"] - max(one.opened[0] for one in told if one.closed)
+        node.events[-1]["t"] - max(one.opened[0] for one in told if one.closed)
         for node in nodes
         for told in (run.told(last, event["rank"]) for event in node.of("worker_exited", last))
     )

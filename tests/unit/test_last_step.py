@@ -124,3 +124,13 @@ def test_a_rank_that_has_left_finishes_until_a_failure_is_detected() -> None:
     events = [*begins, hang, *over(100.0, looks, exits(85.0, -15))]
     assert seconds(events) == {"steps": 40.0, "finishing": 30.0, "stopping": 20.0}
     assert seconds(events, rank=1) == {"steps": 50.0, "stalled": 20.0, "stopping": 20.0}
+
+
+def test_a_node_whose_ranks_have_ended_well_finishes_until_the_job_is_over() -> None:
+    """Those of another node may upload for minutes; after a failure the launcher stops."""
+    looks = {"0": progress(None, STEPS)}
+    ends = event(130.0, "job_succeeded")
+    well = [*BEGINS, *over(100.0, looks, exits())]
+    assert seconds([*well, ends]) == {"steps": 40.0, "finishing": 80.0}
+    failed = [*BEGINS, *over(100.0, looks, exits(code=1))]
+    assert seconds([*failed, ends]) == {"steps": 90.0, "stopping": 30.0}

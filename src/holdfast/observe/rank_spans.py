@@ -225,6 +225,7 @@ class RankSpans:
         self._joined_at: float | None = None
         self._given_until: float | None = None
         self._last = -1  # cycle that was given
+        self._last_failed = False
         self._local_ranks: set[int] = set()
         self.begin: float | None = None
         self.end = 0.0
@@ -343,13 +344,14 @@ class RankSpans:
         self._give_rest(end)
 
     def _give_rest(self, end: float) -> None:
-        """From the end of the last cycle on: the launcher ends, or the node waits as a spare."""
+        """From the end of the last cycle on: the launcher ends, or the node waits for others."""
         start = self._given_until
         if start is None or end <= start:
             return
         is_first = self._last < 0
         waits = self._joined_at is not None
-        account: Account = "waiting" if waits else "starting" if is_first else "stopping"
+        ending: Account = "stopping" if self._last_failed else "finishing"
+        account: Account = "waiting" if waits else "starting" if is_first else ending
         self._given += [
             Span(max(0, self._last), k, start, end, account, {account: end - start})
             for k in sorted(self._local_ranks)
@@ -358,7 +360,7 @@ class RankSpans:
     # ------------------------------------------------------------ one cycle
     def _spans(self, cycle: _Cycle) -> list[Span]:
         assert cycle.stopped_at is not None
-        self._last = cycle.cycle
+        self._last, self._last_failed = cycle.cycle, cycle.detected_at is not None
         end = max(cycle.stopped_at, cycle.began_at)
         self._given_until = end
         saved_at = self._saved_at(cycle)
