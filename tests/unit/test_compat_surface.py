@@ -347,13 +347,16 @@ def test_messages_arrive_as_the_objects_that_were_sent(tmp_path: Path) -> None:
 
 @pytest.fixture
 def monitored(tmp_path: Path, monkeypatch):
-    """A client of a monitor that this process started by the old name."""
+    """A client of a monitor that this process started by the old name.
+
+    What it learns here are milliseconds: the signal that ends a rank must not end these tests.
+    """
     rank, launcher = str(tmp_path / "rank"), str(tmp_path / "launcher")
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("FT_RANK_MONITOR_IPC_SOCKET", rank)
     monkeypatch.setenv("FT_LAUNCHER_IPC_SOCKET", launcher)
     package = importlib.import_module("nvidia_resiliency_ext.fault_tolerance")
-    config = package.FaultToleranceConfig(safety_factor=2.0)
+    config = package.FaultToleranceConfig(safety_factor=2.0, rank_termination_signal=signal.SIGURG)
     server = package.RankMonitorServer.run_in_subprocess(config, rank, mp_ctx=None)
     client = package.RankMonitorClient()
     client.init_workload_monitoring()
