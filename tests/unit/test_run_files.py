@@ -15,7 +15,7 @@ from holdfast.observe.commands import main
 from holdfast.observe.incident_files import read_incidents
 from holdfast.observe.report import as_json, tell
 from holdfast.observe.report_html import as_html
-from holdfast.observe.report_text import as_text, clock_lines
+from holdfast.observe.report_text import as_text, clock_lines, runs_table
 from holdfast.observe.run_files import read_run
 from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
 from holdfast.observe.trace import trace_lines
@@ -56,6 +56,19 @@ def test_a_run_that_has_ended_is_told(tmp_path: Path) -> None:
     assert ["stalled,", "until", "detected", "30", "s", "22.73", "%"] in [
         line.split()[:7] for line in text.splitlines()
     ]
+
+
+def test_how_a_run_ended_is_the_same_in_all_forms(tmp_path: Path) -> None:
+    """The words of its launchers, where all say the same; programs read one of four."""
+    for words in (("stopped by SIGTERM",) * 2, ("stopped by SIGTERM", "failed")):
+        ends = [event(90.0, "job_failed", 1, end=each) for each in words]
+        folders = [_write(tmp_path / f"{k}", [*HANG, last]) for k, last in enumerate(ends)]
+        run = read_run(folders)
+        shown = words[0] if words[0] == words[1] else "failed"
+        assert f"train.py: {shown} after 1 restart" in as_text(tell(run))
+        assert f'<span class="badge failed">{shown}</span>' in as_html(tell(run))
+        assert f" {shown} " in runs_table([run])
+        assert as_json(tell(run))["state"] == "failed"
 
 
 def test_a_run_that_goes_on_is_counted_to_now(tmp_path: Path) -> None:
@@ -300,7 +313,7 @@ _STACK = (
 
 
 def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
-    """Every node writes it; the one that knows more ranks is shown, with stacks from all."""
+    """Every node writes it; the one that knows more ranks is shown, with what all have done."""
     verdict = {
         "schema_version": 1,
         "cycle": 2,
@@ -315,7 +328,9 @@ def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
     for node, ranks in (("a", {"5": {}}), ("b", {"0": {}, "1": {}, "5": {}})):
         folder = tmp_path / node / "incidents" / "0001-cycle2"
         folder.mkdir(parents=True)
-        (folder / "incident.json").write_text(json.dumps({**verdict, "ranks": ranks, "node": node}))
+        told = {"ranks": ranks, "node": node, "done": [f"SIGKILL to rank {max(ranks)}: hung"]}
+        told["done"] += [f"SIGTERM to rank 0: {node}", "cycle 3 was started"]
+        (folder / "incident.json").write_text(json.dumps({**verdict, **told}))
         for rank in ranks if node == "a" else ():
             seen = {"rank": int(rank), "stacks_text": _STACK}
             (folder / f"rank{rank}.json").write_text(json.dumps(seen))
@@ -326,6 +341,8 @@ def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
         ("in all_reduce", ""),
     ]
     assert one.advice == "Look at the worker"
+    signals = ["SIGKILL to rank 5: hung", "SIGTERM to rank 0: a", "SIGTERM to rank 0: b"]
+    assert one.actions == [*signals, "cycle 3 was started"]
 
 
 def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:

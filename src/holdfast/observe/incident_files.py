@@ -87,18 +87,22 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
         folders: Name of each node, and its run folder.
     """
     of_job: dict[str, Incident] = {}
+    actions: dict[str, dict[str, None]] = {}
     of_monitors: dict[str, dict[str, Path]] = {}
     of_ranks: list[Incident] = []
     for node, folder in folders:
         for path in sorted(folder.glob("incidents/*/incident.json")):
             if (found := of_file(path, node)) is not None:
                 keep(of_job, found)
+                actions.setdefault(found.name, {}).update(dict.fromkeys(found.actions))
         for path in sorted(folder.glob("incidents/*/rank*.json")):
             of_monitors.setdefault(path.parent.name, {})[path.stem] = path
         for path in sorted(folder.glob("incidents/*.json")):
             if (data := _read(path)) is not None and (one := _of_rank(path, node, data)):
                 of_ranks += [one]
     for name, found in of_job.items():
+        # Each node writes what was done to its ranks; then the next cycle began.
+        found.actions = sorted(actions[name], key=lambda action: " to rank " not in action)
         known = of_monitors.get(name, {})
         for group in found.groups:  # one file of each: a job of many ranks has many
             paths = (known.get(f"rank{rank}") for rank in group.ranks)

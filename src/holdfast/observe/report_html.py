@@ -20,7 +20,7 @@ from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.rank_words import done, named
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import PAUSES, in_place_words, notes, slow_words
+from holdfast.observe.report_text import PAUSES, end, in_place_words, notes, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -32,7 +32,7 @@ _TICKS = 4
 def as_html(story: Story) -> str:
     """The page."""
     rows = _rows(story)
-    title = f"{story.run.name}: {story.run.state}"
+    title = f"{story.run.name}: {end(story.run)}"
     body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
     body += [*_in_place(story), *_incidents("Incidents", story.run.incidents)]
     body += [*_incidents(PAUSES, story.run.pauses), *_slow(story), *_nodes(story)]
@@ -57,7 +57,7 @@ def _head(story: Story) -> Iterator[str]:
     run = story.run
     began = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.began + run.offset_s))
     state = run.state.replace(" ", "-")
-    yield f'<h1>{escape(run.name)} <span class="badge {state}">{escape(run.state)}</span></h1>'
+    yield f'<h1>{escape(run.name)} <span class="badge {state}">{escape(end(run))}</span></h1>'
     facts = [
         f"run {run.run_id}",
         f"began {began}",

@@ -15,7 +15,7 @@ from holdfast.observe.incident_files import Incident
 from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_words import done, named
 from holdfast.observe.report import Story, place
-from holdfast.observe.run_files import CUT_OFF, Run
+from holdfast.observe.run_files import CUT_OFF, FAILED, Run
 from holdfast.observe.timeline import lines
 
 _BAR = 30
@@ -42,11 +42,9 @@ def _title(story: Story) -> list[str]:
     run = story.run
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
     in_place = f", {len(story.in_place)} in place" if story.in_place else ""
-    ends = {node.end for node in run.nodes if node.end}
-    state = next(iter(ends)) if len(ends) == 1 and run.state in ends | {"failed"} else run.state
     text = [
         (
-            f"{run.name}: {state} after {count(story.restarts, 'restart')}{in_place} and "
+            f"{run.name}: {end(run)} after {count(story.restarts, 'restart')}{in_place} and "
             f"{duration(story.length_s)}"
         ),
         (
@@ -54,12 +52,16 @@ def _title(story: Story) -> list[str]:
             f"{count(story.ledger.n_ranks, 'rank')}"
         ),
     ]
-    for node in run.nodes:
-        passed = (
-            f"; {count(node.passed_over, 'line')} could not be read" if node.passed_over else ""
-        )
-        text.append(f"  {node.node}: {node.end or node.state}, {node.folder}{passed}")
+    for index, node in enumerate(run.nodes):
+        bad = f"; {count(node.passed_over, 'line')} could not be read" if node.passed_over else ""
+        text.append(f"  {place(run, index)}: {node.end or node.state}, {node.folder}{bad}")
     return text + [row for line in notes(run) for row in _wrap(line, "")]
+
+
+def end(run: Run) -> str:
+    """How it stands; of a job that failed, how it ended, where that is the same on all nodes."""
+    ends = {node.end for node in run.nodes if node.end}
+    return ends.pop() if len(ends) == 1 and run.state == FAILED else run.state
 
 
 def notes(run: Run) -> list[str]:
@@ -225,7 +227,7 @@ def runs_table(runs: Iterable[Run]) -> str:
         length = duration(run.ended - run.began)
         folder = str(run.nodes[0].folder)
         shown = (_cut(run.run_id, 16), _cut(run.name.rsplit("/", 1)[-1], 20), folder)
-        table.append((began, length, run.state, str(restarts), *shown))
+        table.append((began, length, end(run), str(restarts), *shown))
     return "\n".join(map(one_line, _table(table, left=(0, 2, 4, 5, 6)))) + "\n"
 
 
