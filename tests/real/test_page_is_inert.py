@@ -136,8 +136,9 @@ def test_the_timeline_is_moved_by_keys_and_lets_the_page_scroll(page: Any, tmp_p
         page.keyboard.press(key)
         assert (shown()[0], shown()[2]) == (pytest.approx(begins), pytest.approx(length)), key
     page.hover("svg.time")
+    page.evaluate("scrolled = scrollY")
     page.mouse.wheel(0, 50)
-    until(lambda: page.evaluate("scrollY > 0"), "the page scrolled")
+    until(lambda: page.evaluate("scrollY > scrolled"), "the page scrolled")
     assert shown() == everything
     page.focus("tr[data-from]")
     page.keyboard.press("Enter")
