@@ -48,6 +48,20 @@ def test_without_a_prefix_output_passes_as_it_is(pump: OutputPump, tmp_path: Pat
     assert pipe.console == b"50%\r60%"
 
 
+def test_a_line_of_ours_begins_below_a_progress_bar(pump: OutputPump, tmp_path: Path) -> None:
+    """In a file, a log line at the end of a bar is not found by its beginning."""
+    pipe = Pipe(tmp_path)
+    assert pipe.stream.console is not None
+    pump.add(pipe.stream)
+    for bar, ours in [(b"10%\r20%", b"one\n"), (b"", b"two\n"), (b"\r30%\n", b"three\n")]:
+        pipe.write(bar)
+        assert pump.settle([pipe.stream], 5.0)
+        pump.write(pipe.stream.console, ours)
+    assert pump.settle([pipe.stream], 5.0)
+    assert pipe.console == b"10%\r20%\none\ntwo\n\r30%\nthree\n"
+    os.close(pipe.write_end)
+
+
 def test_a_question_is_on_the_console_before_its_line_ends(
     pump: OutputPump, tmp_path: Path
 ) -> None:

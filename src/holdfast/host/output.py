@@ -53,6 +53,8 @@ class Stream:
     log_prefix: bytes = b""
     tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Its last lines, and when they came."""
+    cut: set[int] = field(default_factory=set)
+    """Consoles on which the last line has no end yet; the pump's, for all its streams."""
     _partial: bytearray = field(default_factory=bytearray)
     _heard_at: float = 0.0
     _shown: int = 0
@@ -70,7 +72,7 @@ class Stream:
         if self.file is not None:
             self.file.write(data)
         if self.console is not None and not self.prefix:
-            _write(self.console, data)
+            _write(self.console, data, self.cut)
         self._lines(data, final=False)
         return True
 
@@ -136,7 +138,7 @@ class Stream:
             shown += (b"" if self._shown else self.prefix) + self._partial[self._shown :]
             self._shown = len(self._partial)
         if shown:
-            _write(console, shown)
+            _write(console, shown, self.cut)
 
 
 def _before_last_character(data: bytearray) -> int:
@@ -155,6 +157,7 @@ class OutputPump:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
+        self._cut: set[int] = set()  # see Stream
         self._errands: deque[Callable[[], None]] = deque()
         self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
@@ -175,6 +178,7 @@ class OutputPump:
 
     def add(self, stream: Stream) -> None:
         """Carry ``stream`` from now on, to its end."""
+        stream.cut = self._cut
 
         def register() -> None:
             self._streams[stream.source] = stream
@@ -187,8 +191,15 @@ class OutputPump:
         self._do(errand)
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """Write our own ``data`` to ``descriptor``, in order with what the ranks write."""
-        self._do(lambda: _write(descriptor, data))
+        """Write our own lines to ``descriptor``, in order with what the ranks write.
+
+        A progress bar of a rank has no end of line: ours begins below it.
+        """
+
+        def write() -> None:
+            _write(descriptor, b"\n" + data if descriptor in self._cut else data, self._cut)
+
+        self._do(write)
 
     def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
         """Wait until all that was written to ``streams`` so far has been passed on.
@@ -255,8 +266,9 @@ class OutputPump:
                     self._remove(stream)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, data: bytes, cut: set[int]) -> None:
     """Write all of ``data``; what cannot be written (closed terminal, full disk) is lost."""
+    (cut.discard if data.endswith(b"\n") else cut.add)(descriptor)
     view = memoryview(data)
     while view:
         try:
