@@ -23,6 +23,7 @@ from holdfast.fault_tolerance import (
     WorkloadControlRequest,
 )
 from holdfast.fault_tolerance import timeouts_calc as calc_module
+from holdfast.fault_tolerance.data import RankInfo
 from holdfast.fault_tolerance.rank import monitor_link as link_module
 from holdfast.fault_tolerance.rank import rank_progress as progress_module
 from holdfast.fault_tolerance.rank.auto_heartbeat import StepClient
@@ -925,6 +926,17 @@ def test_calculated_limits_below_the_floor_are_raised_when_loaded(monitor) -> No
     assert client.section_timeouts.section == {"setup": 30.0, "step": 5.0, "save": None}
     assert client.section_timeouts.out_of_section == 30.0
     client.shutdown_workload_monitoring()
+
+
+@pytest.mark.parametrize(("rank", "level"), [(0, logging.INFO), (3, logging.DEBUG)])
+def test_new_timeouts_are_one_line_for_the_job(monitor, client, caplog, rank, level) -> None:
+    """In words, by rank 0: all ranks have the same."""
+    caplog.set_level(logging.DEBUG, logger=client.logger.name)
+    client.rank_info = RankInfo(rank, 0)
+    client.load_state_dict(STATE)
+    [line] = [each for each in caplog.records if "timeouts are now" in each.getMessage()]
+    assert line.levelno == level
+    assert "section 'step' " in line.getMessage()
 
 
 def test_a_loaded_state_fits_itself_to_the_configured_sections(monitor, client, caplog) -> None:

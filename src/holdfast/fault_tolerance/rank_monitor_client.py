@@ -145,17 +145,17 @@ class RankMonitorClient(RankProgress):
             self._announce(info)
 
     def _announce(self, info: RankInfo) -> None:
+        self._tell_timeouts(f"rank {info.global_rank} (pid {info.pid}) is monitored; timeouts")
+
+    def _tell_timeouts(self, what: str) -> None:
+        info, beats = self.rank_info, self.hb_timeouts
+        is_first = info is not None and info.global_rank == 0
+        ends_initial = beats is not None and self._learned_before.does_section_end_initial(beats)
         self.logger.log(
-            logging.INFO if info.global_rank == 0 else logging.DEBUG,  # one line for the job
-            "rank %d (pid %d) is monitored; timeouts: %s",
-            info.global_rank,
-            info.pid,
-            timeouts_text(
-                self.hb_timeouts,
-                self.section_timeouts,
-                section_ends_initial=self.hb_timeouts is not None
-                and self._learned_before.does_section_end_initial(self.hb_timeouts),
-            ),
+            logging.INFO if is_first else logging.DEBUG,  # one line for the job
+            "%s: %s",
+            what,
+            timeouts_text(beats, self.section_timeouts, section_ends_initial=ends_initial),
         )
 
     def _step_aside(self) -> None:
@@ -401,7 +401,7 @@ class RankMonitorClient(RankProgress):
             answer.raised if answer is not None else None, heartbeats, sections
         )
         limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
-        self.logger.info("timeouts are now: %s, %s", self.hb_timeouts, self.section_timeouts)
+        self._tell_timeouts("timeouts are now")
 
     # ------------------------------------------------------------------ persisted state
 
