@@ -333,6 +333,9 @@ def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_o
     text = failure_summary("t.py", "n", 0, ends, "over", "/l", verdict)
     assert f"First cause: {REASON}\nCulprit:     rank 2 (local rank 2, pid 4002)\n" in text
 
+    overdue_too = Verdict((1,), "stopped", "rank 1 was stopped", "high")
+    assert cause_line(hung, overdue_too).startswith("rank 1 was stopped; rank 1 (local rank 1,")
+
     elsewhere = failure_summary("t.py", "n", 0, hung, "over", "/l", verdict)
     assert f"First cause: {REASON}\nThis node:   rank 0 (local rank 0, pid 4000)\n" in elsewhere
     assert cause_line(ends[2:], verdict) == REASON

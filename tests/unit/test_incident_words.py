@@ -48,8 +48,8 @@ def test_a_launcher_says_it_in_three_lines() -> None:
         "  rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`",
         (
             "  overdue: rank 3: Section 'step' has been open for 300.1 s, timeout 300.0 s; "
-            "evidence of 16 of 16 ranks in /runs/1/incidents/0002-cycle0; See what it waits for "
-            "there; rank5.txt on node n0 has all threads; To allow longer: "
+            "evidence of 16 of 16 ranks in /runs/1/incidents/0002-cycle0. See what it waits for "
+            "there. rank5.txt on node n0 has all threads. To allow longer: "
             "--ft-rank-section-timeouts step:600"
         ),
     ]

@@ -124,7 +124,7 @@ def to_json(incident: Incident) -> dict[str, Any]:
         },
         "without": incident.without,
         "done": _done(incident),
-        "next": next_step(incident),
+        "next": ". ".join(next_steps(incident)),
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
         "notifies": incident.notifies,
@@ -171,7 +171,7 @@ def _ranks(group: Alike) -> str:
     return f"{'rank' if group.count == 1 else 'ranks'} {group.ranks}"
 
 
-def next_step(incident: Incident) -> str:
+def next_steps(incident: Incident) -> list[str]:
     """What to look at or to change."""
     verdict, parts = incident.verdict, []
     if verdict.kind in _NEXT:
@@ -181,7 +181,7 @@ def next_step(incident: Incident) -> str:
         parts.append(f"rank{here[0]}.txt on node {incident.digests[here[0]].node} has all threads")
     if incident.cause is not None:
         parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
-    return "; ".join(parts)
+    return parts
 
 
 def _clock(cause: SaidOverdue) -> Overdue:
@@ -200,12 +200,11 @@ def lines(incident: Incident, folder: str) -> list[str]:
     told = [
         _overdue(incident),
         f"evidence of {known} of {count(of_all, 'rank')} in {folder}",
-        next_step(incident),
     ]
     return [
         f"incident {incident.number} of cycle {incident.cycle}: {incident.verdict.reason}",
         f"  {headline(incident.verdict)}",
-        f"  {'; '.join(filter(None, told))}",
+        f"  {'. '.join(['; '.join(filter(None, told)), *next_steps(incident)])}",
     ]
 
 
@@ -241,7 +240,7 @@ def report(incident: Incident) -> str:
         ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
         ("missing", [incident.without] if incident.without else []),
         ("done", _done(incident) or ["nothing yet"]),
-        ("next", next_step(incident).split("; ")),
+        ("next", next_steps(incident)),
         ("cost", [_cost(incident)]),
     ]
     text = [

@@ -31,7 +31,8 @@ def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: st
     ``verdict``: which ranks held up the others; None: it was no hang, or it is not known. ``node``:
     the name of this one, for others.
     """
-    hung = first_cause([end for end in ends if end.hang is not None])
+    culprits = verdict.culprits if verdict is not None else ()
+    hung = first_cause([end for end in ends if end.hang is not None], culprits)
     if verdict is not None and verdict.reason and (hung is not None or verdict.culprits):
         return verdict.reason if hung is None else hang_line(hung, verdict, node)
     cause = first_cause(ends)
