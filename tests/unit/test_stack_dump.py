@@ -16,8 +16,10 @@ from holdfast.host.stack_dump import StackDump
 SIGNUM = int(signal.SIGRTMIN) + 7
 BOUND_S = 20.0
 VICTIM = """
-import ctypes, faulthandler, signal, sys
+import ctypes, faulthandler, signal, sys, threading
 faulthandler.register({signum}, open(sys.argv[1], "a"), all_threads=True)
+def wait_beside():
+    threading.Event().wait()
 def name_in_the_stack():
     print("up", flush=True)
     {then}
@@ -135,6 +137,23 @@ def test_a_stopped_process_is_continued_first(
     assert "in name_in_the_stack" in collect(dump)
     assert dump.was_stopped
     assert dump.state.state == "T"
+
+
+def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """Another thread would read frames of Python that runs: now and then the process died of it."""
+    threads = "[threading.Thread(target=wait_beside, daemon=True).start() for _ in range(16)]"
+    process = victim(f"{threads}\n    {SLEEP}")
+    tasks = Path(f"/proc/{process.pid}/task")
+    wait_until(lambda: len([*tasks.iterdir()]) == 17)
+    for _ in range(20):
+        process.send(signal.SIGSTOP)
+        wait_until(lambda: proc.process_state(process.pid).is_stopped)
+        text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
+        _, _, current = text.partition("Current thread ")
+        assert "in name_in_the_stack" in current.partition("Thread ")[0]
+        assert "in wait_beside" in text
 
 
 def test_no_answer_is_asked_for_again_and_then_stated(

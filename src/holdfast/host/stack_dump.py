@@ -4,9 +4,9 @@ The rank registered a C-level dump (faulthandler) on a signal, into a file it op
 this works while the interpreter's lock is held. Bounded by the caller; in between nobody waits: the
 caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. ::
 
-    /proc state ─► SIGCONT if stopped ─► dump signal ─┬─ bytes ─► quiet, handler left ─► done
+    /proc state ─► dump signal ─► SIGCONT if stopped ─┬─ bytes ─► quiet, handler left ─► done
                                                       └─ none in 50 ms, nor on its way
-                                                           ─► SIGCONT, once more
+                                                           ─► once more, SIGCONT
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death.
@@ -14,6 +14,9 @@ action is death.
 A handler in the main thread ends a sleep in C that it has interrupted, and with it perhaps the hang
 itself. So a thread of the rank's that is there for such questions (``look_helper.py``) is asked
 first, or given the signal, where it can be.
+
+Frames must stand still while they are read, or the process may die of it. So the main thread gets
+the signal, not the process, any thread of which might take it; and it gets it before SIGCONT.
 """
 
 from __future__ import annotations
@@ -112,12 +115,12 @@ class StackDump:
             self._watch = WriteWatch(path)
         except OSError:
             self._watch = None
-        if self.was_stopped:
-            self.process.send(_SIGCONT)
         if self._ask_helper is not None:
             self._ask_helper()
         else:
             self._send()
+        if self.was_stopped:
+            self.process.send(_SIGCONT)
         is_helped = self._ask_helper is not None or self._thread_id
         self._silent_until = now + (HELPER_S if is_helped else SILENT_S)
         self.why_not = f"no answer to signal {self._signum}"
@@ -125,10 +128,15 @@ class StackDump:
         self._plan(self._silent_until, now)
 
     def _send(self) -> None:
-        thread_id = self._thread_id
-        if not (thread_id and self.process.send_to_thread(thread_id, self._signum)):
-            self._thread_id = 0
-            self.process.send(self._signum)
+        """To the thread that was found, else the main thread, else any."""
+        process, signum = self.process, self._signum
+        if self._thread_id and process.send_to_thread(self._thread_id, signum):
+            return
+        self._thread_id = 0
+        state = proc.process_state(process.pid)
+        is_blocked = state is None or state.blocks(signum)
+        if is_blocked or not process.send_to_thread(process.pid, signum):
+            process.send(signum)
 
     def written(self) -> None:
         """The helper has written all of it."""
@@ -190,10 +198,10 @@ class StackDump:
             return
         self._repeated = True
         self.was_stopped = self.was_stopped or is_stopped
-        self.process.send(_SIGCONT)
         if not is_coming:
             self._thread_id = self._find_thread() if self._ask_helper is not None else 0
             self._send()
+        self.process.send(_SIGCONT)
 
     def _is_dumping(self) -> bool:
         if self._ask_helper is not None and not self._repeated:
