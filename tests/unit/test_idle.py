@@ -72,7 +72,7 @@ def test_a_rank_that_does_nothing_while_others_wait_is_hung(shows) -> None:
     ids=["computes", "alone", "hangs", "a timeout of its own", "overdue elsewhere"],
 )
 def test_ranks_that_only_make_no_steps_are_left_alone(steps_of, shows, is_left_alone) -> None:
-    """Nobody is to hear of an evaluation as of a hang; a timeout that people chose is one."""
+    """An evaluation is not reported as a hang. A timeout that a user has set ends ranks."""
     other = RankDigest(**{**vars(OTHER), "overdue": "optimizer step" if steps_of else ""})
     assert verdict(other, **shows).is_left_alone is is_left_alone
 

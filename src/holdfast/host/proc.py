@@ -127,7 +127,7 @@ def identity(pid: int, root: str = ROOT) -> Identity | None:
     return None if found is None else (pid, found.start_ticks)
 
 
-def line(pid: int, above: int, root: str = ROOT) -> list[int]:
+def lineage(pid: int, above: int, root: str = ROOT) -> list[int]:
     """``pid`` and its ancestors up to a child of ``above``; empty: ``above`` is not one of them."""
     found = [pid]
     while (seen := stat(found[-1], root)) is not None and seen.parent not in (0, *found):

@@ -46,7 +46,7 @@ class StepSource:
 
         Whoever makes a client of its own has said that it is the rank.
         """
-        if not (hello.by_steps and pid and (line := proc.line(pid, os.getppid(), self._root))):
+        if not (hello.by_steps and pid and (line := proc.lineage(pid, os.getppid(), self._root))):
             return None
         is_below_python = any(self._is_python(each) for each in line[1:])
         if not is_below_python and self._leads_session(line[-1]):  # as ranks do, orphans do not
