@@ -21,6 +21,7 @@ from holdfast.core.monitor.monitor_messages import GoOn
 from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
 from holdfast.host import proc, sight
 from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start
+from tests.processes import bystander
 
 __all__ = ["start"]
 
@@ -213,7 +214,7 @@ def test_a_launcher_that_says_nothing_keeps_no_hung_rank_alive(start: Callable[.
 def test_a_rank_that_never_said_hello_is_looked_at_by_its_pid(start: Callable[..., Node]) -> None:
     """A script that calls nothing shows its process at least."""
     node = start(awaits_verdict=True)
-    with subprocess.Popen(["/bin/sleep", "1000"]) as process:
+    with bystander() as process:
         digests = (look(node, process.pid, incident) for incident in range(1, 50))
         digest = next(one for one in digests if one["state"] == "S")  # it starts at first
         process.kill()

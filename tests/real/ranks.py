@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host.port import ReservedPort
+from tests.processes import all_pids, command_line, environ
 from tests.real.forked_ranks import Fork, Forks
 from tests.real.harness import BOUND_S, until
 
@@ -119,16 +120,8 @@ class Ranks:
 
     def guards(self) -> list[int]:
         """Pids of node guards that this job's ranks started."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                is_guard = b"guard_main" in (entry / "cmdline").read_bytes()
-                env = (entry / "environ").read_bytes() if is_guard else b""
-            except OSError:
-                continue
-            if f"OUT={self.folder}\0".encode() in env:
-                found.append(int(entry.name))
-        return found
+        guards = [pid for pid in all_pids() if b"guard_main" in command_line(pid)]
+        return [pid for pid in guards if environ(pid).get("OUT") == str(self.folder)]
 
     def said(self, rank: int, pattern: str) -> re.Match[str] | None:
         return re.search(pattern, self.output(rank))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.host import system_calls
+from holdfast.host import proc, system_calls
+from tests.processes import bystander, command_line, descriptors
 from tests.real.harness import Launcher, kill, until
 from tests.real.health_services import HealthService
 from tests.real.nodes import TELLS_ITS_PLACE, WORKS, Nodes, in_cycle, joined, life
@@ -244,7 +243,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 """,
         )
     )
-    with subprocess.Popen(["sleep", "600"]) as holder:
+    with bystander() as holder:
         job = ft.start(
             *("--max-restarts=1", "--ft-gpu-memory-poll-interval=600", script),
             env={**gpus.env, "HOLDER": str(holder.pid)},
@@ -278,18 +277,8 @@ with open(os.environ["FAKE_NVML"], "w") as file:
 
 def _waits_for_a_process(launcher: int) -> bool:
     """Its health process has a hold on the one whose end will free memory."""
-    for pid in _health_processes(launcher):
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                if "pidfd" in str(link.readlink()):
-                    return True
-    return False
+    return any("pidfd" in file for pid in _health_processes(launcher) for file in descriptors(pid))
 
 
 def _health_processes(launcher: int) -> list[int]:
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [
-        int(pid)
-        for pid in children
-        if b"host_health_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return [pid for pid in proc.children(launcher) if b"host_health_main" in command_line(pid)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 
+from tests.processes import environ, send
 from tests.real.harness import until
 from tests.real.ranks import SIGKILLED, RankStarter
 
@@ -686,18 +687,16 @@ def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
     """
     job = ranks(2, source)
     until(lambda: all(job.notes(rank, "iteration") for rank in range(2)), "both run")
-    guards = {b"RANK=0\0": 0, b"RANK=1\0": 0}
-    for pid in job.guards():
-        env = Path(f"/proc/{pid}/environ").read_bytes()
-        guards.update({key: pid for key in guards if key in b"\0" + env})
+    guards = {environ(pid)["RANK"]: pid for pid in job.guards()}
     try:
-        os.kill(guards[b"RANK=1\0"], signal.SIGSTOP)
+        send(guards["1"], signal.SIGSTOP)
         until(lambda: 1 in job.notes(0, "iteration"), "rank 0 goes on")
-        os.kill(guards[b"RANK=0\0"], signal.SIGSTOP)
+        send(guards["0"], signal.SIGSTOP)
         assert job.wait() == [5, SIGKILLED]
     finally:
         for pid in guards.values():
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                send(pid, signal.SIGCONT)
     assert job.notes(0, "now") == [[0, 2], [0, 1]]
     last_write = float((job.folder / "wrote1").read_text().strip() or 0.0)
     assert last_write < job.notes(0, "at")[1], "rank 1 did not write as one of two any more"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host import proc
+from tests.processes import command_line, is_alive
 from tests.real.harness import Launcher, kill, read_json_lines, until
 
 NOTE_PIDS = """
@@ -506,11 +507,6 @@ note("pids", f"{os.getpid()} {child.pid}")
 """A rank with a child in a session of its own that does not listen to SIGTERM."""
 
 
-def is_alive(pid: int) -> bool:
-    state = proc.process_state(pid)
-    return state is not None and state.state != "Z"
-
-
 def family(job_lines: list[str]) -> list[int]:
     return [int(pid) for line in job_lines for pid in line.split()]
 
@@ -578,15 +574,7 @@ def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: L
 
 def monitors_of(launcher_pid: int) -> list[int]:
     """Rank monitors of a launcher."""
-    children = Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split()
-    return [int(pid) for pid in children if b"monitor_main" in command_line(pid)]
-
-
-def command_line(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return b""
+    return [pid for pid in proc.children(launcher_pid) if b"monitor_main" in command_line(pid)]
 
 
 def test_a_shutdown_request_ends_the_job_at_the_next_failure(ft: Launcher) -> None:

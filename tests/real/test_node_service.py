@@ -18,6 +18,7 @@ import pytest
 from holdfast.core.health import Finding, Verdict
 from holdfast.health import node_service
 from holdfast.health.node_service import ask
+from tests.processes import is_alive
 from tests.real.harness import BOUND_S, until
 from tests.real.health_services import HealthService, NoGrpc
 
@@ -312,7 +313,7 @@ def test_the_example_has_a_limit_for_its_command_and_leaves_nothing_of_it(
     assert found.verdict is UNHEALTHY
     assert "(exit code 124): sh did not end within 0.5 s / looking" in found.text
     for pid in pids.read_text().split():
-        until(lambda pid=pid: _is_gone(int(pid)), "the command is gone")
+        until(lambda pid=pid: not is_alive(int(pid)), "the command is gone")
 
 
 def test_launchers_that_ask_at_once_share_a_check(
@@ -351,7 +352,7 @@ def test_a_service_that_ends_in_the_middle_of_a_call_says_nothing_about_the_host
     assert [each.verdict for each in found] == [UNKNOWN]
     if ends == "terminate":
         assert service.process.wait(BOUND_S) == 0
-        until(lambda: _is_gone(pid), "its command is gone")
+        until(lambda: not is_alive(pid), "its command is gone")
     else:
         os.kill(pid, 9)
 
@@ -406,10 +407,3 @@ def test_the_example_says_in_one_line_what_it_lacks(tmp_path: Path) -> None:
         assert done.returncode in {1, 2}
         assert expected in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1].startswith("Z")
-    except (FileNotFoundError, ProcessLookupError):
-        return True

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import idle_priority
+from holdfast.host import idle_priority, proc
 from holdfast.host.port import ReservedPort
+from tests.processes import environ
 from tests.real.harness import Job, Launcher, kill, marked, until
 
 WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
@@ -45,7 +46,7 @@ def parked(job: Job) -> list[int]:
     return [
         pid
         for pid in marked(f"{job.process.pid}-")
-        if b".parked." in Path(f"/proc/{pid}/environ").read_bytes()
+        if ".parked." in environ(pid).get(proc.MARKER, "")
     ]
 
 

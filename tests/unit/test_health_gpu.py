@@ -13,6 +13,7 @@ import pytest
 import holdfast.health
 from holdfast.core.health import Finding, Verdict, finding_of
 from holdfast.health import gpu, gpu_memory, nvlink, nvml
+from tests.processes import bystander
 from tests.unit.fake_gpus import (
     FAKE_NVML,
     GPU_IS_LOST,
@@ -249,7 +250,7 @@ def test_a_gpu_that_does_not_tell_its_memory_is_left_out(gpus: Gpus) -> None:
 
 
 def test_holders_are_named_as_long_as_they_live(gpus: Gpus) -> None:
-    with subprocess.Popen(["sleep", "600"]) as holder:
+    with bystander() as holder:
         gpus({"processes": [[holder.pid, 100]]}, {"processes": [[os.getpid(), 1]]})
         assert gpu_memory.holders(None) == sorted([holder.pid, os.getpid()])
         assert gpu_memory.holders("0") == [holder.pid]

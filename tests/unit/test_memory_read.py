@@ -20,6 +20,7 @@ from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, w
 from holdfast.host.family import Family
 from holdfast.host.job_record import JobRecord
 from holdfast.host.loop import Loop
+from tests.processes import bystander
 from tests.real.harness import until
 
 
@@ -119,11 +120,10 @@ def test_a_launcher_whose_reader_is_stuck_is_no_part_of_a_program(
     with monkeypatch.context() as alone:
         alone.setattr(proc, "children", lambda _pid: list(readers))
         family = Family(JobRecord(str(tmp_path), "job"), owns_process=True, started=())
-    with subprocess.Popen(["sleep", "600"]) as adopted:
+    with bystander() as adopted:
         try:
             assert adopted.pid in family.below(readers, readers)
         finally:
-            adopted.kill()
             reading.close()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from holdfast.core.monitor.monitor_messages import GoOn, LookNow
 from holdfast.fault_tolerance.monitor.looks import FRESH_S, Looks
 from holdfast.fault_tolerance.monitor.visitors import Seat
 from holdfast.host import proc
+from tests.processes import bystander
 
 SEEN: Any = SimpleNamespace(dump_signal=0)
 
@@ -33,10 +33,9 @@ def looks() -> Iterator[Looks]:
 @pytest.fixture
 def seats() -> Iterator[tuple[Seat, Seat]]:
     """Of the rank, and of a process that has its place later."""
-    with subprocess.Popen(["/bin/sleep", "1000"]) as other:
+    with bystander() as other:
         both = Seat(3, proc.Process(os.getpid()), None), Seat(3, proc.Process(other.pid), None)
         yield both
-        other.kill()
         for seat in both:
             seat.process.close()
 
