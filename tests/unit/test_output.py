@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +193,17 @@ def test_a_console_that_takes_nothing_does_not_hold_up_who_asks(tmp_path: Path) 
     while os.read(stuck_read, 1 << 16)[-1:] != b"z":
         pass
     pump.close(5.0)
+
+
+def test_a_pump_that_has_had_no_cpu_yet_is_waited_for(pump: OutputPump, tmp_path: Path) -> None:
+    """Why a rank failed is in its last lines, and restarts depend on it: --ft-max-same-failures."""
+    pipe = Pipe(tmp_path)
+    pump.add(pipe.stream)
+    pump.call(lambda: time.sleep(0.2))  # the thread, as on a busy machine
+    pipe.write(b"KeyError: 'lr'\n")
+
+    assert pump.settle([pipe.stream], 0.01)
+    assert pipe.stream.last_lines()[0] == ["KeyError: 'lr'"]
 
 
 def test_a_line_without_its_end_is_as_old_as_what_came_of_it() -> None:

@@ -25,6 +25,21 @@ TAIL_LINES = 300
 TAIL_LINE_BYTES = 2000
 _PARTIAL_BYTES_MAX = 1 << 20
 """A line longer than this is passed on in pieces."""
+_BUSY_S = 2.0
+"""How long a pump that no console holds up is waited for: a busy machine has no CPU for it yet."""
+
+
+@dataclass
+class Consoles:
+    """What a pump knows of the descriptors that it writes to.
+
+    Attributes:
+        cut: On which the last line has no end yet.
+        in_write: A write has not returned: whoever reads the console may have stopped reading.
+    """
+
+    cut: set[int] = field(default_factory=set)
+    in_write: bool = False
 
 
 @dataclass
@@ -53,8 +68,8 @@ class Stream:
     log_prefix: bytes = b""
     tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Its last lines, and when they came."""
-    cut: set[int] = field(default_factory=set)
-    """Consoles on which the last line has no end yet; the pump's, for all its streams."""
+    consoles: Consoles = field(default_factory=Consoles)
+    """The pump's, for all its streams."""
     _partial: bytearray = field(default_factory=bytearray)
     _heard_at: float = 0.0
     _shown: int = 0
@@ -72,7 +87,7 @@ class Stream:
         if self.file is not None:
             self.file.write(data)
         if self.console is not None and not self.prefix:
-            _write(self.console, data, self.cut)
+            _write(self.console, data, self.consoles)
         self._lines(data, final=False)
         return True
 
@@ -138,7 +153,7 @@ class Stream:
             shown += (b"" if self._shown else self.prefix) + self._partial[self._shown :]
             self._shown = len(self._partial)
         if shown:
-            _write(console, shown, self.cut)
+            _write(console, shown, self.consoles)
 
 
 def _before_last_character(data: bytearray) -> int:
@@ -157,7 +172,7 @@ class OutputPump:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
-        self._cut: set[int] = set()  # see Stream
+        self._consoles = Consoles()
         self._errands: deque[Callable[[], None]] = deque()
         self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
@@ -178,7 +193,7 @@ class OutputPump:
 
     def add(self, stream: Stream) -> None:
         """Carry ``stream`` from now on, to its end."""
-        stream.cut = self._cut
+        stream.consoles = self._consoles
 
         def register() -> None:
             self._streams[stream.source] = stream
@@ -197,7 +212,8 @@ class OutputPump:
         """
 
         def write() -> None:
-            _write(descriptor, b"\n" + data if descriptor in self._cut else data, self._cut)
+            is_cut = descriptor in self._consoles.cut
+            _write(descriptor, b"\n" + data if is_cut else data, self._consoles)
 
         self._do(write)
 
@@ -205,7 +221,8 @@ class OutputPump:
         """Wait until all that was written to ``streams`` so far has been passed on.
 
         For a rank that has just ended: what it wrote is in the pipe. Does not wait for the end of
-        the stream, which a grandchild may hold open for ever.
+        the stream, which a grandchild may hold open for ever. A pump that has had no CPU is waited
+        for longer than ``timeout_s``: why the rank failed depends on its last lines.
 
         Returns:
             False: not within ``timeout_s`` (a console that does not take its output).
@@ -219,7 +236,11 @@ class OutputPump:
             done.set()
 
         self._do(drain)
-        return done.wait(timeout_s)
+        give_up_at = clock.monotonic() + _BUSY_S
+        while not done.wait(timeout_s):
+            if self._closed or self._consoles.in_write or clock.monotonic() >= give_up_at:
+                return done.is_set()
+        return True
 
     def close(self, timeout_s: float) -> None:
         """Pass on what is there and stop; gives up after ``timeout_s``. Nothing the second time."""
@@ -266,14 +287,17 @@ class OutputPump:
                     self._remove(stream)
 
 
-def _write(descriptor: int, data: bytes, cut: set[int]) -> None:
+def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:
     """Write all of ``data``; what cannot be written (closed terminal, full disk) is lost."""
+    cut = consoles.cut
     (cut.discard if data.endswith(b"\n") else cut.add)(descriptor)
     view = memoryview(data)
+    consoles.in_write = True
     while view:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:  # somebody made our console non-blocking
             wait_for.writable(descriptor)
         except OSError:
-            return
+            break
+    consoles.in_write = False

@@ -47,7 +47,7 @@ _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
 _LAST_WORDS_S = 0.02
-"""How long the stop of the other ranks waits, at most, for the last words of one that failed."""
+"""The same of the stop of the other ranks, for the last words of one that failed."""
 _LISTENS_WITHIN_S = 0.1
 """For so long a rank 0 that does not listen, or not soon, holds up the others, and no longer."""
 _ERROR_FILE_BYTES_MAX = 4 << 20
