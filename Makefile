@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -84,6 +84,9 @@ soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job 
 	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
 	@HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/test_ledger.py tests/unit/test_trace.py
+
+any-order: $(VENV)/.ready  ## tests of real processes, with events in random order and random pauses on both sides (PYTEST_ARGS="tests/real/test_launcher.py")
+	@$(PY) -m tests.any_order $(PYTEST_ARGS)
 
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
 	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"
