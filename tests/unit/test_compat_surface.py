@@ -668,10 +668,13 @@ MONITORED = """import os, sys, time, datetime as dt
 from nvidia_resiliency_ext.inprocess.monitor_process import MonitorProcess
 from nvidia_resiliency_ext.inprocess.store import FileStore
 s = dt.timedelta(seconds=1)
-def monitor(name): return MonitorProcess(0, 1, FileStore, {"file_name": name, "world_size": 9},
-    soft_timeout=float(sys.argv[2]) * s, hard_timeout=float(sys.argv[3]) * s, interval=0.05 * s,
-    termination_grace_time=0.1 * s, logfile=name + ".log", pidfile=name + ".pid")
-first, second = monitor(sys.argv[1] + ".first"), monitor(sys.argv[1])
+def monitor(name, **times): return MonitorProcess(
+    0, 1, FileStore, {"file_name": name, "world_size": 9},
+    termination_grace_time=0.1 * s, logfile=name + ".log", pidfile=name + ".pid",
+    **{kind: seconds * s for kind, seconds in times.items()})
+first = monitor(sys.argv[1] + ".first", interval=60, heartbeat_interval=60)
+second = monitor(
+    sys.argv[1], interval=0.05, soft_timeout=float(sys.argv[2]), hard_timeout=float(sys.argv[3]))
 first.start()
 first.shutdown()
 second.start()
@@ -685,6 +688,7 @@ time.sleep(1000)"""
     [
         ("die", 60, 90, 7, ["TERMINATED"]),
         ("hang", 0.1, 0.5, -signal.SIGTERM, ["SOFT_TIMEOUT", "HARD_TIMEOUT"]),
+        ("late", 0.1, 0.1, -signal.SIGTERM, ["SOFT_TIMEOUT", "HARD_TIMEOUT"]),
     ],
 )
 def test_the_monitor_process_says_what_became_of_its_rank(

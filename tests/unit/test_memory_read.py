@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,27 @@ def test_only_a_reader_that_has_not_begun_has_ten_seconds(stuck: str) -> None:
         reading.close()
 
 
+def test_a_reader_that_waits_for_a_cpu_is_not_stuck(
+    stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host a process of the job had no marker, and a resource tracker was killed."""
+    now, state = 100.0, "R"
+    monkeypatch.setattr(memory_read, "clock", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(memory_read, "stat", lambda _: SimpleNamespace(state=state))
+    for bound_s, last_state in ((2.0, "D"), (memory_read.START_S, "R")):
+        reading = memory_read.MemoryRead([stuck])
+        assert wait_for.readable(reading.fileno(), 60.0)
+        reading.step()
+        heard_at, state = now, "R"
+        while now < heard_at + bound_s - memory_read.READ_S:
+            now += memory_read.READ_S
+            reading.step()
+            assert not reading.is_done
+        now, state = heard_at + bound_s + memory_read.READ_S, last_state
+        reading.step()
+        assert reading.found == {stuck: None}
+
+
 def test_a_reader_does_not_look_like_one_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be taken for a process that a rank has left behind."""
     monkeypatch.setenv(proc.MARKER, "job.0.0")
@@ -93,8 +115,9 @@ def test_a_reader_that_somebody_else_has_reaped_is_neither_signalled_nor_waited_
     stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A launcher reaps whatever ends; the pid may belong to a rank by now."""
+    before = memory_read.readers()
     reading = memory_read.MemoryRead([stuck])
-    (reader,) = memory_read.readers()
+    (reader,) = memory_read.readers() - before
     os.kill(reader, signal.SIGKILL)
     os.waitpid(reader, 0)
     assert memory_read.forget(reader)
@@ -106,7 +129,7 @@ def test_a_reader_that_somebody_else_has_reaped_is_neither_signalled_nor_waited_
     reading.close()
 
     assert touched == []
-    assert memory_read.readers() == frozenset()
+    assert memory_read.readers() <= before
 
 
 def test_a_launcher_whose_reader_is_stuck_is_no_part_of_a_program(
@@ -180,7 +203,7 @@ def test_a_sweep_passes_over_a_stuck_process_and_ends_the_rest(tmp_path: Path) -
     claim = Claim("job", (3, 0), Origin("", 0, {"": "/"}, ""), ranks=rank, alive_at=identity[1])
 
     assert proc.table(root).keys() == table.keys()
-    ended = orphans.end_job(claim, 0.6, root=root)
+    ended = orphans.end_job(claim, root=root)
 
     assert ours.wait(30.0) == -signal.SIGKILL
     assert (ended.killed, ended.left) == (1, {})

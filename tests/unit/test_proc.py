@@ -72,6 +72,16 @@ def test_a_fork_is_told_from_a_program(
     os.kill(child, signal.SIGKILL)
 
 
+def test_a_thread_that_ends_meanwhile_hides_no_children_of_the_others(tmp_path: Path) -> None:
+    for thread, line in ((7, "70 71"), (8, None), (9, "90 ")):
+        (tmp_path / "7" / "task" / str(thread)).mkdir(parents=True)
+        if line is not None:
+            (tmp_path / "7" / "task" / str(thread) / "children").write_text(line)
+
+    assert sorted(proc.children(7, str(tmp_path))) == [70, 71, 90]
+    assert proc.children(8, str(tmp_path)) == []
+
+
 def test_start_ticks_survive_a_hostile_name(start: Callable[..., subprocess.Popen[str]]) -> None:
     """A process may call itself ``) R 1 (``."""
     child = start("open('/proc/self/comm', 'w').write(') R 1 (');" + SLEEP)

@@ -120,6 +120,21 @@ def test_the_end_of_a_process_that_holds_memory_is_not_slept_through(
     assert holder.wait() == -signal.SIGKILL
 
 
+def test_the_end_of_a_process_between_the_two_looks_is_not_slept_through() -> None:
+    """At the memory, which it held, and at the process, which has ended: that is news once."""
+    holder = subprocess.Popen(["sleep", "1000"])
+
+    def used() -> Mapping[str, float]:
+        return {"GPU 0": 1.0 if holder.poll() is not None else 9000.0}
+
+    def holders() -> list[int]:
+        holder.kill()
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        return [holder.pid]
+
+    assert wait(LooksOnceAnHour(1e6, 512.0, 1e6), used, holders, print).is_free
+
+
 def test_a_process_that_has_ended_and_is_still_named_wakes_nobody() -> None:
     """Drivers name it while they free its memory: a wait that it ended at once would spin."""
     holder = subprocess.Popen([sys.executable, "-c", ""])

@@ -202,6 +202,30 @@ def test_a_signal_on_its_way_is_not_sent_twice(
     dump.close()
 
 
+def test_a_dump_that_comes_as_it_is_about_to_be_asked_for_again_is_enough(
+    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler ran between the looks at the file and at the signals: none is on its way."""
+    process = victim(SLEEP)
+    sent: list[int] = []
+
+    def look_after_its_handler(pid: int, _: int = 0) -> proc.ProcessState | None:
+        Path(path).write_text("Thread 1")
+        return look(pid)
+
+    look = proc.process_state
+    with monkeypatch.context() as patch:
+        patch.setattr(proc.Process, "send_to_thread", lambda _, *args: sent.append(args[1]))
+        patch.setattr(proc.Process, "send", lambda _, signum: sent.append(signum))
+        dump = StackDump(process, SIGNUM, path, time.monotonic())
+        first = list(sent)
+        patch.setattr(proc, "process_state", look_after_its_handler)
+        dump.step(dump.started_at + 1.0)
+
+    assert sent == first != []
+    assert collect(dump) == "Thread 1"
+
+
 @pytest.mark.parametrize(
     ("signum", "has_path", "why_not"),
     [

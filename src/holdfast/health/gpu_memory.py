@@ -62,9 +62,10 @@ def wait(
 ) -> Over:
     """Until the memory of ranks that have ended is free or the time is over.
 
-    The end of a process that holds some is not slept through. ``tell``: called with what a person
-    who waits wants to know.
+    The end of a process that holds some is not slept through, nor one between the look at the
+    memory and the look at the process. ``tell``: called with what a person who waits wants to know.
     """
+    known_ended: set[int] = set()
     while True:
         step = reclaim.look(used_mib(), clock.monotonic())
         if isinstance(step, Over):
@@ -72,11 +73,18 @@ def wait(
         if step.text:
             tell(step.text)
         with contextlib.ExitStack() as stack:
-            living = []
+            living, ended = [], set()
             for pid in holders():
-                with contextlib.suppress(OSError):
+                try:
                     process = Process(pid)
-                    stack.callback(process.close)
-                    if not process.has_ended():  # the end of others is no news
-                        living.append(process)
-            await_any(living, step.seconds)
+                except OSError:
+                    ended.add(pid)
+                    continue
+                stack.callback(process.close)
+                if process.has_ended():
+                    ended.add(pid)
+                else:
+                    living.append(process)
+            if ended <= known_ended:  # a driver names them while it frees their memory
+                await_any(living, step.seconds)
+            known_ended |= ended

@@ -14,7 +14,7 @@ import struct
 
 from holdfast.host import clock, wait_for
 from holdfast.host.bare_process import start_bare
-from holdfast.host.proc import MARKER, ROOT, Process, await_any
+from holdfast.host.proc import MARKER, ROOT, Process, await_any, stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 READ_S = 0.5
 """How long a reader may take for one file: a healthy process keeps its lock for milliseconds."""
 START_S = 10.0
-"""How long a reader may take to begin, on a busy host."""
+"""How long a reader may take to begin, or may wait for a CPU, on a busy host."""
 _END_S = 0.2
 """How long the end of a reader is awaited; one that is stuck is reaped later."""
 _CHUNK_BYTES = 1 << 16
@@ -60,7 +60,7 @@ class MemoryRead:
         self._buffer = b""
         self._begun = False
         self._asked = 0
-        self._deadline = 0.0
+        self._heard_at = self._deadline = 0.0
         self._start()
 
     @property
@@ -87,10 +87,21 @@ class MemoryRead:
                 self._start()
                 return
             self._take(data)
-        if not self.is_done and clock.monotonic() >= self._deadline:
+        if not self.is_done and self._is_late(clock.monotonic()):
             self._skip()
             self._end_reader()
             self._start()
+
+    def _is_late(self, now: float) -> bool:
+        """Its time is over. One that waits for a CPU is not stuck in a file: that gets more."""
+        if now < self._deadline:
+            return False
+        if self._begun and now < self._heard_at + START_S:
+            seen = stat(self._pid)
+            if seen is not None and seen.state == "R":
+                self._deadline = now + READ_S
+                return False
+        return True
 
     def close(self) -> None:
         """Read no more."""
@@ -126,7 +137,8 @@ class MemoryRead:
         self._buffer += data
         if not self._begun:
             self._begun, self._buffer = True, self._buffer[1:]
-        self._deadline = clock.monotonic() + READ_S
+        self._heard_at = clock.monotonic()
+        self._deadline = self._heard_at + READ_S
         while self._asked and len(self._buffer) >= _HEADER.size:
             (size,) = _HEADER.unpack_from(self._buffer)
             end = _HEADER.size + max(0, size)

@@ -111,13 +111,13 @@ def subtree(top: int, leave: Collection[int] = (), root: str = ROOT) -> dict[int
 
 def children(pid: int, root: str = ROOT) -> list[int]:
     """Children of all threads of ``pid``, zombies included."""
-    found: list[int] = []
     try:
-        for thread in os.listdir(f"{root}/{pid}/task"):
-            with open(f"{root}/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
-    except OSError:  # it ended while we looked
-        pass
+        threads = os.listdir(f"{root}/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:  # one that has ended since has none; the others' count all the same
+        found += map(int, (_read(f"{root}/{pid}/task/{thread}/children") or b"").split())
     return found
 
 

@@ -160,16 +160,13 @@ class StackDump:
             return True
         if self._watch is not None:
             self._watch.drain()
-        try:
-            size = os.stat(self.path).st_size
-        except OSError:
-            size = self._bytes
+        size = self._size(self.path)
         if size > self._bytes:
             self._bytes = size
             self._grew_at = now
             self.why_not = None
         if self._grew_at is None:
-            self._nothing_yet(now)
+            self._nothing_yet(self.path, now)
         elif self._is_written:
             self.next_step_at = None
         elif now < self._grew_at + QUIET_S:
@@ -180,21 +177,30 @@ class StackDump:
             self.next_step_at = None
         return self.is_done
 
-    def _nothing_yet(self, now: float) -> None:
+    def _size(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except OSError:
+            return self._bytes
+
+    def _nothing_yet(self, path: str, now: float) -> None:
         if self._repeated:
             self._plan(now + SILENT_S, now)
         elif now >= self._silent_until:
-            self._ask_again()
+            self._ask_again(path)
             self._plan(now + SILENT_S, now)
         else:
             self._plan(self._silent_until, now)
 
-    def _ask_again(self) -> None:
-        """Unless the signal is on its way, as on a busy machine: a second one dumps twice."""
+    def _ask_again(self, path: str) -> None:
+        """Unless the signal is on its way, as on a busy machine: a second one dumps twice.
+
+        Nor where the handler has run since the file was looked at, so that it is not on its way.
+        """
         state = proc.process_state(self.process.pid, self._thread_id)
         is_stopped = state is not None and state.is_stopped
         is_coming = state is not None and (state.blocks(self._signum) or state.awaits(self._signum))
-        if is_coming and not is_stopped:
+        if not is_stopped and (is_coming or self._size(path) > self._bytes):
             return
         self._repeated = True
         self.was_stopped = self.was_stopped or is_stopped

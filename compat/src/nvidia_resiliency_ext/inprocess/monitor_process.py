@@ -231,14 +231,14 @@ class MonitorProcess:
                     store.record_interrupted(map(InterruptionRecord.from_str, json.loads(line)))
             store.send_heartbeat(self.rank)
             idle_s = self._idle_s()
-            if idle_s > self.hard_timeout.total_seconds():
-                self._is_gone(store, "HARD_TIMEOUT")
-                terminate_process(self.target_pid, self.termination_grace_time)
-                return
             is_soft = idle_s > self.soft_timeout.total_seconds()
             if is_soft and not told_soft:
                 store.record_interrupted([self._record("SOFT_TIMEOUT")])
             told_soft = is_soft
+            if idle_s > self.hard_timeout.total_seconds():  # of a monitor that was late, at once
+                self._is_gone(store, "HARD_TIMEOUT")
+                terminate_process(self.target_pid, self.termination_grace_time)
+                return
 
     def _idle_s(self) -> float:
         """Since the older one of the marks that there are."""
