@@ -206,6 +206,15 @@ def test_a_pump_that_has_had_no_cpu_yet_is_waited_for(pump: OutputPump, tmp_path
     assert pipe.stream.last_lines()[0] == ["KeyError: 'lr'"]
 
 
+def test_a_stream_without_end_does_not_hold_up_who_asks(pump: OutputPump) -> None:
+    """A grandchild that prints all the time; why its rank has failed was said before."""
+    stream = Stream(os.open("/dev/zero", os.O_RDONLY))
+    pump.call(lambda: pump._streams.update({stream.source: stream}))  # epoll does not take it
+    assert pump.settle([stream], 5.0)
+    pump.call(pump._streams.clear)
+    os.close(stream.source)
+
+
 def test_a_line_without_its_end_is_as_old_as_what_came_of_it() -> None:
     """Else a progress bar that has stopped would look as if it went on."""
     read_end, write_end = os.pipe()

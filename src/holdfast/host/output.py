@@ -20,6 +20,8 @@ from holdfast.host import clock, wait_for
 from holdfast.host.file_writer import FileWriter, LineLog, LogFile, Tell
 
 _CHUNK_BYTES = 1 << 16
+_PIPE_BYTES_MAX = 1 << 20
+"""What a pipe can hold (/proc/sys/fs/pipe-max-size): one that is written to all the time, too."""
 TAIL_LINES = 300
 """Enough for an exception with the one that it was raised from, and what exit handlers write."""
 TAIL_LINE_BYTES = 2000
@@ -92,8 +94,10 @@ class Stream:
         return True
 
     def drain(self) -> bool:
-        """Pass on everything there is without waiting for more; False at the end of the stream."""
-        while wait_for.readable(self.source, 0.0):
+        """Pass on what is there by now, and not what comes meanwhile; False at the end of it."""
+        for _ in range(_PIPE_BYTES_MAX // _CHUNK_BYTES):
+            if not wait_for.readable(self.source, 0.0):
+                break
             if not self.pump():
                 return False
         return True
