@@ -59,9 +59,10 @@ def announcer(tmp_path: Path) -> tuple[Announcer, Any]:
 
 
 def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cycle(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 0 had failed an hour before, and the cycle went on: it did not end it."""
+    monkeypatch.setattr(clock, "monotonic", lambda: 5000.0)
     caplog.set_level(logging.INFO, "holdfast")
     says, launcher = announcer(tmp_path)
     first, last = rank_end(0, 3, ago_s=3600.0), rank_end(1, 4, ago_s=0.0)

@@ -52,12 +52,12 @@ def test_a_probe_that_hangs_holds_up_nobody_and_is_not_started_again_before_it_i
     checks.run([hanging], said.append)
     assert [finding.verdict for finding in said] == [Verdict.UNKNOWN]
     assert "hangs since" in said[0].text
-    assert len(starts) == 1
 
     told_to_go.set()
     for thread in threading.enumerate():
         if thread.name == "gpu":
             thread.join(30.0)
+    assert len(starts) == 1
     said.clear()
     checks.run([Check("gpu", 30.0, lambda: [fact("now", "gpu")])], said.append)
     assert [finding.text for finding in said] == ["now"]

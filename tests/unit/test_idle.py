@@ -305,14 +305,16 @@ def test_what_a_process_and_its_children_do_is_seen_in_proc(tmp_path: Path) -> N
         process.stdout.readline()
         wait_until(lambda: len(getattr(moves_of(process.pid), "pids", ())) == 2)
         before = moves_of(process.pid)
+        assert before is not None
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
+        # The child is counted when it sleeps again.
+        wait_until(lambda: getattr(moves_of(process.pid), "wakes", 0) > before.wakes)
         after = moves_of(process.pid)
     finally:
         process.kill()
         process.communicate()
-    assert before is not None
     assert after is not None
     assert after.pids == before.pids
     assert after.n_bytes >= before.n_bytes + 300_000

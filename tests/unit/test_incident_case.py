@@ -29,6 +29,8 @@ from holdfast.host.sight import APART_S
 from holdfast.host.staging import reserve
 
 OVERDUE = Overdue(SECTION, "step", 5.0, 10.0)
+BOUND_S = 60.0
+"""For the evidence: no test is so slow that it is over."""
 
 
 class Said:
@@ -78,7 +80,7 @@ def verdict(said: Said, cycle: Cycle, overdue: Overdue, **page: Any) -> Iterator
         reports: Any = said
         now, every_look = clock.monotonic(), Looks(reports, epoll)
         arguments: Any = (overdue, Seat(3, process, None), view, identity, cycle, watch, said)
-        yield Case(*arguments, every_look, now, now + kill_ladder.EVIDENCE_S)
+        yield Case(*arguments, every_look, now, now + BOUND_S)
     process.close()
 
 
@@ -227,7 +229,8 @@ def test_a_second_verdict_on_a_rank_has_evidence_of_its_own(
             case.close(monitor.ARMED_ANEW, clock.monotonic())
             looks = case._looks
             again: Any = (OVERDUE, case._seat, case._view, case._record, cycle, case._watch, said)
-            case = Case(*again, looks, clock.monotonic(), clock.monotonic() + 1.0)  # noqa: PLW2901
+            now = clock.monotonic()
+            case = Case(*again, looks, now, now + BOUND_S)  # noqa: PLW2901
 
     written = [Path(cycle.incidents) / f"cycle2_rank3{which}.json" for which in ("", "_2")]
     stacks = [json.loads(path.read_text())["stacks_text"] for path in written]

@@ -76,8 +76,9 @@ PIPE = os.pipe()
 
 
 def in_join() -> None:
-    threading.Thread(target=threading.Event().wait, args=(BOUND_S,), daemon=True).start()
-    threading.enumerate()[-1].join()
+    waits = threading.Thread(target=threading.Event().wait, args=(BOUND_S,), daemon=True)
+    waits.start()
+    waits.join()
 
 
 BLOCKED = {

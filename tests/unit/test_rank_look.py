@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import select
-import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from holdfast.core.monitor.rank_messages import Alive, Look, Operations
 from holdfast.fault_tolerance.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
 from holdfast.host import proc, sight
 from holdfast.host.sight import APART_S
+from tests.processes import bystander
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_rank_that_a_profiler_stops_for_moments_is_not_stopped(states: str, st
 def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:
     """It was just being asked for its stacks."""
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll, subprocess.Popen(["/bin/sleep", "1000"]) as child:
+    with select.epoll() as epoll, bystander() as child:
         look = RankLook(process, 0, None, None, epoll, 100.0, 110.0, wakes_stopped=True)
         worker = proc.Process(child.pid)
         look._ask(worker, 100.1)
@@ -116,6 +116,5 @@ def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:
         look.close()
 
         assert worker.fileno() < 0
-        child.kill()
     assert process.fileno() >= 0
     process.close()

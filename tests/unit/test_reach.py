@@ -2,22 +2,23 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.host import clock
-from holdfast.host.port import ReservedPort
 from holdfast.host.reach import UnreachableError, wait_until_reachable
 
 NEVER = threading.Event()
 
 
-def unused_port() -> int:
-    reserved = ReservedPort()
-    number = reserved.number
-    reserved.release()
-    return number
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """It is ours, so that no other process listens there, and neither do we."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def test_who_listens_is_reached_at_once() -> None:
@@ -68,16 +69,18 @@ def test_a_listener_that_comes_late_is_reached() -> None:
         ("127.0.0.1", r"no process listens there \(127.0.0.1\)"),
     ],
 )
-def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str) -> None:
+def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str, unused_port: int) -> None:
     """With the reason, who tried, and for how long."""
-    port = unused_port()
+    port = unused_port
     here = socket.gethostname()
     text = rf"{host}:{port} could not be reached from {here}: {why}, tried for 0.1 s"
     with pytest.raises(UnreachableError, match=f"^{text}$"):
         wait_until_reachable(host, port, 0.1, NEVER)
 
 
-def test_a_long_wait_says_what_it_waits_for_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_says_what_it_waits_for_and_until_when(
+    monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
     """Seldom enough for a log, and never before it takes long."""
     now, told = 0.0, []
 
@@ -89,7 +92,7 @@ def test_a_long_wait_says_what_it_waits_for_and_until_when(monkeypatch: pytest.M
 
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     with pytest.raises(UnreachableError, match="tried for 900 s"):
-        wait_until_reachable("127.0.0.1", unused_port(), 900, Waits(), told.append)
+        wait_until_reachable("127.0.0.1", unused_port, 900, Waits(), told.append)
 
     why = "no process listens there (127.0.0.1). Tried for "
     assert [text.removeprefix(why) for text in told] == [
@@ -100,9 +103,9 @@ def test_a_long_wait_says_what_it_waits_for_and_until_when(monkeypatch: pytest.M
     ]
 
 
-def test_the_wait_ends_when_it_is_told_to() -> None:
+def test_the_wait_ends_when_it_is_told_to(unused_port: int) -> None:
     """Long before its time."""
     stop = threading.Event()
     stop.set()
     with pytest.raises(UnreachableError, match="before the end"):
-        wait_until_reachable("127.0.0.1", unused_port(), 1e6, stop)
+        wait_until_reachable("127.0.0.1", unused_port, 1e6, stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,14 @@ def test_a_temp_folder_that_hangs_keeps_no_launcher_from_its_start(
         goes_on.wait()
         return ""
 
-    monkeypatch.setattr(run_dirs, "_parents", lambda: ["/hung", str(tmpfs)])
+    def parents() -> Iterator[str]:
+        monkeypatch.setattr(run_dirs, "_LOOK_S", 0.01)
+        yield "/hung"
+        monkeypatch.setattr(run_dirs, "_LOOK_S", 60.0)
+        yield str(tmpfs)
+
+    monkeypatch.setattr(run_dirs, "_parents", parents)
     monkeypatch.setattr(run_dirs.os, "scandir", lambda p: hang() if p == "/hung" else scan(p))
-    monkeypatch.setattr(run_dirs, "_LOOK_S", 0.01)
     run_dirs.remove_orphaned_runtime_dirs()
     assert not orphan.exists()
 

@@ -20,13 +20,19 @@ from tests.unit.test_control_endpoint import no_descriptor_free
 
 
 class Server:
-    """Lets in who says "friend"; time is what a test says."""
+    """Lets in who says "friend"; time is what a test says.
+
+    On a Unix socket, where what one end does has reached the other when the call returns. Callers
+    have an address there as well: the kernel gives them a name.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr(module, "clock", SimpleNamespace(monotonic=lambda: self.now))
         self.descriptors = Descriptors()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=2000)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind("")
+        self.listener.listen(2000)
         self.complaints: list[tuple[str, str]] = []
         self.friends: list[Stranger] = []
         self.callers: list[socket.socket] = []
@@ -37,10 +43,10 @@ class Server:
             hear=self.hear,
             complain=lambda who, what: self.complaints.append((who, what)),
         )
-        self.hosts: dict[int, str] = {}
+        self.hosts: dict[Any, str] = {}
 
     def host_of(self, address: Any) -> str:
-        return self.hosts.get(address[1], "a host")
+        return self.hosts.get(address, "a host")
 
     def hear(self, stranger: Stranger, frame: dict[str, Any]) -> bool:
         if frame.get("say") == "boom":
@@ -54,9 +60,9 @@ class Server:
         return True
 
     def call(self, host: str = "a host", say: str | None = None) -> socket.socket:
-        caller = socket.socket()
-        caller.bind(("127.0.0.1", 0))
-        self.hosts[caller.getsockname()[1]] = host
+        caller = socket.socket(socket.AF_UNIX)
+        caller.bind("")
+        self.hosts[caller.getsockname()] = host
         caller.settimeout(30.0)
         caller.connect(self.listener.getsockname())
         self.callers.append(caller)
@@ -188,7 +194,7 @@ def test_who_has_said_the_word_is_let_in_before_it_is_pushed_out(server: Server)
 
 def test_without_a_free_descriptor_callers_wait_and_nothing_turns(server: Server) -> None:
     """Nobody is cut off for it; listening goes on as soon as one is free, or some time later."""
-    waiting = [socket.socket() for _ in range(3)]
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     server.callers += waiting
     with no_descriptor_free(but=0):
         for caller in waiting:
