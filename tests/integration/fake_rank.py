@@ -62,8 +62,8 @@ def store_limits(initial=INF, subsequent=INF, outside=INF, sections=None, learne
     words[page.LIMITS_VERSION] += 1
 
 
-def arm(dump=True, **limits):
-    """Fill in the page and ask to be watched."""
+def arm(dump=True, hears=True, **limits):
+    """Fill in the page and ask to be watched; the answer need not be heard."""
     if dump:
         signum = signal.SIGRTMIN + 7
         faulthandler.register(signum, open(welcome["dump"], "a"), all_threads=True)
@@ -75,11 +75,15 @@ def arm(dump=True, **limits):
     words[page.OUTSIDE_SINCE] = now()
     words[page.HEARTBEAT_AT] = 0.0
     words[page.ARMED_AT] = now()
+    if not hears:
+        return connection.sendall(encode({"op": "armed"}))
     return call(op="armed")["op"]
 
 
-def stuck_in_a_function_with_a_name(seconds=1000):
-    threading.Event().wait(seconds)
+def stuck_in_a_function_with_a_name():
+    """After a heartbeat: nothing that is slow comes between the two."""
+    words[page.HEARTBEAT_AT] = now()
+    threading.Event().wait(1000)
 
 
 for line in sys.stdin:

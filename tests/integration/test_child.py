@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host import child, port, proc, rank_boot
+from tests.processes import is_alive
 from tests.real.harness import until
 
 PARENT = """
@@ -35,7 +36,7 @@ server.listen()
 
 def is_asleep(pid: int) -> bool:
     found = proc.stat(pid)
-    return found is not None and found.name == "sleep"
+    return found is not None and found.name == "sleep" and is_alive(pid)
 
 
 @pytest.mark.parametrize("path", ["/usr/bin:/bin", "/nowhere"])

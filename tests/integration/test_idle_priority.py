@@ -14,6 +14,7 @@ from tests.real.harness import until
 
 THREADS = """
 import sys, threading
+sys.stdin.readline()
 for _ in range(3):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 print("ready", flush=True)
@@ -46,6 +47,8 @@ def test_all_threads_of_a_process_get_their_priority_back() -> None:
         assert process.stdin
         assert process.stdout
         idle_priority.lower(process.pid)
+        process.stdin.write(b"go on\n")
+        process.stdin.flush()
         process.stdout.readline()
         tasks = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
         before = {os.sched_getscheduler(each) for each in tasks}

@@ -170,6 +170,7 @@ def test_a_launcher_with_another_secret_or_none_is_told_so_and_so_are_the_others
         (why,) = wrong.lost
         assert "leads the job 'j1' refuses this one" in why
         assert says in why
+        until(lambda: caplog.records, "the leader's warning: it answers first")
         (line,) = [record.getMessage() for record in caplog.records]
     assert "is kept out" in line
     assert logs in line

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.host import child, leftovers, proc
+from tests.real.harness import until
 
 FAMILY = """
 import json, os, signal, subprocess, sys, time
@@ -88,6 +89,7 @@ def test_what_does_not_end_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch
     stubborn = child.spawn(["/bin/sleep", "1000"], {}, {})
     zombie = child.spawn(["/bin/true"], {}, {})
     os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    until(lambda: proc.stat(stubborn).state == "S", "it sleeps")
     looks = []
     found = {pid: proc.identity(pid) for pid in (zombie, stubborn)}
     monkeypatch.setattr(proc.Process, "send", lambda *_: True)

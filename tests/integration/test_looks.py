@@ -20,7 +20,7 @@ from holdfast.core.evidence import ANSWERED, SILENT, Verdict
 from holdfast.core.monitor.monitor_messages import GoOn
 from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
 from holdfast.host import proc, sight
-from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start
+from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start, wait_until
 from tests.processes import bystander
 
 __all__ = ["start"]
@@ -174,16 +174,21 @@ def test_a_program_that_a_rank_has_started_is_not_asked_as_its_loaders_workers_a
             digest = look(node, rank.pid, incident, 1.0)
             if digest.get("worker"):
                 break
-        children = [pid for pid in proc.children(rank.pid) if sight.look_at(pid).state == "S"]
+
+        def asleep() -> list[int]:
+            states = {pid: proc.process_state(pid) for pid in proc.children(rank.pid)}
+            return [pid for pid, state in states.items() if state and state.state == "S"]
+
+        wait_until(lambda: len(asleep()) == 2)  # the program and the worker
 
     assert ", sleep <string>:" in digest.get("worker", ""), digest
-    assert len(children) == 2, "the program and the worker"
 
 
 def test_a_hung_rank_is_ended_when_its_launcher_says_so(start: Callable[..., Node]) -> None:
     """And not before, while the other ranks of the job are looked at. It is awake by then only."""
-    node = start(awaits_verdict=True, cfg={"rank_heartbeat_timeout": 0.2, "evidence_timeout": 20.0})
+    node = start(awaits_verdict=True, cfg={"rank_heartbeat_timeout": 1.0, "evidence_timeout": 20.0})
     with rank_that(node, "stop") as rank:
+        wait_until(lambda: proc.process_state(rank.pid).is_stopped)
         overdue = node.expect("overdue")
         digest = look(node, rank.pid, 7)
         assert (digest["state"], digest["overdue"]) == ("T", "heartbeat")
@@ -202,7 +207,7 @@ def test_a_hung_rank_is_ended_when_its_launcher_says_so(start: Callable[..., Nod
 
 def test_a_launcher_that_says_nothing_keeps_no_hung_rank_alive(start: Callable[..., Node]) -> None:
     """K-2: the timeout of evidence bounds it, whatever has come by then."""
-    node = start(awaits_verdict=True, cfg={"rank_heartbeat_timeout": 0.2, "evidence_timeout": 0.5})
+    node = start(awaits_verdict=True, cfg={"rank_heartbeat_timeout": 1.0, "evidence_timeout": 0.5})
     with rank_that(node, "sleep") as rank:
         assert rank.wait(BOUND_S) == -SIGKILL
 

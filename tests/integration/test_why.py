@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from holdfast.core.codec import decode
 from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Looked
 from holdfast.core.verdict import judge
+from holdfast.host.port import ReservedPort
 from tests.integration.test_monitor_process import BOUND_S, Node
 
 pytest.importorskip("torch")
@@ -97,11 +97,11 @@ class Training:
         """The pids of the ranks of a cycle; they are killed at the end."""
         for node in self.nodes:
             node.begin_cycle(cycle)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = ReservedPort()
         paths = " ".join(node.path for node in self.nodes)
-        yield [int(pid) for pid in self.ask(f"{cycle} {port} {paths}")]
+        yield [int(pid) for pid in self.ask(f"{cycle} {port.number} {paths}")]
         assert self.ask("") == ["over"]
+        port.release()
 
     def look(self, cycle: int, pids: list[int]) -> Verdict:
         """Ask all monitors, and judge what they show."""
