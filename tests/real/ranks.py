@@ -43,11 +43,15 @@ def all_reduce():
     dist.all_reduce(ones)
     return int(ones.item())
 
+# Where nothing hangs, what a busy machine holds up for seconds is neither restarted nor ended.
 QUICK = dict(
-    soft_timeout=seconds(2), hard_timeout=seconds(4), progress_watchdog_interval=seconds(0.2),
+    soft_timeout=seconds(40), hard_timeout=seconds(50), progress_watchdog_interval=seconds(0.2),
     monitor_process_interval=seconds(0.5), monitor_thread_interval=seconds(0.5),
-    heartbeat_interval=seconds(0.5), heartbeat_timeout=seconds(10),
-    termination_grace_time=seconds(0.5),
+    heartbeat_interval=seconds(0.5), heartbeat_timeout=seconds(30),
+    termination_grace_time=seconds(10),
+)
+IMPATIENT = dict(
+    QUICK, soft_timeout=seconds(2), hard_timeout=seconds(4), termination_grace_time=seconds(0.5)
 )
 
 wrapper = inprocess.Wrapper

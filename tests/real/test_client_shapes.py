@@ -104,7 +104,7 @@ def test_a_training_with_sections_is_found_hung_and_goes_on_from_its_checkpoint(
     job = ft.start(
         *("--nproc_per_node", "2", "--nnodes", "1", "--max-restarts=3"),
         f"--ft-param-rank_section_timeouts={limits}",
-        *("--ft-param-rank_out_of_section_timeout=60", f"--ft-learned-timeout-floor={SCALE}"),
+        *("--ft-param-rank_out_of_section_timeout=60", f"--ft-learned-timeout-floor={3 * SCALE}"),
         ft.script(SECTIONS),
         module=LAUNCHER,
         env=COMPAT,
@@ -250,9 +250,9 @@ def test_a_launcher_line_of_a_client_runs_what_it_names(ft: Launcher, client: st
     """Word for word, but for the sizes; output goes to where the client looks for it."""
     port = ReservedPort()
     words = LINES[client].format(port=port.number, script=ft.script(SAYS), python=sys.executable)
-    port.release()
     job = ft.start(*words.split(), module=LAUNCHER, env=COMPAT)
     assert job.wait() == 0, job.stderr
+    port.release()
     shown = job.stdout.splitlines()
     if "Megatron-LM" in client:
         assert shown == 2 * ["[default0]:rank 0 of 2"], "rank 1 is redirected, both are restarted"
