@@ -77,8 +77,9 @@ if TYPE_CHECKING:
     from holdfast.host.iteration_file import IterationReader
 
 _STDOUT, _STDERR = 1, 2
-_LAST_WORDS_S = 0.5
-"""How long the end of a job waits for what a monitor says of a rank that it has just ended."""
+_LAST_WORDS_S = 2.0
+"""How long the end of a job waits for what a monitor says of a rank that it has just ended; a busy
+host may have no CPU for it yet."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
 
