@@ -154,6 +154,7 @@ class Launcher:
             if job.process.poll() is None:
                 job.process.kill()
                 job.process.wait()
+        for job in self._jobs:
             until(lambda job=job: not job.leftovers(), "everything of a job is gone")
 
 

@@ -9,8 +9,10 @@ from typing import Any
 from holdfast.host.port import ReservedPort
 from tests.real.harness import SCALE, Job, Launcher, read_json_lines, until
 
-SILENCE_S = 2.5 * SCALE
-"""A launcher that says nothing for this long is gone."""
+SILENCE_S = 15.0 * SCALE
+"""A launcher that says nothing for this long is gone; a busy machine may pause one for seconds."""
+SHORT_SILENCE_S = 5.0 * SCALE
+"""The same of tests that wait for it."""
 
 SECRET = "correct horse battery staple"
 """Of all launchers here, unless a test says otherwise."""
@@ -86,10 +88,9 @@ def stuck_in_here():
 tell()
 client = RankMonitorClient()
 client.init_workload_monitoring()
-client.start_section("step")
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    client.start_section("step")  # the others make no step: a slow one would be a hang
     stuck_in_here()
-client.end_section("step")
 work()
 client.shutdown_workload_monitoring()
 """
@@ -101,14 +102,15 @@ HANGS_FIRST = (
     + """
 from holdfast.fault_tolerance import RankMonitorClient
 tell()
-if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    time.sleep(1000)
-client = RankMonitorClient()
-client.init_workload_monitoring()
-while not (everybody / "end").exists():
-    client.send_heartbeat()
-    time.sleep(0.01)
-client.shutdown_workload_monitoring()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if os.environ["RANK"] == "1":
+        time.sleep(1000)
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    while True:
+        client.send_heartbeat()
+        time.sleep(0.01)
+work()  # unwatched: one rank may start much later than the other
 """
 )
 """Rank 1 hangs in its first life before its first call; the others have called, and work."""
@@ -145,12 +147,14 @@ dist.init_process_group("gloo")
 client = RankMonitorClient()
 client.init_workload_monitoring()
 tell()
+while not (everybody / "ask").exists():
+    time.sleep(0.01)
 while True:
     with client.section("step"):
         dist.all_reduce(torch.ones(1))
 """
 )
-"""Steps, as long as all ranks make them."""
+"""When asked to, steps, as long as all ranks make them."""
 
 
 class Nodes:
@@ -158,10 +162,12 @@ class Nodes:
 
     Attributes:
         host: As the endpoint says it.
+        silence_s: Of the launchers that are added from now on, all the same.
     """
 
     def __init__(self, ft: Launcher, folder: Path) -> None:
         self.host = "127.0.0.1"
+        self.silence_s = SILENCE_S
         self._ft = ft
         self._folder = folder
         self._port = ReservedPort()
@@ -180,10 +186,10 @@ class Nodes:
         """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
         script = self._ft.script(source, f"script{self._jobs}.py")
         first, self._jobs = self._jobs == 0, self._jobs + 1
-        conf = conf or f"is_host={int(first)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
+        own = f"is_host={int(first)},keep_alive_timeout={self.silence_s:g},last_call_timeout=20"
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
-            *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf),
+            *("--workers-stop-timeout=5", "--log-dir=logs", "--rdzv-conf", conf or own),
             f"--rdzv-endpoint={self.host}:{self._port.number}",
             *options,
             script,
@@ -201,7 +207,7 @@ class Nodes:
         return self._port.number
 
     def ask(self) -> None:
-        """Rank 1 may ask for what it is to ask for."""
+        """Ranks that wait to be asked do what they wait for."""
         (self._folder / "ask").touch()
 
     def end(self) -> None:

@@ -11,29 +11,41 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import SCALE, Job, Launcher, until
+from tests.real.harness import Job, Launcher, until
 from tests.real.hosts import Network, ip, network
-from tests.real.nodes import TELLS_ITS_PLACE, TRAINS_TOGETHER, in_cycle, life
+from tests.real.nodes import (
+    SHORT_SILENCE_S,
+    SILENCE_S,
+    TELLS_ITS_PLACE,
+    TRAINS_TOGETHER,
+    in_cycle,
+    life,
+)
 
-SILENCE_S = 2.5 * SCALE
 PORT = 29400
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
 
 
 class Hosts:
-    """Network namespaces on one bridge, each with a launcher."""
+    """Network namespaces on one bridge, each with a launcher.
+
+    Attributes:
+        silence_s: Of all launchers: one that says nothing for this long is gone.
+    """
 
     def __init__(self, ft: Launcher, folder: Path, network: Network) -> None:
         self._ft = ft
         self._folder = folder
         self._network = network
+        self.silence_s = SHORT_SILENCE_S
 
     def add(self, nnodes: str, *options: str, source: str = WORKS) -> Job:
         """One more host with a launcher of one rank; the first hosts the store."""
         number = len(self._network.hosts)
         execute = self._network.add()
         script = self._ft.script(source, f"script{number}.py")
-        conf = f"is_host={int(number == 0)},keep_alive_timeout={SILENCE_S:g},last_call_timeout=20"
+        is_host, silence_s = int(number == 0), self.silence_s
+        conf = f"is_host={is_host},keep_alive_timeout={silence_s:g},last_call_timeout=20"
         return self._ft.start(
             *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
             *("--workers-stop-timeout=2", "--log-dir=logs", "--rdzv-conf", conf),
@@ -55,6 +67,10 @@ class Hosts:
     def heal(self, number: int) -> None:
         assert ip("link", "set", self._network.hosts[number], "up").returncode == 0
 
+    def ask(self) -> None:
+        """Ranks that wait to be asked do what they wait for."""
+        (self._folder / "ask").touch()
+
     def end(self) -> None:
         """All ranks that work may end well."""
         (self._folder / "end").touch()
@@ -69,7 +85,11 @@ def hosts(ft: Launcher, tmp_path: Path) -> Iterator[Hosts]:
 
 def started_at(job: Job, cycle: int) -> float:
     """When the ranks of a launcher were started in this cycle, on the machine's clock."""
-    return next(float(e["t"]) for e in job.events("cycle_started") if e["cycle"] == cycle)
+
+    def found() -> list[float]:
+        return [float(e["t"]) for e in job.events("cycle_started") if e["cycle"] == cycle]
+
+    return float(until(found, f"the event of cycle {cycle}")[0])
 
 
 def test_a_host_that_is_cut_off_ends_its_ranks_before_the_others_go_on(hosts: Hosts) -> None:
@@ -107,16 +127,18 @@ def test_the_ranks_of_a_host_that_is_cut_off_are_named_and_on_its_side_nobody_is
     hosts: Hosts,
 ) -> None:
     """It cannot know whether the ranks that it waits for hang."""
-    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0"
+    hosts.silence_s = SILENCE_S
+    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0", "--ft-evidence-timeout=3"
     a, b = (hosts.add("2", *limits, source=TRAINS_TOGETHER) for _ in range(2))
     in_cycle(0, a, b)
     hosts.cut(1)
+    hosts.ask()
 
     [known] = until(lambda: a.events("incident"), "the incident of the host that leads")
     [unknown] = until(lambda: b.events("incident"), "that of the one that is cut off")
 
     assert (known["culprits"], known["verdict"]) == ([1], "missing")
-    named = r"rank 1 \(node .*\) does not answer: did not answer within 0.8 s; 1 other rank"
+    named = r"rank 1 \(node .*\) does not answer: did not answer within 2.4 s; 1 other rank"
     until(lambda: a.said(named), "the line, which may follow the event")
     assert (unknown["culprits"], unknown["verdict"]) == ([], "missing")
     waits = "rank 1 waits in `all_reduce` for rank 0, of which nothing is known: not asked"

@@ -19,6 +19,7 @@ from tests.real.nodes import (
     HANGS_FIRST,
     LOSES_A_PEER,
     REDUCES,
+    SHORT_SILENCE_S,
     TRAINS_TOGETHER,
     WAITS_FOR_ANOTHER_NODE,
     WORKS,
@@ -40,8 +41,8 @@ def test_a_node_whose_ranks_all_hang_before_their_first_call_is_found(nodes: Nod
     a, b = (nodes.add(HANGS_FIRST, "2", limit, monitors=True) for _ in range(2))
 
     in_cycle(1, a, b)
-    assert b.said(r"overdue: rank 1: Has not called init_workload_monitoring\(\) for \d")
     end_well(nodes, a, b)
+    assert b.said(r"overdue: rank 1: Has not called init_workload_monitoring\(\) for \d")
 
 
 def lose(job: Job) -> None:
@@ -68,10 +69,10 @@ def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: No
     assert [told["total"] for told in after] == [3, 3]
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
     assert after[0]["MASTER_PORT"] != before[0]["MASTER_PORT"]
+    end_well(nodes, a, b)
     who = r"rank . \(local rank 0, pid \d+, node \S+\)"
     assert a.said(rf"cycle 0 is over for this node: {who}: killed by SIG")
     assert a.events("cycle_stopping")
-    end_well(nodes, a, b)
 
 
 def test_a_rank_that_hangs_on_one_node_is_found_and_all_nodes_restart(nodes: Nodes) -> None:
@@ -109,7 +110,8 @@ def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(
     limits = "--ft-rank-section-timeouts=step:0.5", "--ft-rank-out-of-section-timeout=null"
     told = tmp_path / "told"
     hook = "--ft-on-incident", f"sh -c 'echo $1 >> {told}' hook"
-    options = "--nproc-per-node=2", "--max-restarts=0", *limits, *hook
+    patient = "--ft-evidence-timeout=10"  # the verdict comes with the last rank's evidence
+    options = "--nproc-per-node=2", "--max-restarts=0", patient, *limits, *hook
     jobs = [nodes.add(WAITS_FOR_ANOTHER_NODE, "2", *options, monitors=True) for _ in range(2)]
     assert [job.wait() for job in jobs] == [1, 1]
 
@@ -127,12 +129,13 @@ def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(
 
 def test_a_node_that_is_stopped_is_named_and_not_the_ranks_that_wait_for_it(nodes: Nodes) -> None:
     """Launcher, monitors and ranks, as by a debugger or a frozen machine; it goes on too late."""
-    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0"
+    limits = "--ft-rank-section-timeouts=step:0.5", "--max-restarts=0", "--ft-evidence-timeout=3"
     a, b = (nodes.add(TRAINS_TOGETHER, "2", *limits, monitors=True) for _ in range(2))
     in_cycle(0, a, b)
     stopped = list(proc.subtree(b.process.pid))
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
+    nodes.ask()
 
     [incident] = until(lambda: a.events("incident"), "its incident")
 
@@ -160,6 +163,7 @@ def test_a_launcher_that_waits_says_for_whom_and_may_be_interrupted(nodes: Nodes
 
 def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
     """Without a word; the survivor's rank has failed by then; the cause named is the node."""
+    nodes.silence_s = SHORT_SILENCE_S
     a, b = (nodes.add(LOSES_A_PEER, "2") for _ in range(2))
     before = in_cycle(0, a, b)
     spare = nodes.add(LOSES_A_PEER, "2")
@@ -176,6 +180,7 @@ def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
 
 def test_a_job_goes_on_smaller_and_grows_when_a_node_is_back(nodes: Nodes) -> None:
     """Down to MIN at once, up again at the next cycle."""
+    nodes.silence_s = SHORT_SILENCE_S
     a, b = (nodes.add(WORKS, "1:2") for _ in range(2))
     in_cycle(0, a, b)
 
@@ -227,6 +232,7 @@ def test_a_shutdown_request_ends_all_without_a_restart(nodes: Nodes) -> None:
 
 def test_the_death_of_the_store_s_host_ends_the_job_for_all(nodes: Nodes) -> None:
     """Nobody can decide any more: ranks end at once, with a line that says why."""
+    nodes.silence_s = SHORT_SILENCE_S
     host, b = (nodes.add(WORKS, "2") for _ in range(2))
     in_cycle(0, host, b)
     spare = nodes.add(WORKS, "2")
@@ -251,8 +257,8 @@ def test_a_node_that_is_told_to_end_leaves_the_others_to_go_on(nodes: Nodes) -> 
 
     assert b.wait() == 1
     in_cycle(1, a, spare)
-    assert a.said("left the job .signalled")
     end_well(nodes, a, spare)
+    assert a.said("left the job .signalled")
 
 
 def test_the_store_s_host_that_is_told_to_end_tells_the_others(nodes: Nodes) -> None:
@@ -270,6 +276,7 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
     nodes: Nodes,
 ) -> None:
     """It cannot end them itself; its monitors can. When it goes on it is told, and leaves."""
+    nodes.silence_s = SHORT_SILENCE_S
     a, b = (nodes.add(WORKS, "1:2", monitors=True) for _ in range(2))
     _, stopped = in_cycle(0, a, b)
 
@@ -285,6 +292,7 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
 
 def test_a_host_of_the_store_that_was_asleep_finds_the_job_over_and_leaves(nodes: Nodes) -> None:
     """The others could not wait for it; it does not go on to wait for them."""
+    nodes.silence_s = SHORT_SILENCE_S
     host, b = (nodes.add(WORKS, "2") for _ in range(2))
     in_cycle(0, host, b)
 
@@ -342,10 +350,10 @@ def test_a_launcher_without_the_job_s_secret_is_kept_out_and_told_why(nodes: Nod
     assert wrong.wait() == 1
 
     assert wrong.said("refuses this one, .*this launcher has none.*HOLDFAST_JOB_SECRET")
-    assert a.said("is kept out of the job 'j1': .*HOLDFAST_JOB_SECRET")
     b = nodes.add(WORKS, "2")
     in_cycle(0, a, b)
     end_well(nodes, a, b)
+    assert a.said("is kept out of the job 'j1': .*HOLDFAST_JOB_SECRET")
 
 
 def test_a_launcher_that_finds_no_store_says_so_in_one_line(nodes: Nodes) -> None:
@@ -362,6 +370,7 @@ def test_a_launcher_that_finds_no_store_says_so_in_one_line(nodes: Nodes) -> Non
 
 def test_a_launcher_that_died_while_it_waited_takes_no_place(nodes: Nodes) -> None:
     """Its ghost holds up nobody for longer than a silence may last."""
+    nodes.silence_s = SHORT_SILENCE_S
     a, ghost = (nodes.add(WORKS, "3") for _ in range(2))
     joined(a)
     joined(ghost)
@@ -402,5 +411,5 @@ def test_under_min_healthy_a_failed_node_waits_while_enough_are_well(nodes: Node
 
     kill(first["pid"])
     in_cycle(1, a, b)
-    assert b.events("cycle_started")[1]["t"] > a.events("worker_exited")[0]["t"]
     end_well(nodes, a, b)
+    assert b.events("cycle_started")[1]["t"] > a.events("worker_exited")[0]["t"]
