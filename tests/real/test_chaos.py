@@ -63,8 +63,8 @@ def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counte
     (tmp_path / "torch" / "optim" / "__init__.py").touch()
     (tmp_path / "torch" / "optim" / "optimizer.py").write_text(TORCH)
     limits = (
-        *("--ft-rank-section-timeouts", f"step:{0.3 * SCALE}"),
-        *("--ft-rank-out-of-section-timeout", f"{SCALE}"),
+        *("--ft-rank-section-timeouts", f"step:{SCALE}"),
+        *("--ft-rank-out-of-section-timeout", f"{2 * SCALE}"),
     )
     with (tmp_path / "out").open("wb") as out:
         chaos = subprocess.Popen(
@@ -91,7 +91,10 @@ def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counte
         chaos.kill()
     assert code == 130, said()
     assert len(started) > 5
-    assert not [each for each in started if proc.start_ticks(each[0]) == each[1]]
+    until(
+        lambda: not [each for each in started if proc.start_ticks(each[0]) == each[1]],
+        "the end of all that was started",  # its last parent may have yet to reap it
+    )
     text, record = said(), json.loads((folder / "scorecard.json").read_text())
     faults = record["runs"]["holdfast"]["faults"][:3]
     assert {fault["kind"] for fault in faults} == {"sigkill", "exception", "lock"}, text

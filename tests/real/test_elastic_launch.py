@@ -22,6 +22,7 @@ from holdfast.fault_tolerance.launch import function_rank
 from holdfast.fault_tolerance.launcher import LaunchConfig, LocalElasticAgent, elastic_launch
 from holdfast.host import run_dirs
 from nvidia_resiliency_ext.fault_tolerance.utils import is_process_alive
+from tests.processes import bystander
 from tests.real import elastic_functions as functions
 from tests.real.harness import BOUND_S, until
 
@@ -38,16 +39,12 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_function_returns_by_rank_and_the_program_keeps_what_is_its_own() -> None:
     """Its children are neither ended nor reaped; its signal handlers are as they were."""
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    with (
-        subprocess.Popen(["sleep", "600"]) as living,
-        subprocess.Popen(["sh", "-c", "exit 5"]) as ended,
-    ):
+    with bystander() as living, subprocess.Popen(["sh", "-c", "exit 5"]) as ended:
         results = elastic_launch(LaunchConfig(1, 1, 2), functions.place)("x")
 
         assert results == {0: ("0", "2", "x"), 1: ("1", "2", "x")}
         assert ended.wait() == 5
         assert living.poll() is None
-        living.kill()
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
 
 

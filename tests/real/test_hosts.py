@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Job, Launcher
+from tests.real.harness import BOUND_S, Job, Launcher
 from tests.real.hosts import Network, network
 from tests.real.ranks import PREAMBLE
 
@@ -28,7 +28,7 @@ if RANK == 0:
     server.accept()
 else:
     import time
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while True:
         try:
             socket.create_connection((os.environ["MASTER_ADDR"], PORT), timeout=60)
@@ -129,7 +129,8 @@ class Doors:
     def all_succeed(self) -> None:
         for jobs in self._jobs:
             for job in jobs:
-                assert job.wait() == 0, "\n".join(each.stdout + each.stderr for each in jobs)
+                code = job.wait(2 * BOUND_S)  # torch is imported six times at once
+                assert code == 0, "\n".join(each.stdout + each.stderr for each in jobs)
 
     def ranks_met_at_the_address_of_the_first(self, jobs: Sequence[Job]) -> None:
         for number, job in enumerate(jobs):

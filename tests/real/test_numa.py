@@ -83,7 +83,7 @@ def test_a_rank_that_restarts_warm_is_bound_in_the_same_way(ft: Launcher, tmp_pa
             "PYTHONPATH": str(library),
         },
     )
-    until(lambda: is_ready(job), "a parked process")
+    until(lambda: is_ready(job) and job.written("lives"), "a parked process beside its rank")
     waiting = parked(job)
     kill(json.loads(job.written("lives")[0])[0])
 

@@ -52,9 +52,11 @@ class Scrape:
     """What a node's launcher tells Prometheus."""
 
     def __init__(self, port: int) -> None:
-        self.at = time.monotonic()
+        asked_at = time.monotonic()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
+        self.taken = asked_at, time.monotonic()
+        """Within these instants."""
         self._families = list(text_string_to_metric_families(text))
 
     def by(self, label: str, name: str) -> dict[str, float]:
@@ -155,6 +157,9 @@ def other_clocks_change_nothing(run: FaultyRun, copy: Path) -> None:
         elsewhere(one, "b", 1e5, -3600.0 if k < late else -7200.0) for k, one in enumerate(events)
     ]
     (copy / "events-launcher.jsonl").write_text("".join(json.dumps(one) + "\n" for one in moved))
+    starts = [[e["t"] for e in count(folder).of("cycle_started")] for folder in run.folders]
+    # Clocks are put together by this: a cycle starts at one instant on all nodes.
+    late_s = LATE_S + 2 * max(abs(a - b) for a, b in zip(*starts, strict=True))
     told, other = (
         as_json(tell(read_run(folders))) for folders in (run.folders, [run.folders[0], copy])
     )
@@ -163,17 +168,17 @@ def other_clocks_change_nothing(run: FaultyRun, copy: Path) -> None:
         next(abs(node[key]) for node in other["nodes"] if node[key])
         for key in ("clock_ahead_s", "clock_set_by_s")
     ]
-    assert (ahead_s, set_by_s) == pytest.approx((3600.0, 3600.0), abs=LATE_S)
-    assert other["length_s"] == pytest.approx(told["length_s"], abs=LATE_S)
+    assert (ahead_s, set_by_s) == pytest.approx((3600.0, 3600.0), abs=late_s)
+    assert other["length_s"] == pytest.approx(told["length_s"], abs=late_s)
     assert other["rank_seconds"] == pytest.approx(told["rank_seconds"], rel=1e-3)
     for row, same in zip(other["cycles"], told["cycles"], strict=True):
         for key in ("at_s", "until_s"):
-            assert row[key] == pytest.approx(same[key], abs=LATE_S)
+            assert row[key] == pytest.approx(same[key], abs=late_s)
         failure, was = (each["failure"] or {} for each in (row, same))
         if "hung" not in was.get("symptom", ""):  # of two, either may be found first
             assert failure.get("symptom") == was.get("symptom")
         for key in ("detected_s", "ranks_started_after_s", "steps_after_s"):
-            assert failure.get(key) == pytest.approx(was.get(key), abs=LATE_S)
+            assert failure.get(key) == pytest.approx(was.get(key), abs=late_s)
 
 
 def tell_and_compare(run: FaultyRun) -> None:
@@ -274,14 +279,21 @@ def metrics_agree(run: FaultyRun) -> None:
         kinds_of = Counter(data["kind"] for data in node.incidents.values())
         assert Counter(scrape.by("kind", "incidents_total")) == kinds_of
         hangs = [fault for fault in faults if fault.kind == "hang"]
+        # Of two ranks found hung at once, the launcher may hear of either first.
+        apart_s = 0.0
+        for cycle in node.cycles:
+            overdue = node.of("rank_overdue", cycle)
+            for key in ("detected_at", "age_s"):
+                of_all = [event[key] for event in overdue]
+                apart_s += max(of_all, default=0.0) - min(of_all, default=0.0)
         for name, values in (
             ("recovery_seconds", [fault.recovered_s for fault in faults]),
             ("stalled_seconds", [fault.stalled_s for fault in hangs]),
             ("detection_lateness_seconds", [max(0.0, fault.late_s) for fault in hangs]),
         ):
             assert scrape.one(f"{name}_count") == len(values), name
-            # Of two ranks found hung at once, the launcher may hear of either first.
-            assert scrape.one(f"{name}_sum") == pytest.approx(sum(values), abs=LATE_S), name
+            late_s = LATE_S + apart_s
+            assert scrape.one(f"{name}_sum") == pytest.approx(sum(values), abs=late_s), name
         states = Counter(node.states.values())
         assert scrape.by("state", "ranks") == {
             state: states[state] for state in ("running", "overdue", "completed", "failed")
@@ -289,8 +301,8 @@ def metrics_agree(run: FaultyRun) -> None:
         # Every second of every rank, until the scrape; and the steps that ranks say they did.
         seconds = scrape.by("account", "rank_seconds")
         places = len(node.states)
-        wall_s = scrape.at - node.began
-        assert sum(seconds.values()) == pytest.approx(places * wall_s, abs=places * 0.5 * SCALE)
+        least_s, most_s = (places * (at - node.began) for at in scrape.taken)
+        assert least_s - 0.001 <= sum(seconds.values()) <= most_s + 0.001
         assert scrape.one("goodput_ratio") == pytest.approx(
             seconds["steps"] / sum(seconds.values()), abs=1e-3
         )
@@ -342,10 +354,10 @@ def views_agree(run: FaultyRun, top: dict[str, Any], seen: Watched) -> None:
 
 
 def page_was_never_wrong(seen: Watched, nodes: list[NodeCount]) -> None:
-    """Each state was true within the second for which a look is good."""
+    """Each state was true a moment ago: a launcher writes soon, and a page is made after a look."""
     starts = [event for node in nodes for event in node.of("cycle_started")]
     for shown in seen.states:
-        known = [e["cycle"] for e in starts if e["wall"] <= shown["wall"] - 0.5 * SCALE]
+        known = [e["cycle"] for e in starts if e["wall"] <= shown["wall"] - 2 * SCALE]
         possible = [e["cycle"] for e in starts if e["wall"] <= shown["wall"]]
         assert max(known, default=0) <= shown["restarts"] <= max(possible, default=0)
     for name in ("restarts_total", "recovery_seconds_count", "stalled_seconds_sum"):
@@ -414,12 +426,12 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
         again = max(e["t"] for n in nodes for e in n.of("worker_started", cycle + 1))
         assert failure["ranks_started_after_s"] == pytest.approx(again - first.at, abs=0.01)
         firsts = [
-            [one.opened[1] for one in run.told(cycle + 1, rank) if one.name != "setup"][:1]
+            [one.opened for one in run.told(cycle + 1, rank) if one.name != "setup"][:1]
             for rank in (0, 1)
         ]
         if all(firsts):  # a rank may fail before the other one makes its first step
-            steps_after_s = max(opened for (opened,) in firsts) - first.at
-            assert failure["steps_after_s"] == pytest.approx(steps_after_s, abs=LATE_S)
+            least_s, most_s = (max(opened[k] for (opened,) in firsts) - first.at for k in (0, 1))
+            assert least_s - LATE_S <= failure["steps_after_s"] <= most_s + LATE_S
     assert incidents_shown(told["incidents"]) == incidents_written(nodes)
     assert all(node["lines_passed_over"] == 0 for node in told["nodes"])
     hung = {cycle for cycle in range(len(run.faults)) if first_fault(nodes, cycle).kind == "hang"}

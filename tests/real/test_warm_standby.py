@@ -66,7 +66,7 @@ def test_ranks_restart_from_parked_processes(
     arguments = "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", "--tee=3", *WARM
     applog = f"--ft-per-cycle-applog-prefix={tmp_path}/all.log"
     job = ft.start(*arguments, applog, script, env=env)
-    until(lambda: is_ready(job), "two parked processes")
+    until(lambda: is_ready(job) and len(lives(job)) == 2, "two parked processes beside two ranks")
     waiting = parked(job)
     assert len(waiting) == 2
 
@@ -89,7 +89,7 @@ def test_ranks_restart_from_parked_processes(
 def test_a_parked_process_that_died_costs_a_plain_start(ft: Launcher, env: dict[str, str]) -> None:
     """Said once, and replaced."""
     job = ft.start("--max-restarts=2", *WARM, ft.script(SCRIPT), env={**env, "LAST": "2"})
-    until(lambda: is_ready(job), "a parked process")
+    until(lambda: is_ready(job) and lives(job), "a parked process beside its rank")
     first = parked(job)[0]
 
     kill(first)
@@ -120,13 +120,20 @@ def test_preparing_takes_no_time_from_the_ranks(
     job = ft.start("--nproc-per-node=3", "--max-restarts=1", *WARM, ft.script(SCRIPT), env=env)
 
     def policies() -> list[int]:
-        return [os.sched_getscheduler(pid) for pid in parked(job)]
+        found = []
+        for pid in parked(job):
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                found.append(os.sched_getscheduler(pid))
+        return found
 
     until(lambda: os.SCHED_IDLE in policies(), "one is prepared")  # a moment where CPUs are busy
-    while not is_ready(job):
+
+    def ready_once_they_may() -> bool:
         with contextlib.suppress(OSError):  # nobody reads any more
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        return is_ready(job)
 
+    until(ready_once_they_may, "three parked processes")
     assert policies() == [os.SCHED_OTHER] * 3
     kill(job.process.pid)
     job.wait()

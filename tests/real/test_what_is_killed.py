@@ -248,7 +248,7 @@ marked = lambda: b"HOLDFAST_MARKER" in open(f"/proc/{{child.pid}}/environ", "rb"
 while marked():
     time.sleep(0.01)
 if {how == "cleared, own session"}:
-    time.sleep(2.5)  # its monitor looks after a second
+    time.sleep(5)  # its monitor looks one second after its own start, which may be slow
 """
     out = run(
         tmp_path,
