@@ -12,7 +12,7 @@ import pytest
 from holdfast.host import idle_priority, proc
 from holdfast.host.port import ReservedPort
 from tests.processes import environ
-from tests.real.harness import Job, Launcher, kill, marked, until
+from tests.real.harness import BOUND_S, Job, Launcher, kill, marked, until
 
 WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
 SCRIPT = """
@@ -31,6 +31,14 @@ LIBRARY = """
 import os
 imported_by = "parked" if open("/proc/self/comm").read().startswith("holdfast") else "plain"
 """
+
+PATIENT = """
+from holdfast.core.launch import standby
+from holdfast.fault_tolerance.launcher import command
+standby.LOOK_S = 3600.0
+command()
+"""
+"""A launcher that does not look whether other programs leave its parked processes no processor."""
 
 
 @pytest.fixture
@@ -117,7 +125,12 @@ def test_preparing_takes_no_time_from_the_ranks(
     library = tmp_path / "site-packages" / "lib1.py"
     wait = f"if imported_by == 'parked': open({str(gate)!r}).read()"
     library.write_text(f"{LIBRARY}\n{wait}\n")
-    job = ft.start("--nproc-per-node=3", "--max-restarts=1", *WARM, ft.script(SCRIPT), env=env)
+    ft.script(PATIENT, "patient.py")
+    job = ft.start(
+        *("--nproc-per-node=3", "--max-restarts=1", *WARM, ft.script(SCRIPT)),
+        module="patient",
+        env={**env, "PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{ft.folder}"},
+    )
 
     def policies() -> list[int]:
         found = []
@@ -126,14 +139,14 @@ def test_preparing_takes_no_time_from_the_ranks(
                 found.append(os.sched_getscheduler(pid))
         return found
 
-    until(lambda: os.SCHED_IDLE in policies(), "one is prepared")  # a moment where CPUs are busy
+    until(lambda: os.SCHED_IDLE in policies(), "one is prepared")
 
     def ready_once_they_may() -> bool:
         with contextlib.suppress(OSError):  # nobody reads any more
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
         return is_ready(job)
 
-    until(ready_once_they_may, "three parked processes")
+    until(ready_once_they_may, "three parked processes", 2 * BOUND_S)
     assert policies() == [os.SCHED_OTHER] * 3
     kill(job.process.pid)
     job.wait()
