@@ -134,15 +134,13 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) 
         "scrape_configs:\n- job_name: holdfast\n  scrape_interval: 250ms\n"
         f"  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        at = f"127.0.0.1:{free.getsockname()[1]}"
+    words = "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0"
+    own = "--storage.tsdb.path=data"  # Debian's default is one folder of the host
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address={at}"],
-            cwd=folder,
-            stderr=log,
-        )
+        server = subprocess.Popen(["prometheus", *words, own], cwd=folder, stderr=log)
     try:
+        listens = re.compile(r'"Listening on" address=(127\.0\.0\.1:[1-9]\d*)')
+        at = until(lambda: listens.search((folder / "log").read_text()), "where it listens")[1]
 
         def asked(query: str) -> list:
             try:
@@ -151,7 +149,7 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_example_rules(ft: Launcher) 
                     return json.load(answer)["data"]["result"]
             except urllib.error.HTTPError as error:
                 if error.code != 503:  # it starts
-                    raise
+                    raise AssertionError(f"{query}: {error.read()!r}") from error
                 return []
             except OSError:
                 return []
