@@ -31,7 +31,7 @@ client.end_section("step")
 note(sections=dict(client.section_timeouts.section), state=client.state_dict())
 if CYCLE == 0:
     if RANK == 1:
-        while not os.path.exists(f"{FOLDER}/rank0"):
+        while not os.path.exists(f"{FOLDER}/rank0") or not os.path.getsize(f"{FOLDER}/rank0"):
             time.sleep(0.01)
         dispatch_fault_injection(fault=Fault.SIGKILL, delay=0.05)
     client.start_section("step")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from holdfast.host.port import ReservedPort
 from holdfast.observe.event_log import read_events, read_run
 from holdfast.observe.timeline import recoveries
 from holdfast.testing import chaos_rank
@@ -78,9 +78,8 @@ if child:
 
 def test_ranks_that_were_interrupted_one_step_apart_go_on_with_the_weights_of_the_later(tmp_path):
     """DDP begins with the weights of rank 0: made before ranks agree, it undid a step of rank 1."""
-    first, second = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
-    with first, second:
-        ports = [str(free.getsockname()[1]) for free in (first, second)]
+    reserved = [ReservedPort() for _ in range(2)]
+    ports = [str(port.number) for port in reserved]
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0], "WORLD_SIZE": "2"}
     done = subprocess.run(
         [sys.executable, "-c", ONE_STEP_APART, EXAMPLES, tmp_path, ports[1]],
@@ -90,6 +89,8 @@ def test_ranks_that_were_interrupted_one_step_apart_go_on_with_the_weights_of_th
         timeout=100,
         check=False,
     )
+    for port in reserved:
+        port.release()
     assert done.returncode == 0, done.stderr
     agreed, went_on = sorted(done.stdout.splitlines())[:2], sorted(done.stdout.splitlines())[2:]
     assert agreed == ["(2, [0.5])"] * 2

@@ -251,8 +251,14 @@ def test_nothing_grows_and_nothing_is_left_behind(ranks: Ranks) -> None:
     before = facts()
     for _ in range(10):
         restart()
-    assert facts() == before
-    assert all(fact["is_hook_ours"] and fact["held"] == 0 for fact in before)
+
+    def has_not_grown() -> bool:  # a thread that has ended may still be listed for a moment
+        return all(
+            now[key] <= was[key] for now, was in zip(facts(), before, strict=True) for key in was
+        )
+
+    until(has_not_grown, f"no more than {before}")
+    assert all(fact["is_hook_ours"] and fact["held"] == 0 for fact in [*before, *facts()])
 
 
 def test_survivors_of_a_killed_rank_come_back_and_all_exit(ranks: Ranks) -> None:

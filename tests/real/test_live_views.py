@@ -39,6 +39,7 @@ def job(ft: Launcher) -> Iterator[Job]:
         *("--nproc-per-node", "3", "--log-dir", "logs", "--ft-warm-standby", "false"),
         *("--ft-rank-section-timeouts", timeouts, ft.script(SCRIPT)),
     )
+    until(lambda: len(job.events("worker_started")) == 3, "there is something to be seen")
     yield job
     (job.folder / "end").touch()
     assert job.wait() == 0

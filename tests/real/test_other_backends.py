@@ -59,11 +59,13 @@ def site(tmp_path: Path) -> Path:
     return about.parent
 
 
-def start(ft: Launcher, site: Path, backend: str = "shared-file", run_id: str = "j1") -> Job:
+def start(
+    ft: Launcher, site: Path, backend: str = "shared-file", silence_s: float = 20 * SCALE
+) -> Job:
     return ft.start(
-        *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", f"--rdzv-id={run_id}"),
+        *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
         *(f"--rdzv-backend={backend}", f"--rdzv-endpoint={site / 'store'}"),
-        f"--rdzv-conf=keep_alive_timeout={2.5 * SCALE:g},last_call_timeout=20",
+        f"--rdzv-conf=keep_alive_timeout={silence_s:g},last_call_timeout=20",
         ft.script(WORKS),
         env={"PYTHONPATH": str(site), "NVRX_DISABLE_RANK_MONITORS": "1"},
     )
@@ -90,7 +92,7 @@ def test_launchers_meet_restart_and_end_over_the_store_of_a_plug_in(
 
 def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, site: Path) -> None:
     """The store is still there; the silence is noticed, and ranks end."""
-    jobs = [start(ft, site) for _ in range(2)]
+    jobs = [start(ft, site, silence_s=4 * SCALE) for _ in range(2)]
     has_lived(1, *jobs)
     leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
     (other,) = (job for job in jobs if job is not leader)
