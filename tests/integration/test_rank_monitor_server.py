@@ -174,6 +174,21 @@ def test_a_stale_socket_is_replaced(
     assert run_rank(socket_path, "client.send_heartbeat()").returncode == 0
 
 
+def test_one_that_ends_late_leaves_the_socket_of_its_successor(
+    start: Callable[..., RankMonitorProcess], socket_path: str
+) -> None:
+    """Asked to end, not awaited, and replaced: on its way out it removed the other one's socket."""
+    first = start()
+    os.kill(first.pid, signal.SIGSTOP)
+    first.terminate()
+    start()
+    os.kill(first.pid, signal.SIGCONT)
+    first.join(BOUND_S)
+
+    assert first.exitcode == 0
+    assert run_rank(socket_path, "client.send_heartbeat()").returncode == 0
+
+
 def test_a_hung_rank_is_ended_and_its_stacks_are_shown(
     start: Callable[..., RankMonitorProcess],
     socket_path: str,

@@ -19,6 +19,7 @@ from holdfast.core import codec
 from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
 from holdfast.host import child, clock, endpoint, page, wait_for
 from holdfast.host.controlled_process import ControlledProcess, start_monitor
+from holdfast.host.own_file import OwnFile
 from holdfast.wire.frames import Decoder, encode
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class RankMonitorProcess:
         self.sentinel = child.end_descriptor(started.pid)
         self._maker = os.getpid()
         self._control = started.control
-        self._socket_path = socket_path
+        self._socket_file = OwnFile(socket_path)
         self._private_dir = private_dir
         self._exit_code: int | None = None
         # Also keeps the handle alive: a monitor whose control connection is closed leaves.
@@ -119,7 +120,7 @@ class RankMonitorProcess:
         self._control.close()
         os.close(self.sentinel)
         with contextlib.suppress(OSError):
-            os.unlink(self._socket_path)  # noqa: PTH108 - it removes it itself, unless killed
+            self._socket_file.remove()  # it removes it itself, unless killed
         shutil.rmtree(self._private_dir, ignore_errors=True)
 
     def _end_with_maker(self) -> None:

@@ -55,6 +55,7 @@ from holdfast.host.bare_process import ignore_signals
 from holdfast.host.channel import Channel
 from holdfast.host.descriptors import Descriptors
 from holdfast.host.inheritance import raise_descriptor_limit
+from holdfast.host.own_file import OwnFile
 from holdfast.host.page import Page, PageError, create_page, map_page
 from holdfast.wire.page_view import PageView
 
@@ -107,6 +108,7 @@ class Monitor:
         self._complaints = Complaints()
         # From "configure"
         self._config = messages.Configure({}, 0, None, 0.0, "")
+        self._socket_file: OwnFile | None = None
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
         self._watch = monitor.Watch(SIGKILL, 0.0, self._tripped)
@@ -138,10 +140,8 @@ class Monitor:
 
     def close(self) -> None:
         """Leave nothing in the file system that nobody else removes."""
-        if self._config.standalone:
-            path = self._listener.getsockname()
-            if os.path.exists(path):
-                os.unlink(path)
+        if self._socket_file is not None:
+            self._socket_file.remove()
         if folder := self._config.private_dir:
             import shutil  # noqa: PLC0415 - slow to import, and needed once
 
@@ -353,6 +353,7 @@ class Monitor:
         )
         self._looks.idle.least_s = IDLE_SHARE * self._watch.progress.floor_s
         if config.standalone:
+            self._socket_file = OwnFile(self._listener.getsockname())
             self._end_on_signals()
         if config.restarter:
             from holdfast.fault_tolerance.monitor.restarter import Restarter  # noqa: PLC0415 - where used
