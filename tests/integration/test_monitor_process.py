@@ -100,6 +100,7 @@ class Node:
                 "rank_section_timeouts": {},
                 "rank_out_of_section_timeout": None,
                 "rank_termination_signal": SIGKILL,
+                "evidence_timeout": 20.0,  # a busy machine is slow to write stacks
                 "log_level": 10,
             }
             | config.pop("cfg", {}),

@@ -16,6 +16,7 @@ import pytest
 from holdfast.core.evidence import Verdict
 from holdfast.core.monitor.monitor_messages import GoOn, LookNow
 from holdfast.fault_tolerance.monitor.looks import FRESH_S, Looks
+from holdfast.fault_tolerance.monitor.rank_look import RankLook
 from holdfast.fault_tolerance.monitor.visitors import Seat
 from holdfast.host import proc
 from tests.processes import bystander
@@ -89,6 +90,20 @@ def test_a_look_of_a_verdict_that_is_over_does_not_serve_a_later_incident(
     second = begin(looks, seats[0], later) if way == "begin" else ask(looks, 1, seats[0], later)
 
     assert second is not first
+
+
+def test_a_rank_that_was_stopped_has_a_share_of_the_time_of_evidence_for_its_stacks(
+    looks: Looks, seats: tuple[Seat, Seat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the verdict on: a busy machine takes longer, and whoever knows it allows for that."""
+    woken: list[tuple[float, float]] = []
+    monkeypatch.setattr(RankLook, "wake", lambda _, *times: woken.append(times))
+    begin(looks, seats[0], 100.0)
+    looks.wake_s = 4.0
+
+    looks.go_on(GoOn(1, 0, Verdict()), 110.0)
+
+    assert woken == [(110.0, 114.0)]
 
 
 def test_a_rank_that_never_called_is_held_until_its_look_is_forgotten(looks: Looks) -> None:

@@ -35,8 +35,9 @@ SHARE = 0.5
 """Of the time that evidence may take: the rest is for the way to the leader and back."""
 FRESH_S = 5.0
 """A rank that is overdue so soon after a verdict belongs to that incident."""
-WAKE_S = 0.2
-"""How long the stacks of a rank that was stopped may take, after the verdict."""
+WAKE_SHARE = 0.2
+"""Of the time that evidence may take: so long the stacks of a rank that was stopped may take, after
+the verdict."""
 
 
 class Looks:
@@ -51,6 +52,7 @@ class Looks:
         asked: The incident that the launcher has begun, if it has.
         verdict: Of that incident, once it is there.
         idle: For how long the rank has done nothing.
+        wake_s: How long the stacks of a rank that was stopped may take.
     """
 
     def __init__(self, reports: Reports, epoll: select.epoll) -> None:
@@ -63,6 +65,7 @@ class Looks:
         self.asked: messages.LookNow | None = None
         self.verdict: messages.GoOn | None = None
         self.idle = IdleTime()
+        self.wake_s = 0.0
 
     @property
     def next_step_at(self) -> float | None:
@@ -182,7 +185,7 @@ class Looks:
         """The verdict is there: a rank that was left stopped is woken for its stacks."""
         self.verdict, self._fresh_until = message, now + FRESH_S
         if self.look is not None:
-            self.look.wake(now, now + WAKE_S)
+            self.look.wake(now, now + self.wake_s)
 
     def case_over(self, now: float) -> None:
         """The verdict on the rank is carried out, or dropped: a later one needs a look anew."""

@@ -46,7 +46,7 @@ from holdfast.core.monitor.rank_messages import (
 )
 from holdfast.core.monitor.steps import IDLE_SHARE
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
-from holdfast.fault_tolerance.monitor.looks import Looks
+from holdfast.fault_tolerance.monitor.looks import WAKE_SHARE, Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
 from holdfast.fault_tolerance.monitor.step_source import StepSource
 from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
@@ -351,6 +351,7 @@ class Monitor:
             cfg.get("evidence_timeout", 0.0),
             cfg.get("auto_heartbeat_floor", 0.0),
         )
+        self._looks.wake_s = WAKE_SHARE * self._watch.evidence_s
         self._looks.idle.least_s = IDLE_SHARE * self._watch.progress.floor_s
         if config.standalone:
             self._socket_file = OwnFile(self._listener.getsockname())
