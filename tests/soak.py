@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import os
 import random
 import signal
@@ -289,8 +290,9 @@ class Soak:
             self._was_explained(pid)
 
     def _both(self, _: int) -> None:
-        for rank in RANKS:
-            self._job.do("SIGKILL", rank)
+        for pid in [self._job.progress(rank).pid for rank in RANKS]:
+            with contextlib.suppress(ProcessLookupError):  # the launcher ends the second one, too
+                os.kill(pid, signal.SIGKILL)
         self._recovered(self._cycle + 1, set(RANKS))
 
     def _again(self, rank: int) -> None:
