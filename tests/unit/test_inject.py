@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,6 +157,23 @@ def test_a_fault_of_a_gpu_needs_one(monkeypatch) -> None:
     monkeypatch.setattr(inject, "has_gpu", lambda: False)
     with pytest.raises(RuntimeError, match="gpu-sleep needs a GPU"):
         inject.inject(Fault.GPU_SLEEP)
+
+
+def test_a_fault_does_not_strike_while_its_thread_is_being_started(monkeypatch) -> None:
+    """Thread.start() would turn an exception of the main thread into a KeyError."""
+    order: list[str] = []
+    start = threading.Thread.start
+
+    def start_and_pause(thread: threading.Thread) -> None:
+        start(thread)
+        time.sleep(0.05)
+        order.append("started")
+
+    monkeypatch.setattr(inject, "_say", order.append)
+    monkeypatch.setattr(threading.Thread, "start", start_and_pause)
+    inject.inject(Fault.WORKLOAD_EXC).join(BOUND_S)
+    inject.clear()
+    assert order == ["started", "injecting fault WORKLOAD_EXC"]
 
 
 # ---------------------------------------------------------------- a rank under chaos

@@ -137,8 +137,12 @@ def inject(
     if reason := why_not(fault):
         raise RuntimeError(reason)
     act = _prepare(fault)
+    # Thread.start() makes a KeyError of an exception that is raised in it: no fault before its end.
+    has_started = threading.Lock()
+    has_started.acquire()
 
     def run() -> None:
+        has_started.acquire()
         clock = threading.Event()  # that is never set
         clock.wait(max(0.0, after_s))
         while _is_starting():
@@ -150,6 +154,7 @@ def inject(
 
     thread = threading.Thread(target=run, name=f"inject-{fault.value}", daemon=True)
     thread.start()
+    has_started.release()
     return thread
 
 
