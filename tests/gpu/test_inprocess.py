@@ -27,6 +27,7 @@ from holdfast.inprocess.health_check import CudaHealthCheck
 
 def calmly(soft=20, hard=40, **more):  # a first NCCL group takes its time
     limits = {"soft_timeout": seconds(soft), "hard_timeout": seconds(hard)}
+    limits["termination_grace_time"] = seconds(0.5)
     # An error of a scenario must not restart it for ever.
     retry = inprocess.initialize.RetryController(max_iterations=int(os.environ.get("N", 0)) + 50)
     return wrapper(**{**QUICK, **limits, "initialize": retry, **more})
