@@ -71,7 +71,16 @@ def main(arguments: list[str]) -> int:
         with (copy / LOOP).open("a") as file:
             file.write(DISTURBED)
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
-        words = [sys.executable, "-m", "pytest", "-p", "tests.any_order", *arguments]
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.any_order",
+            "-o",
+            "timeout=600",
+            *arguments,
+        ]
         words += [] if arguments else ["tests/integration", "tests/real"]
         return subprocess.run(words, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -14,7 +15,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch
 SCRIPT = """
 import os, subprocess, sys, threading, time
 started = os.environ.get("PYTHONPATH"), [path for path in sys.path if path.endswith("rank/auto")]
-assert started == (None, []), started
+assert started == (os.environ.get("GIVEN"), []), started
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 rank, cycle = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
@@ -50,12 +51,13 @@ print("done", rank, flush=True)
 def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_evaluation(
     ft: Launcher, mode: str
 ) -> None:
+    given = {"GIVEN": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     job = ft.start(
         *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
         *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "4"),
         *("--ft-on-incident", "touch told"),
         ft.script(SCRIPT),
-        env={"MODE": mode},
+        env={"MODE": mode, **given},
     )
     if mode == "evaluate":  # how long it may take follows from the steps before
         until(lambda: job.events("monitor_abandoned"), "it takes longer than it may", 3 * BOUND_S)
