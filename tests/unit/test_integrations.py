@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.fault_tolerance import own_client
 from holdfast.fault_tolerance import timeouts_calc as calc_module
+from holdfast.fault_tolerance.rank import rank_progress
 from holdfast.integrations import simulated_fault, training_sections
 from holdfast.integrations.accelerate import watch
 from holdfast.integrations.learned_file import load_timeouts
@@ -26,6 +28,8 @@ SECTIONS = {"setup": 600.0, "step": 60.0, "evaluation": 60.0, "checkpointing": 6
 @pytest.fixture
 def monitor(tmp_path, monkeypatch):
     monitor = FakeMonitor(tmp_path, rank_section_timeouts=SECTIONS, learned_timeout_floor=1.0)
+    ticks = itertools.count(1000.0, 0.001)  # else a pause of 0.2 s is a step that is learned from
+    monkeypatch.setattr(rank_progress, "monotonic", lambda: next(ticks))
     for name, value in rank_environment(monitor, RANK="0").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(own_client._Own, "client", None)
