@@ -15,6 +15,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class Watched:
     def _metrics(self) -> None:
         port = self._run.metrics_port(self._run.jobs[0])
         while not self._is_over.wait(0.2):
-            with suppress(OSError):  # at the end nobody is there
+            with suppress(OSError, HTTPException):  # at the end nobody is there, or no longer
                 self.scrapes.append(Scrape(port))
 
     def close(self) -> None:
