@@ -516,9 +516,13 @@ def trace_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
         assert e["args"]["section"] == section
         inside = [one for one in of_rank if start <= one.inside <= end]
         if is_open or many == 1:
-            (one,) = [
+            found = [
                 one for one in of_rank if one.opened[0] - 1e-5 <= start <= one.opened[1] + 1e-5
             ]
+            if is_open and not found:  # its rank ended before it said that this was open
+                assert not [one for one in told[int(rank)] if start < one.inside <= end]
+                continue
+            (one,) = found
             if one.closed is not None:
                 assert not is_open
                 assert one.closed[0] - 1e-5 <= end <= one.closed[1] + 1e-5
