@@ -32,6 +32,11 @@ def exit_code_of_all(codes: Iterable[int]) -> int:
     return max(found, default=int(pytest.ExitCode.NO_TESTS_COLLECTED))
 
 
+def names_files(arguments: Iterable[str]) -> bool:
+    """Or folders, or tests in files; else they are options alone."""
+    return any(Path(word.partition("::")[0]).exists() for word in arguments)
+
+
 def failures(record: str) -> Iterator[str]:
     """Of each test that failed: its name, and the last lines of what pytest said of it.
 
@@ -47,7 +52,7 @@ def failures(record: str) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if any(Path(word.partition("::")[0]).exists() for word in arguments):
+    if names_files(arguments):
         return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
     codes: list[int] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,7 @@ import pytest
 
 import holdfast
 from holdfast.host.descriptors import Descriptors
+from tests.__main__ import names_files
 
 LOOP = Path("host", "descriptors.py")
 DISTURBED = '''
@@ -83,7 +84,7 @@ def main(arguments: list[str]) -> int:
             "timeout=600",
             *arguments,
         ]
-        words += [] if arguments else ["tests/integration", "tests/real"]
+        words += [] if names_files(arguments) else ["tests/integration", "tests/real"]
         return subprocess.run(words, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
 
 

@@ -108,7 +108,7 @@ class Watched:
     def _metrics(self) -> None:
         port = self._run.metrics_port(self._run.jobs[0])
         while not self._is_over.wait(0.2):
-            with suppress(OSError, HTTPException):  # at the end nobody is there, or no longer
+            with suppress(OSError, HTTPException):  # the server has not begun, or has ended
                 self.scrapes.append(Scrape(port))
 
     def close(self) -> None:

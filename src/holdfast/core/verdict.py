@@ -10,7 +10,7 @@ within milliseconds. So no rule looks at that. They are tried in this order:
        it is gone, and others fail of that
     4  collectives that do not match           the rank that broke its own order, else the fewest
     5  those who are awaited were not asked    nobody is named
-    6  no rank is missing from a collective    nobody is named: the network does not go on
+    6  all members of a collective are in it   nobody is named: the network is stuck
                                                (``wait_graph.py``)
     7  stacks                                  it is outside collectives, and others are in one
     8  all are in the same collective          unread bytes show whose threads do not read

@@ -21,7 +21,7 @@ from holdfast.host.file_writer import FileWriter, LineLog, LogFile, Tell
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES_MAX = 1 << 20
-"""What a pipe can hold (/proc/sys/fs/pipe-max-size): one that is written to all the time, too."""
+"""The most that a pipe can hold (/proc/sys/fs/pipe-max-size)."""
 TAIL_LINES = 300
 """Enough for an exception with the one that it was raised from, and what exit handlers write."""
 TAIL_LINE_BYTES = 2000

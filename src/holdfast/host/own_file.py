@@ -6,7 +6,7 @@ import os
 
 
 class OwnFile:
-    """The file that is at ``path`` now."""
+    """The file that is at ``path`` now; later changes of its owner or mode make it another."""
 
     __slots__ = ("_identity", "_path")
 
@@ -15,7 +15,11 @@ class OwnFile:
         self._identity = _identity(path)
 
     def remove(self) -> None:
-        """Remove it, if it is still there."""
+        """Remove it, if it is still there.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
         if self._identity is not None and _identity(self._path) == self._identity:
             os.unlink(self._path)
 
