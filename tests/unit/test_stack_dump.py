@@ -152,7 +152,7 @@ def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
         wait_until(lambda: proc.process_state(process.pid).is_stopped)
         text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
         _, _, current = text.partition("Current thread ")
-        assert "in name_in_the_stack" in current.partition("Thread ")[0]
+        assert "in name_in_the_stack" in current.partition("Thread ")[0], text
         assert "in wait_beside" in text
 
 
