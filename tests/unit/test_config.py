@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
 
 
@@ -278,6 +279,9 @@ def test_unknown_keys_of_a_file_are_named_in_one_warning(tmp_path, caplog):
     )
     with pytest.raises(ValueError, match="zzz"):
         FaultToleranceConfig.from_yaml_file(path, ignore_not_recognized=False)
+    caplog.clear()
+    assert FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=path)) == config
+    assert "passed over" in caplog.text
 
 
 seconds = st.floats(min_value=0.001, allow_infinity=False, allow_nan=False)
@@ -533,8 +537,62 @@ def test_a_safety_factor_below_1_is_accepted_with_a_warning(tmp_path, caplog):
     assert ["safety_factor is 0.5, less than 1" in line for line in caplog.messages] == [True] * 2
 
 
-def test_only_a_file_without_our_section_is_passed_over(tmp_path, caplog):
-    """Defaults hold, with a warning; everything else that is wrong with a file is an error."""
+SLIPS = [
+    ("fault_tolerance: {rank_hartbeat_timeout: 30}", "did you mean 'rank_heartbeat_timeout'?"),
+    ("fault_tolerance: {safety_factor: 3, zzz: 1}", "unknown key 'zzz'; correct or remove it"),
+    (
+        "fault_tolerance: {restart_policy: x}",
+        "'restart_policy' is set by --ft-restart-policy alone",
+    ),
+    ("fault_tolerance: {yes: 1}", "unknown key 'True'"),
+    ("fault_tolerence: {safety_factor: 3}", "did you mean 'fault_tolerance' by 'fault_tolerence'?"),
+    ("a: [{fault-tolerance: {safety_factor: 3}}]", "by 'fault-tolerance'?"),
+    (
+        "fault_tolerance:\nrank_heartbeat_timeout: 30",
+        "'rank_heartbeat_timeout' must stand below it",
+    ),
+    ("model: 1", "has no section 'fault_tolerance'"),
+    ("", "has no section 'fault_tolerance'"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SLIPS, ids=[text or "empty" for text, _ in SLIPS])
+def test_the_launcher_refuses_a_file_with_a_slip_of_the_pen(tmp_path, text, expected):
+    """It would switch the detection of hangs off: one line names the file and what was meant."""
+    path = write(tmp_path, text)
+
+    with pytest.raises(ConfigError) as caught:
+        resolve(parse_args(["--ft-cfg-path", path, "train.py"], {}))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_section_is_passed_over_if_asked_an_unknown_key_never(tmp_path):
+    """``--ft-ignore-missing-cfg`` is about what is missing."""
+    words = ["--ft-ignore-missing-cfg", "--ft-cfg-path"]
+    resolved = resolve(parse_args([*words, write(tmp_path, "a: 1"), "train.py"], {}))
+    assert resolved.config == FaultToleranceConfig()
+    assert "going on without it" in resolved.warnings[0]
+
+    slip = write(tmp_path, "fault_tolerance: {rank_hartbeat_timeout: 30}")
+    with pytest.raises(ConfigError, match="did you mean 'rank_heartbeat_timeout'"):
+        resolve(parse_args([*words, slip, "train.py"], {}))
+
+
+def test_the_launcher_takes_old_names_from_a_file(tmp_path):
+    """They are known, so they are no slip."""
+    path = write(tmp_path, "fault_tolerance: {max_no_progress_restarts: 7}")
+
+    resolved = resolve(parse_args(["--ft-cfg-path", path, "train.py"], {}))
+    assert resolved.config.max_no_progress_cycles == 7
+    assert "is an old name" in resolved.warnings[0]
+
+
+def test_programs_of_the_other_implementation_pass_over_a_file_without_our_section(
+    tmp_path, caplog
+):
+    """``from_args``: with a warning; everything else that is wrong with a file is an error."""
     path = write(tmp_path, "")
     assert FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=path)) == (
         FaultToleranceConfig()

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,23 @@ def test_the_secret_of_a_program_is_there_for_its_next_job(
     signal.signal(signal.SIGINT, handler)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (SECRET in os.environ) is (args is not None)
+
+
+@pytest.mark.parametrize("text", ["fault_tolerance: {rank_hartbeat_timeout: 3}", "model: 1"])
+def test_a_slip_of_the_pen_in_the_configuration_file_ends_the_launcher_before_any_rank(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one line and the exit code of a file that cannot be used; nothing is started."""
+    path = tmp_path / "train.yaml"
+    path.write_text(text, encoding="utf-8")
+    started: list[object] = []
+    monkeypatch.setattr(launcher, "run", lambda plan, **_: started.append(plan))
+
+    assert launcher.main(["--ft-cfg-path", str(path), __file__]) == 1
+
+    assert started == []
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ft_launcher: error: {path}: ")
 
 
 class ProcessEnded(BaseException):

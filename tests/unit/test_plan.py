@@ -422,12 +422,14 @@ def test_timeouts_are_carried_over():
 def test_ranks_are_watched_as_the_file_and_the_options_say(tmp_path):
     """The level of the launcher's own words is the configuration's."""
     path = tmp_path / "ft.yaml"
-    path.write_text("fault_tolerance: {safety_factor: 3, log_level: error, zzz: 1}")
+    path.write_text(
+        "fault_tolerance: {safety_factor: 3, log_level: error, max_no_progress_restarts: 1}"
+    )
     result = plan(f"--ft-cfg-path {path} --ft-rank-heartbeat-timeout 9 train.py")
 
     assert (result.ft.safety_factor, result.ft.rank_heartbeat_timeout) == (3.0, 9.0)
     assert result.log_level == 40
-    assert [text for text in result.warnings if "'zzz'" in text]
+    assert [text for text in result.warnings if "is an old name" in text]
 
 
 def test_a_bad_file_is_an_error_of_its_own(tmp_path):

@@ -415,23 +415,25 @@ class FaultToleranceConfig:
                 take. For a missing file it is a ``FileNotFoundError`` too, for a file that is not
                 YAML a ``yaml.YAMLError``.
         """
-        config, _, unknown, former = _load(path)
-        if unknown and not ignore_not_recognized:
-            raise ConfigError(unknown[0])
-        _warn([*unknown, *former, *doubts(config)])
-        return config
+        loaded = _load(path)
+        if loaded.unknown and not ignore_not_recognized:
+            raise ConfigError(_refuse_unknown(path, loaded.unknown))
+        _warn([*loaded.warnings(), *doubts(loaded.config)])
+        return loaded.config
 
     @staticmethod
     def from_args(args: object) -> FaultToleranceConfig:
         """Build from a parsed command line.
 
         Defaults, then the file ``args.ft_cfg_path``, then every ``args.ft_<field>`` that is not
-        ``None``; text is read as on the command line.
+        ``None``; text is read as on the command line. A file without our section, and unknown keys
+        in it, give a warning, as programs for nvidia-resiliency-ext expect; ``ft_launcher`` itself
+        refuses both.
 
         Raises:
-            ConfigError: The file or a value cannot be used. A file without our section is no error.
+            ConfigError: The file or a value cannot be used.
         """
-        resolved = resolve(args)
+        resolved = resolve(args, is_lenient=True)
         _warn(resolved.warnings)
         return resolved.config
 
@@ -488,8 +490,14 @@ class Resolved(NamedTuple):
     warnings: list[str]
 
 
-def resolve(args: object) -> Resolved:
-    """What :meth:`FaultToleranceConfig.from_args` does, with the origin of each value.
+def resolve(args: object, *, is_lenient: bool = False) -> Resolved:
+    """What a command line sets, with the origin of each value.
+
+    Args:
+        args: A parsed command line.
+        is_lenient: A file without our section, and unknown keys in it, give a warning. Otherwise
+            both are errors: a slip of the pen must not switch the detection of hangs off. A missing
+            section is a warning also with ``args.ft_ignore_missing_cfg``.
 
     Raises:
         ConfigError: The file or a value cannot be used.
@@ -498,14 +506,20 @@ def resolve(args: object) -> Resolved:
     origins = dict.fromkeys(SETTINGS, "default")
     warnings: list[str] = []
     if path := getattr(args, "ft_cfg_path", None):
+        is_missing_allowed = getattr(args, "ft_ignore_missing_cfg", False)
         try:
-            config, given, unknown, former = _load(path)
-            warnings = [*unknown, *former]
-            origins.update(dict.fromkeys(given, f"file {path}"))
+            loaded = _load(path)
+            if loaded.unknown and not is_lenient:
+                raise ConfigError(_refuse_unknown(path, loaded.unknown, args))
+            config = loaded.config
+            warnings = loaded.warnings()
+            origins.update(dict.fromkeys(loaded.given, f"file {path}"))
         except SectionNotFoundError as error:
-            warnings.append(f"{error}; going on without it")
+            if not (is_lenient or is_missing_allowed):
+                raise ConfigError(f"{error}{_meant_section(error.keys)}") from None
+            warnings.append(f"{error}{_meant_section(error.keys)}; going on without it")
         except FileNotFoundError:
-            if not getattr(args, "ft_ignore_missing_cfg", False):
+            if not is_missing_allowed:
                 raise
             warnings.append(f"{path}: no such file; going on without it, as asked")
     for name, setting in SETTINGS.items():
@@ -593,17 +607,65 @@ def _former(given: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-def _load(path: str) -> tuple[FaultToleranceConfig, list[str], list[str], list[str]]:
-    """Configuration, names of the fields the file gives, warnings of unknown and of old names."""
+class _Loaded(NamedTuple):
+    """A file, read.
+
+    Attributes:
+        path: The file.
+        config: Its values, over the defaults.
+        given: The fields that it sets.
+        unknown: Its keys that are no field.
+        former: A warning for each old name.
+    """
+
+    path: str
+    config: FaultToleranceConfig
+    given: list[str]
+    unknown: list[str]
+    former: list[str]
+
+    def warnings(self) -> list[str]:
+        """Unknown keys, where they are passed over, and old names."""
+        if not self.unknown:
+            return self.former
+        text = f"{self.path}: {SECTION}: {describe_unknown(self.unknown)}; passed over"
+        return [text, *self.former]
+
+
+def _load(path: str) -> _Loaded:
     section = read_section(path)
     known, unknown = _sort_out(section)
     for name, value in known.items():
         known[name] = check(f"{path}: {SECTION}.{name}", value, SETTINGS[name].kind)
-    warnings = []
-    if unknown:
-        warnings.append(f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
     former = [f"{path}: {SECTION}.{text}" for text in _former(section)]
-    return FaultToleranceConfig(**known), list(known), warnings, former
+    return _Loaded(path, FaultToleranceConfig(**known), list(known), unknown, former)
+
+
+def _refuse_unknown(path: str, unknown: list[str], args: object = None) -> str:
+    """One line about unknown keys, with what sets them where that is an option alone."""
+    options = [
+        f"{name!r} is set by --ft-{name.replace('_', '-')} alone"
+        for name in unknown
+        if hasattr(args, f"ft_{name}")
+    ]
+    return "; ".join(
+        [
+            f"{path}: {SECTION}: {describe_unknown(unknown)}",
+            *options,
+            f"correct or remove {'it' if len(unknown) == 1 else 'them'}",
+        ]
+    )
+
+
+def _meant_section(keys: tuple[str, ...]) -> str:
+    """What was probably meant, of the keys of a file without our section."""
+    alike = nearest(SECTION, keys)
+    if alike is not None and alike != SECTION:
+        return f"; did you mean {SECTION!r} by {alike!r}?"
+    outside = [key for key in keys if key in SETTINGS or key in _FORMER_NAMES]
+    if outside:
+        return f"; {', '.join(map(repr, outside))} must stand below it, indented"
+    return ""
 
 
 def doubts(config: FaultToleranceConfig) -> list[str]:

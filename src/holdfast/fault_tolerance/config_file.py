@@ -13,7 +13,15 @@ SECTION = "fault_tolerance"
 
 
 class SectionNotFoundError(ConfigError):
-    """A YAML file without a section for us, or with an empty one."""
+    """A YAML file without the map ``fault_tolerance``, or with an empty one.
+
+    Attributes:
+        keys: All keys of the file, in order, for a hint about what was meant.
+    """
+
+    def __init__(self, text: str, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.keys = keys
 
 
 class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
@@ -48,7 +56,8 @@ def read_section(path: str) -> Mapping[Any, Any]:
         raise ConfigError(
             f"{path}: {SECTION}: {odd!r} cannot be used; it takes a map of fields to values"
         )
-    raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one")
+    keys = tuple(dict.fromkeys(_keys(tree, set())))
+    raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one", keys)
 
 
 def _sections(node: object, seen: set[int]) -> Iterator[object]:
@@ -66,6 +75,17 @@ def _sections(node: object, seen: set[int]) -> Iterator[object]:
         seen.add(id(node))
         for child in node:
             yield from _sections(child, seen)
+
+
+def _keys(node: object, seen: set[int]) -> Iterator[str]:
+    """Every key that is text, depth first."""
+    if id(node) in seen or not isinstance(node, dict | list):
+        return
+    seen.add(id(node))
+    if isinstance(node, dict):
+        yield from (key for key in node if isinstance(key, str))
+    for child in node.values() if isinstance(node, dict) else node:
+        yield from _keys(child, seen)
 
 
 @functools.cache

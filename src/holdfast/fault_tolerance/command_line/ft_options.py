@@ -195,7 +195,7 @@ FT_OPTIONS = [
             "--ft-ignore-missing-cfg",
             None,
             False,
-            "Use defaults if the file of --ft-cfg-path does not exist",
+            "Use defaults if the file of --ft-cfg-path is missing, or its map fault_tolerance is",
             "a missing file is usually a mistake",
         ),
     ),
