@@ -120,7 +120,7 @@ def has_all(shows: dict[str, Any], digest: dict[str, Any]) -> bool:
         ("read_a_pipe", {"helper": ANSWERED, "state": "S", "waits_for": "a pipe"}),
         ("sleep", {"helper": ANSWERED, "state": "S", "waits_for": "a sleep"}),
         ("stop", {"state": "T", "place": None}),
-        ("wait_for_a_worker", {"helper": ANSWERED, "state": "S", "is_in_loader": True}),
+        ("wait_for_a_worker", {"helper": ANSWERED, "state": "S", "waits_for": "another process"}),
     ],
 )
 def test_a_monitor_that_is_asked_says_how_its_rank_hangs(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from holdfast.core.evidence import GroupDigest, RankDigest
-from holdfast.core.incident_words import Incident, headline, lines, report, to_json
+from holdfast.core.incident_words import Incident, headline, lines, next_steps, report, to_json
 from holdfast.core.monitor.monitor_messages import Overdue
 from holdfast.core.verdict import judge
 
@@ -16,6 +16,7 @@ CULPRIT = RankDigest(
     state="S",
     waits_for="a lock",
     place="load_batch data.py:88",
+    stack="aa",
     groups=(GroupDigest("0 gloo", "0-15", 20, 20),),
 )
 
@@ -53,6 +54,19 @@ def test_a_launcher_says_it_in_three_lines() -> None:
             "--ft-rank-section-timeouts step:600"
         ),
     ]
+
+
+def test_a_file_without_stacks_is_not_said_to_have_all_threads() -> None:
+    """A stopped rank is woken for them after the verdict; one that the freezer holds is not."""
+    shown = {**vars(CULPRIT), "stack": "", "lacks": "no stacks: there was no time"}
+    for more, ends in (
+        ({}, "says why it has no stacks"),
+        ({"state": "D"}, "says why it has no stacks"),
+        ({"state": "T"}, "has all threads"),
+    ):
+        found = incident()
+        found.digests = {**found.digests, 5: RankDigest(**{**shown, **more})}
+        assert f"rank5.txt on node n0 {ends}" in next_steps(found)
 
 
 def test_the_text_is_a_screen_with_all_that_is_asked_at_three_in_the_morning() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc, system_calls
+from holdfast.host import proc, sight, system_calls
 from holdfast.host.stack_dump import WriteWatch
 
 BOUND_S = 20.0
@@ -181,3 +181,33 @@ def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     """The caller says why there are no stacks."""
     with pytest.raises(FileNotFoundError):
         WriteWatch(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("groups", "file", "holds", "is_frozen"),
+    [
+        ("6:freezer:/job\n0::/\n", "freezer/job/freezer.state", "FROZEN\n", True),
+        ("6:freezer:/job\n0::/\n", "freezer/job/freezer.state", "THAWED\n", False),
+        ("0::/slurm/job:1\n", "slurm/job:1/cgroup.events", "populated 1\nfrozen 1\n", True),
+        ("0::/slurm/job:1\n", "slurm/job:1/cgroup.events", "populated 1\nfrozen 0\n", False),
+        ("0::/\n", "other/cgroup.events", "frozen 1\n", False),
+        ("", "freezer/freezer.state", "FROZEN\n", False),
+    ],
+)
+def test_a_frozen_control_group_is_told_from_a_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: str,
+    file: str,
+    holds: str,
+    is_frozen: bool,
+) -> None:
+    """Both versions of control groups; the kernel shows state D, and where it slept before."""
+    (tmp_path / "proc" / "7").mkdir(parents=True)
+    (tmp_path / "proc" / "7" / "cgroup").write_text(groups)
+    (tmp_path / "cgroup" / file).parent.mkdir(parents=True)
+    (tmp_path / "cgroup" / file).write_text(holds)
+    monkeypatch.setattr(sight, "ROOT", str(tmp_path / "proc"))
+    monkeypatch.setattr(sight, "_CGROUPS", str(tmp_path / "cgroup"))
+
+    assert sight.is_frozen(7) == is_frozen

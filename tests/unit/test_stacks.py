@@ -113,3 +113,39 @@ def test_a_collective_stays_the_place_of_a_rank_that_has_come_to_it() -> None:
 
     assert (place.line, place.call) == ("score search.py:40", "all_reduce")
     assert place.is_in_collective
+
+
+PYTHON = "/usr/lib/python3.11"
+
+
+@pytest.mark.parametrize(
+    ("library", "is_transfer", "waits_for"),
+    [
+        (f"{TORCH}/distributed/distributed_c10d.py:2500 recv", True, ""),
+        (f"{TORCH}/distributed/distributed_c10d.py:2700 batch_isend_irecv", True, ""),
+        (f"{PYTHON}/multiprocessing/connection.py:250 recv", False, "another process"),
+        (f"{PYTHON}/multiprocessing/queues.py:103 get", False, "another process"),
+        (f"{PYTHON}/site-packages/requests/sessions.py:703 send", False, ""),
+        ("/home/me/zmq/sugar/socket.py:9 recv", False, ""),
+    ],
+)
+def test_a_send_or_receive_of_torchs_is_known_by_its_file(
+    library: str, is_transfer: bool, waits_for: str
+) -> None:
+    """Other libraries have methods of the same name."""
+    place = place_of(frames(library, "/home/me/train.py:8 train"))
+
+    assert (place.is_transfer, place.is_in_loader) == (is_transfer, False)
+    assert place.waits_for == waits_for
+
+
+def test_a_data_loader_is_one_though_it_waits_for_its_worker_in_a_queue() -> None:
+    place = place_of(
+        frames(
+            f"{PYTHON}/multiprocessing/connection.py:250 poll",
+            f"{PYTHON}/multiprocessing/queues.py:103 get",
+            f"{TORCH}/utils/data/dataloader.py:1251 _try_get_data",
+            "/home/me/train.py:8 train",
+        )
+    )
+    assert (place.is_in_loader, place.waits_for) == (True, "")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import evidence as e
 from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, Missing, RankDigest, Verdict
+from holdfast.core.evidence_words import FROZEN
 from holdfast.core.rank_sets import text_of
 from holdfast.core.verdict import judge
 
@@ -90,6 +91,24 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
             e.COMPUTING,
             "runs in `spin` train.py:7 (98% of a CPU)",
         ),
+        (
+            {"state": "D", "waits_for": FROZEN, "wchan": "hrtimer_nanosleep", "helper": SILENT},
+            e.STOPPED,
+            "is frozen by its control group",
+        ),
+        (
+            {
+                "waits_for": "another process",
+                "call": "recv",
+                "worker": "pid 9, state S, work x.py:4",
+            },
+            e.WAITING,
+            (
+                "waits for another process in `train` train.py:9, in its call of `recv`: its child "
+                "process pid 9, state S, work x.py:4"
+            ),
+        ),
+        ({"call": "send"}, e.WAITING, "waits in `train` train.py:9, in its call of `send`"),
         ({"switches": 9}, e.COMPUTING, "runs in `train` train.py:9 (in small steps)"),
         (
             {"is_in_loader": True, "place": "load d.py:4", "worker": "pid 9, state S, read d.py:4"},
@@ -193,7 +212,9 @@ def test_a_send_that_is_awaited_names_its_sender() -> None:
 
 def test_a_receive_that_no_recorder_has_is_not_taken_for_a_culprit() -> None:
     """Gloo's does not have them: rank 2 waits for a rank that is not known."""
-    verdict = on(*others(2), rank(2, done(20), call="recv", is_in_collective=True))
+    verdict = on(
+        *others(2), rank(2, done(20), call="recv", is_in_collective=True, is_transfer=True)
+    )
 
     assert (verdict.culprits, verdict.kind) == ((), e.MISMATCH)
     assert verdict.reason == (
@@ -213,7 +234,9 @@ def test_ranks_that_are_being_stopped_are_not_blamed_for_their_silence() -> None
 
 def test_ranks_that_all_wait_in_receives_are_no_fault_of_the_network() -> None:
     """A ring of receives."""
-    ring = [rank(n, done(20), call="recv", is_in_collective=True) for n in range(4)]
+    ring = [
+        rank(n, done(20), call="recv", is_in_collective=True, is_transfer=True) for n in range(4)
+    ]
     verdict = on(*ring)
 
     assert (verdict.culprits, verdict.kind) == ((), e.MISMATCH)

@@ -104,10 +104,12 @@ class RankDigest(Value):
         place: The telling line: ``load_batch data.py:88``.
         call: The library's function that is called there: ``all_reduce``; "": none with a frame.
         is_in_collective: Its main thread is inside torch.distributed, or in backward.
-        is_in_loader: It is inside a data loader, or a queue of processes.
+        is_transfer: It is in a send or receive of torch.distributed's.
+        is_in_loader: It is inside a data loader of torch.
         helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
         groups: Its process groups; empty: there is no flight recorder.
-        worker: A data loader's worker that is worth telling: pid, state and telling line.
+        worker: The one of its child processes that is worth telling, of a rank that waits for its
+            data loader or a process: pid, state and telling line.
         exception: First line of the one that has ended its program, while its process still exits.
         lacks: Why something is missing.
         idle_s: For how long it and its children have done nothing; 0.0: not for long, or nobody
@@ -135,6 +137,7 @@ class RankDigest(Value):
     place: Raw = ""
     call: Raw = ""
     is_in_collective: bool = False
+    is_transfer: bool = False
     is_in_loader: bool = False
     helper: Raw = ""
     groups: tuple[GroupDigest, ...] = ()

@@ -18,7 +18,14 @@ from holdfast.core.evidence import (
     WAITING,
     RankDigest,
 )
-from holdfast.core.evidence_words import ENDED_WELL, HAS_ENDED, NO_HANDLER, PROCESS_GONE, SLEEP
+from holdfast.core.evidence_words import (
+    ENDED_WELL,
+    FROZEN,
+    HAS_ENDED,
+    NO_HANDLER,
+    PROCESS_GONE,
+    SLEEP,
+)
 
 BUSY_SHARE = 0.5
 """Of a CPU, from which on a main thread computes,"""
@@ -33,7 +40,7 @@ def kind_of(digest: RankDigest) -> str:
     """How a rank hangs that waits for no other."""
     if digest.lacks.startswith((PROCESS_GONE, HAS_ENDED, ENDED_WELL)) or digest.state in ("Z", "X"):
         return DEAD
-    if digest.state in ("T", "t"):
+    if digest.state in ("T", "t") or is_frozen(digest):
         return STOPPED
     if digest.state == "D":
         return KERNEL
@@ -48,6 +55,11 @@ def kind_of(digest: RankDigest) -> str:
     if digest.is_in_collective:
         return NATIVE
     return WAITING if digest.state else UNKNOWN
+
+
+def is_frozen(digest: RankDigest) -> bool:
+    """By its control group's freezer; the kernel shows state D, as of a wait for a disk."""
+    return digest.state == "D" and digest.waits_for == FROZEN
 
 
 def _has_no_frames(digest: RankDigest) -> bool:
@@ -86,6 +98,11 @@ def _how_it_ended(digest: RankDigest) -> str:
     return "with exit code 0" if digest.lacks.startswith(ENDED_WELL) else f"({digest.lacks})"
 
 
+def _stopped_by(digest: RankDigest) -> str:
+    frozen = is_frozen(digest)
+    return "frozen by its control group" if frozen else "stopped (by SIGSTOP or a debugger)"
+
+
 def _kernel(digest: RankDigest, do: _Verb) -> str:
     where = f" in {digest.wchan}" if digest.wchan else ""
     return f"{do('is')} stuck in the kernel (state D{where}){at(digest)}"
@@ -106,13 +123,14 @@ def _waiting(digest: RankDigest, do: _Verb) -> str:
     if digest.waits_for == SLEEP:
         return f"{do('sleeps')}{at(digest)}"
     what = f" for {digest.waits_for}" if digest.waits_for else ""
-    return f"{do('waits')}{what}{at(digest)}"
+    child = f": its child process {digest.worker}" if digest.worker else ""
+    return f"{do('waits')}{what}{at(digest)}{child}"
 
 
 _HOW: dict[str, Callable[[RankDigest, _Verb], str]] = {
     DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
     EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
-    STOPPED: lambda _, do: f"{do('is')} stopped (by SIGSTOP or a debugger)",
+    STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
     KERNEL: _kernel,
     LOADER: _loader,
     INTERPRETER: lambda digest, do: f"{do('holds')} the interpreter's lock{at(digest)}",

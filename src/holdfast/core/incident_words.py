@@ -40,7 +40,7 @@ _GROUPS_SHOWN = 4
 _LINES_SHOWN = 3
 
 _NEXT = {
-    STOPPED: "Look for a debugger, a shell (Ctrl-Z), a scheduler or a freezer that stopped it",
+    STOPPED: "Look for a debugger, a shell (Ctrl-Z), a scheduler or a control group's freezer",
     KERNEL: "Check the disk, network file system or device that it uses (dmesg names it)",
     LOADER: "Look at the worker's line, or give the DataLoader a timeout",
     INTERPRETER: "Look for a C extension or a regular expression there that keeps the lock",
@@ -178,10 +178,19 @@ def next_steps(incident: Incident) -> list[str]:
         parts.append(_NEXT[verdict.kind])
     here = [rank for rank in verdict.culprits if rank in incident.digests]
     if here and verdict.kind not in (DEAD, MISSING):
-        parts.append(f"rank{here[0]}.txt on node {incident.digests[here[0]].node} has all threads")
+        parts.append(_file_of(incident.digests[here[0]]))
     if incident.cause is not None:
         parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
     return parts
+
+
+def _file_of(digest: RankDigest) -> str:
+    """What the rank's file has: where no stack came, no threads."""
+    file = f"rank{digest.rank}.txt on node {digest.node}"
+    is_woken = digest.state in ("T", "t")  # for its stacks, after the verdict
+    return (
+        f"{file} {'has all threads' if digest.stack or is_woken else 'says why it has no stacks'}"
+    )
 
 
 def _clock(cause: SaidOverdue) -> Overdue:

@@ -12,6 +12,7 @@ from functools import cached_property
 from holdfast.core.evidence import (
     EXITING,
     MISSING,
+    STOPPED,
     Alike,
     GroupDigest,
     Missing,
@@ -19,7 +20,7 @@ from holdfast.core.evidence import (
     Verdict,
 )
 from holdfast.core.evidence_words import ENDED_WELL
-from holdfast.core.hang_kind import exiting_after, how, kind_of, shown
+from holdfast.core.hang_kind import exiting_after, how, is_frozen, kind_of, shown
 from holdfast.core.mismatch import CallsAt
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wait_graph import complete
@@ -143,8 +144,8 @@ class JobEvidence:
         if digest is None:
             return f"without evidence: {self.missing[self.silent[rank]].why}"
         pending = next((group.pending for group in digest.groups if group.pending), "")
-        if digest.state in ("T", "t"):
-            return "stopped"
+        if kind_of(digest) == STOPPED:
+            return "frozen" if is_frozen(digest) else "stopped"
         if kind_of(digest) == EXITING:
             return f"exiting{exiting_after(digest)}" if digest.exception else "exiting"
         if pending:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.evidence_words import OTHER_PROCESS
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -22,12 +23,15 @@ _LIBRARIES = (
     *(f"/holdfast/{room}/" for room in _OURS),
 )
 _COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
-_LOADER = ("torch/utils/data/", "multiprocessing/queues.py", "multiprocessing/connection.py")
+_TRANSFERS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+"""Functions of torch.distributed between two ranks; other libraries have some of the same name."""
+_LOADER = ("torch/utils/data/",)
 _WAITS = (
     (("/pdb.py", "/bdb.py", "/pudb/", "/IPython/", "pydevd", "/debugpy/"), "a debugger"),
     (("/code.py", "/getpass.py", "/prompt_toolkit/"), "a person"),
     (("/subprocess.py", "/sh.py", "/pexpect/"), "a child process"),
     (("/concurrent/futures/", "/asyncio/", "/multiprocessing/pool.py", "/fsspec/"), "its tasks"),
+    (("/multiprocessing/queues.py", "/multiprocessing/connection.py"), OTHER_PROCESS),
     (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), "a server"),
 )
 """Files of which a frame tells what a thread waits for, though its kernel function says less."""
@@ -71,15 +75,17 @@ class Place(Value):
             one, the innermost frame.
         call: The library's function that is called there; "": none that has a frame.
         is_in_collective: A frame further in belongs to torch.distributed, or to backward.
-        is_in_loader: One belongs to a data loader, or to a queue of processes.
+        is_transfer: One belongs to a send or receive of torch.distributed.
+        is_in_loader: One belongs to a data loader of torch.
         waits_for: A person, or work that was given away, as far as the frames tell; "": no more
-            than the kernel does.
+            than the kernel does, or a data loader.
         code: Hash of all frames.
     """
 
     line: str = ""
     call: str = ""
     is_in_collective: bool = False
+    is_transfer: bool = False
     is_in_loader: bool = False
     waits_for: str = ""
     code: str = ""
@@ -137,12 +143,15 @@ def place_of(frames: Sequence[Frame], earlier: Sequence[str] = ()) -> Place:
     if earlier and not _any_in(frames[:own], (*_COLLECTIVE, *_LOADER)):
         own = max(own, _loop_in(frames, earlier))
     inner = [frame for frame in frames[:own] if frame.function not in _WRAPPERS]
+    is_in_loader = _any_in(frames[:own], _LOADER)
+    waits_for = next((text for files, text in _WAITS if _any_in(frames[:own], files)), "")
     return Place(
         line=str(frames[own] if own < len(frames) else frames[0]),
         call=inner[-1].function if inner and own < len(frames) else "",
         is_in_collective=_any_in(frames[:own], _COLLECTIVE),
-        is_in_loader=_any_in(frames[:own], _LOADER),
-        waits_for=next((text for files, text in _WAITS if _any_in(frames[:own], files)), ""),
+        is_transfer=any(map(_is_transfer, frames[:own])),
+        is_in_loader=is_in_loader,
+        waits_for="" if is_in_loader else waits_for,
         code=hash_of(frames),
     )
 
@@ -162,6 +171,10 @@ def _loop_in(frames: Sequence[Frame], earlier: Sequence[str]) -> int:
 
 def _any_in(frames: Sequence[Frame], parts: tuple[str, ...]) -> bool:
     return any(part in frame.file for frame in frames for part in parts)
+
+
+def _is_transfer(frame: Frame) -> bool:
+    return "torch/distributed/" in frame.file and frame.function in _TRANSFERS
 
 
 def hash_of(frames: Sequence[Frame]) -> str:

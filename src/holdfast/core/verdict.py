@@ -58,8 +58,6 @@ from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
 
 _CALLS_TOLD = 3
-_POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
-"""Calls that gloo's flight recorder does not have."""
 
 
 def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> Verdict:
@@ -108,7 +106,7 @@ def _awaited(job: JobEvidence) -> Verdict | None:
     if not blamed:
         return None
     # A receive that no recorder has: it waits, for a rank that is not known.
-    free = {rank for rank in blamed if not _is_point_to_point(job.digests.get(rank))}
+    free = {rank for rank in blamed if not _is_transfer(job.digests.get(rank))}
     if not free:
         waits = "waits" if len(blamed) == 1 else "wait"
         where = at(job.digests[min(blamed)])
@@ -149,8 +147,9 @@ def _lost_a_peer(digest: RankDigest | None) -> bool:
     return digest is not None and any(text in digest.exception for text in NAMES_A_PEER)
 
 
-def _is_point_to_point(digest: RankDigest | None) -> bool:
-    return digest is not None and digest.call in _POINT_TO_POINT
+def _is_transfer(digest: RankDigest | None) -> bool:
+    """In one that gloo's flight recorder does not have."""
+    return digest is not None and digest.is_transfer
 
 
 def _mismatch(job: JobEvidence) -> Verdict | None:
@@ -281,7 +280,7 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
             f"{held} B wait in the receive queues, and all ranks are in the same collective"
         )
         return job.verdict(unread, COMMUNICATION, reason, MEDIUM)
-    if own := [rank for rank in inside if _is_point_to_point(known[rank])]:
+    if own := [rank for rank in inside if _is_transfer(known[rank])]:
         call = known[own[0]].call
         reason = (
             f"all {count(len(inside), 'rank')} wait for each other, {_ranks(own)} in `{call}`: "

@@ -17,6 +17,7 @@ _TABLE_BYTES_MAX = 4 << 20
 _READ = {"x86_64": {0: 0}, "aarch64": {63: 0}}
 """System calls that wait for a descriptor, by number; of which argument."""
 _ARGUMENTS = 7
+_CGROUPS = "/sys/fs/cgroup"
 STDIN = "the standard input"
 
 
@@ -44,6 +45,17 @@ def look_at(pid: int, thread_id: int | None = None) -> Sight | None:
 
 
 _SWITCHES = (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
+
+
+def is_frozen(pid: int) -> bool:
+    """Its control group, or one above, is frozen. The kernel shows such a process in state D."""
+    for line in (_read(f"{ROOT}/{pid}/cgroup") or b"").splitlines():
+        _, controllers, path = os.fsdecode(line).split(":", 2)
+        if controllers == "freezer":
+            return (_read(f"{_CGROUPS}/freezer{path}/freezer.state") or b"").startswith(b"FROZEN")
+        if not controllers and b"frozen 1" in (_read(f"{_CGROUPS}{path}/cgroup.events") or b""):
+            return True
+    return False
 
 
 def _reads(pid: int) -> str:

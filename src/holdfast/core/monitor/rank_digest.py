@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.evidence import ANSWERED, SILENT, RankDigest
-from holdfast.core.evidence_words import FIFO, LOCK, PIPE, SLEEP, SOCKET, SOCKET_OR_PIPE
+from holdfast.core.evidence_words import FIFO, FROZEN, LOCK, PIPE, SLEEP, SOCKET, SOCKET_OR_PIPE
 from holdfast.core.stacks import Place
 from holdfast.core.value import Value
 
@@ -69,6 +69,7 @@ class Seen(Value):
         unread_bytes: In its TCP connections.
         worker: A data loader's worker, for people.
         lacks: What is missing, and why.
+        is_frozen: Its control group is frozen.
     """
 
     first: Sight | None
@@ -81,6 +82,7 @@ class Seen(Value):
     unread_bytes: int = 0
     worker: str = ""
     lacks: Sequence[str] = ()
+    is_frozen: bool = False
 
 
 def state_of(first: Sight | None, second: Sight | None) -> str:
@@ -137,12 +139,13 @@ def digest(
     cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
     state = state_of(first, second)
     helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
+    waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
     why_not = (told.why_not,) if told is not None and told.why_not else ()
     return RankDigest(
         **identity,
         state=state,
         wchan=last.wchan if last is not None else "",
-        waits_for=(place.waits_for if state in ("S", "D") else "") or waits_for(last),
+        waits_for=FROZEN if seen.is_frozen else waits,
         cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
         switches=max(0, second.switches - first.switches) if first and second else 0,
         unread_bytes=seen.unread_bytes,
@@ -155,6 +158,7 @@ def digest(
         place=place.line[:_PLACES_MAX],
         call=place.call[:_PLACES_MAX],
         is_in_collective=place.is_in_collective,
+        is_transfer=place.is_transfer,
         is_in_loader=place.is_in_loader,
         helper=helper,
         groups=told.groups if told is not None else (),

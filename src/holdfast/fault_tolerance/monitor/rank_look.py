@@ -15,6 +15,7 @@ Nothing here waits: ``step`` is called at ``next_step_at`` and when something ha
 from __future__ import annotations
 
 from holdfast.core import stacks
+from holdfast.core.evidence_words import OTHER_PROCESS
 from holdfast.core.monitor.rank_digest import Seen, Sight, state_of, waits_for
 from holdfast.core.monitor.rank_messages import Dump, Dumped, Look, Operations
 from holdfast.host import proc, sight
@@ -102,6 +103,7 @@ class RankLook:
         self.first = sight.look_at(process.pid)
         self.second: Sight | None = None
         self._second_at = 0.0
+        self._is_frozen = False
         self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
         self._pending: list[int] = []  # workers whose stacks are wanted
         self._is_asked = helper is not None and self.first is not None
@@ -172,6 +174,7 @@ class RankLook:
         self._workers = {pid: one for pid, one in after.items() if one is not None}
         if state_of(self.first, self.second) in ("D", *_STOPPED):
             self._helper_until = now  # it is stopped, too; or as good as that
+            self._is_frozen = sight.is_frozen(self._process.pid)
 
     def _wait_for_answer(self, now: float) -> float | None:
         """Until when to wait for the helper's first word; None: no longer."""
@@ -247,7 +250,7 @@ class RankLook:
             self._end_dump()
             if self._asked is self._process:
                 self._take_stacks(text)
-                if self._place.is_in_loader:
+                if _waits_for_child(self._place):
                     self._pending = self._suspects()
             else:
                 self._note_worker(stacks.place_of(stacks.main_thread(text)))
@@ -295,7 +298,7 @@ class RankLook:
     def _note_worker(self, place: stacks.Place) -> None:
         worker = self._asked
         assert worker is not None
-        if place.line and not place.is_in_loader:
+        if place.line and not _waits_for_child(place):
             self._worker = _told(worker.pid, self._workers.get(worker.pid), place.line)
 
     # ------------------------------------------------------------ the end
@@ -317,6 +320,7 @@ class RankLook:
             self._unread_bytes,
             self._worker,
             lacks,
+            self._is_frozen,
         )
 
     @property
@@ -340,6 +344,11 @@ class RankLook:
                 self._take_stacks(self._dump.text())
         finally:
             self._end_dump()
+
+
+def _waits_for_child(place: stacks.Place) -> bool:
+    """Of a child itself: it waits for its parent."""
+    return place.is_in_loader or place.waits_for == OTHER_PROCESS
 
 
 def _look_at_all(pids: Iterable[int]) -> dict[int, Sight | None]:
