@@ -211,7 +211,7 @@ both = pytest.mark.parametrize("training", list(SCRIPTS), indirect=True)
 
 
 @both
-def test_a_killed_rank_is_replaced_and_all_timeouts_are_learned(training: Training) -> None:
+def test_a_killed_rank_is_replaced_and_the_next_job_learns_all_timeouts(training: Training) -> None:
     """From the last checkpoint; the timeouts are beside the checkpoints."""
     job = training.start(60, FAULT="step@36")  # by itself it gets no further
     kill(training.until_step(36, rank=1)["pid"])
@@ -221,9 +221,15 @@ def test_a_killed_rank_is_replaced_and_all_timeouts_are_learned(training: Traini
     assert training.notes("step", cycle=1)[0]["step"] == 31
     assert {note["ends"] for note in training.notes("ends")} == {60}
     learned = training.learned()
+    assert learned["calculated_sections"] == ["checkpointing", "evaluation", "step"]
+    assert not learned["is_out_of_section_calculated"], "a restart is faster than a first start"
+    assert "is not configured" not in job.stderr
+
+    again = training.start(80)  # another job, which loads a checkpoint in its first cycle
+    assert again.wait(START_S) == 0, again.stderr
+    learned = training.learned()
     assert learned["calculated_sections"] == ["checkpointing", "evaluation", "setup", "step"]
     assert learned["is_out_of_section_calculated"]
-    assert "is not configured" not in job.stderr
 
 
 @pytest.mark.parametrize(

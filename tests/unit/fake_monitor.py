@@ -28,6 +28,7 @@ class FakeMonitor:
         create_page(self.page_path, 0)
         self.cfg = FaultToleranceConfig(**cfg).to_wire()
         self.dump = None
+        self.cycle = 0
         self.learned = {"heartbeat": False, "out_of_section": False, "sections": []}
         self.heard = []
         self.reply = {}
@@ -104,7 +105,7 @@ class FakeMonitor:
                 "cfg": self.cfg,
                 "page": self.page_path,
                 "dump": self.dump,
-                "cycle": 0,
+                "cycle": self.cycle,
                 "learned": self.learned,
             }
         return {"op": "ok"}

@@ -22,6 +22,7 @@ from holdfast.fault_tolerance import (
     WorkloadAction,
     WorkloadControlRequest,
 )
+from holdfast.fault_tolerance import rank_monitor_client as client_module
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.data import RankInfo
 from holdfast.fault_tolerance.rank import monitor_link as link_module
@@ -37,8 +38,9 @@ SECTIONS = {"setup": 600.0, "step": 60.0, "save": None}
 
 @pytest.fixture
 def make_monitor(tmp_path, monkeypatch):
-    """Start a monitor and point the environment at it."""
+    """Start a monitor and point the environment at it, in a process that had no client yet."""
     made = []
+    monkeypatch.setattr(client_module._Process, "has_begun", False)
 
     def make(**cfg) -> FakeMonitor:
         monitor = FakeMonitor(tmp_path, **{"rank_section_timeouts": SECTIONS, **cfg})
@@ -872,6 +874,127 @@ def test_limits_that_the_monitor_refuses_are_not_in_force(monitor, client, one_r
     assert client.hb_timeouts.subsequent == 2700.0
 
 
+@pytest.fixture
+def known_place(monkeypatch):
+    """Of a job of four ranks, with a script."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
+
+
+def measured_steps(client) -> None:
+    """Both clocks have something to say."""
+    client.send_heartbeat()
+    client.send_heartbeat()
+    for name in SECTIONS:
+        client.start_section(name)
+        client.end_section(name)
+
+
+@pytest.mark.parametrize("begins", ["in a later cycle", "after a restart in place", "by torchrun"])
+def test_a_restart_lowers_no_timeout(make_monitor, one_rank, monkeypatch, begins) -> None:
+    """Files are cached and kernels compiled: the next first start takes longer."""
+    monitor = make_monitor(rank_out_of_section_timeout=700.0)
+    if begins == "in a later cycle":
+        monitor.cycle = 2
+    elif begins == "by torchrun":
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    else:
+        before = RankMonitorClient()
+        before.init_workload_monitoring()
+        before.shutdown_workload_monitoring()
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    measured_steps(client)
+    assert client.calculate_and_set_hb_timeouts()
+    assert client.calculate_and_set_section_timeouts()
+    assert (client.hb_timeouts.initial, client.hb_timeouts.subsequent) == (3600.0, 2700.0)
+    assert client.section_timeouts.section == SECTIONS
+    assert client.section_timeouts.out_of_section == 700.0
+    assert client.state_dict()["current_timeouts"] == {}, "nothing was learned"
+
+    client._clocks["step"].longest_s = 50.0
+    client.calculate_and_set_section_timeouts(["step"], calc_out_of_section=False)
+    assert client.section_timeouts.section["step"] == 250.0, "raised it may be"
+    assert client.section_timeouts.calculated_sections == {"step"}
+    client.shutdown_workload_monitoring()
+
+
+def test_a_restart_on_one_rank_is_a_restart_for_all(client, monkeypatch) -> None:
+    """All ranks come to the same limits, whichever of them were started again."""
+
+    def other_rank_was_restarted(values):
+        restarted = [-1.0] * 3 + values[3:5] + [1.0, -1.0, -1.0]
+        return [max(pair) for pair in zip(values, restarted, strict=True)]
+
+    monkeypatch.setattr(
+        calc_module, "max_over_ranks", lambda v: [*other_rank_was_restarted(v[:8]), *v[8:]]
+    )
+    measured_steps(client)
+    client.calculate_and_set_section_timeouts()
+    assert client.section_timeouts.section == SECTIONS
+
+
+@pytest.mark.usefixtures("known_place")
+@pytest.mark.parametrize(
+    ("keeps", "configured", "is_kept"),
+    [
+        (False, None, False),  # as programs for nvidia-resiliency-ext expect
+        (True, None, True),
+        (True, True, False),  # asked for
+        (False, False, True),
+    ],
+)
+def test_given_timeouts_are_kept_where_that_is_not_switched_off(
+    make_monitor, one_rank, keeps, configured, is_kept
+) -> None:
+    """Calculated and loaded ones alike; defaults are nobody's choice."""
+    monitor = make_monitor(
+        learned_timeouts_below_given=configured,
+        initial_rank_heartbeat_timeout=900.0,
+        rank_out_of_section_timeout=700.0,
+    )
+    client = RankMonitorClient()
+    client.keeps_given_timeouts = keeps
+    client.init_workload_monitoring()
+    measured_steps(client)
+    client.calculate_and_set_hb_timeouts()
+    client.calculate_and_set_section_timeouts()
+    learned = dict.fromkeys(SECTIONS, 30.0)
+    expected = {name: s or 30.0 for name, s in SECTIONS.items()} if is_kept else learned
+    assert client.section_timeouts.section == expected
+    assert client.section_timeouts.out_of_section == (700.0 if is_kept else 30.0)
+    assert client.hb_timeouts.initial == (900.0 if is_kept else 30.0)
+    assert client.hb_timeouts.subsequent == 30.0
+    assert monitor.slot("setup")[2] == expected["setup"]
+    state = client.state_dict()
+    client.shutdown_workload_monitoring()
+
+    shorter = json.loads(json.dumps(state).replace("600.0", "31.0").replace("900.0", "31.0"))
+    again = RankMonitorClient()
+    again.keeps_given_timeouts = keeps
+    again.load_state_dict(shorter)
+    again.init_workload_monitoring()
+    assert again.section_timeouts.section == expected
+    assert again.hb_timeouts.initial == (900.0 if is_kept else 30.0)
+    again.shutdown_workload_monitoring()
+
+
+def test_given_timeouts_are_kept_after_a_restart_that_brings_learned_ones(
+    make_monitor, one_rank
+) -> None:
+    """The configuration that a restarted rank receives has the timeouts in force."""
+    monitor = make_monitor()
+    monitor.cfg["rank_section_timeouts"] = {**SECTIONS, "setup": 40.0}  # learned by a program
+    client = RankMonitorClient()
+    client.keeps_given_timeouts = True
+    client.init_workload_monitoring()
+    assert client.section_timeouts.section["setup"] == 40.0
+    measured_steps(client)
+    client.calculate_and_set_section_timeouts()
+    assert client.section_timeouts.section["setup"] == 600.0
+    client.shutdown_workload_monitoring()
+
+
 # ---------------------------------------------------------------------- persisted state
 
 STATE = {
@@ -928,6 +1051,36 @@ def test_calculated_limits_below_the_floor_are_raised_when_loaded(monitor) -> No
     assert client.section_timeouts.section == {"setup": 30.0, "step": 5.0, "save": None}
     assert client.section_timeouts.out_of_section == 30.0
     client.shutdown_workload_monitoring()
+
+
+@pytest.mark.usefixtures("known_place")
+@pytest.mark.parametrize("changed", [None, "script", "world_size", "machine", "unknown", "odd"])
+def test_what_was_learned_elsewhere_starts_at_the_default_floor(
+    make_monitor, one_rank, changed
+) -> None:
+    """Another script, world size or machine, or a state that does not say."""
+    make_monitor(learned_timeout_floor=1.0)
+    first = RankMonitorClient()
+    first.init_workload_monitoring()
+    measured_steps(first)
+    first.calculate_and_set_hb_timeouts()
+    state = json.loads(json.dumps(first.state_dict()))
+    assert state["current_timeouts"]["heartbeat"]["subsequent"] == 1.0
+    first.shutdown_workload_monitoring()
+
+    if changed == "unknown":
+        del state["learned_where"]
+    elif changed == "odd":
+        state["learned_where"] = [1]
+    elif changed is not None:
+        state["learned_where"][changed] += 1
+    again = RankMonitorClient()
+    again.load_state_dict(state)
+    again.init_workload_monitoring()
+    assert again.hb_timeouts.subsequent == (1.0 if changed is None else 30.0)
+    if changed is None:
+        assert again.state_dict() == state, "loading is not learning"
+    again.shutdown_workload_monitoring()
 
 
 @pytest.mark.parametrize(("rank", "level"), [(0, logging.INFO), (3, logging.DEBUG)])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.fault_tolerance import own_client
+from holdfast.fault_tolerance import own_client, rank_monitor_client
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.rank import rank_progress
 from holdfast.integrations import simulated_fault, training_sections
@@ -33,6 +33,7 @@ def monitor(tmp_path, monkeypatch):
     for name, value in rank_environment(monitor, RANK="0").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(own_client._Own, "client", None)
+    monkeypatch.setattr(rank_monitor_client._Process, "has_begun", False)
     monkeypatch.setattr(calc_module, "max_over_ranks", list)
     monkeypatch.setattr(training_sections, "has_process_group", lambda: True)
     yield monitor
@@ -103,17 +104,19 @@ def steps(training, n: int, accelerator: Accelerator, save_at: int = 0) -> None:
 
 
 def test_timeouts_are_learned_after_a_save_and_kept_beside_the_checkpoints(
-    monitor, tmp_path
+    monitor, tmp_path, monkeypatch
 ) -> None:
     """The next run takes them over; the one after a load learns all that it measured."""
     accelerator, out = Accelerator(monitor), tmp_path / "out"
     with watch(accelerator, out) as training:
+        own_client.client()._clocks["step"].longest_s = 13.0
         steps(training, 20, accelerator, save_at=18)
         own = json.loads((out / "ft_state.json").read_text())["current_timeouts"]["section"]
         assert own["calculated_sections"] == ["checkpointing", "step"]
-        assert own["section"] == {**SECTIONS, "step": 1.0, "checkpointing": 1.0}
+        assert own["section"] == {**SECTIONS, "step": 65.0}, "60 s were given for the others"
+    monkeypatch.setattr(rank_monitor_client._Process, "has_begun", False)  # another job
     with watch(accelerator, out) as training:
-        assert own_client.client().section_timeouts.section["step"] == 1.0
+        assert own_client.client().section_timeouts.section["step"] == 65.0
         accelerator.load_state("out")
         steps(training, 20, accelerator, save_at=18)
         with training.evaluation():
@@ -121,6 +124,17 @@ def test_timeouts_are_learned_after_a_save_and_kept_beside_the_checkpoints(
     own = json.loads((out / "ft_state.json").read_text())["current_timeouts"]["section"]
     assert own["calculated_sections"] == sorted(SECTIONS)
     assert own["is_out_of_section_calculated"]
+
+
+def test_a_second_training_in_a_process_shortens_nothing(monitor, tmp_path) -> None:
+    """Its setup finds caches full: a job had learned 30 s from that, and the next took 50 s."""
+    accelerator, out = Accelerator(monitor), tmp_path / "out"
+    for _ in range(2):
+        with watch(accelerator, out) as training:
+            accelerator.load_state("out")
+            steps(training, 20, accelerator, save_at=18)
+            section = own_client.client().section_timeouts.section
+            assert all(section[name] >= given_s for name, given_s in SECTIONS.items())
 
 
 def test_an_exception_learns_nothing_and_leaves_the_monitor(monitor, tmp_path) -> None:

@@ -9,8 +9,9 @@ from holdfast.core.monitor import rank_messages as messages
 from holdfast.core.monitor.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
 from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.data import HeartbeatTimeouts
+from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
+from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts, apply_loaded_sections
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)
@@ -53,6 +54,69 @@ def test_no_learned_limit_is_below_the_floor(longest_s, floor_s, current_s, lear
         current_is_learned=learned,
     )
     assert limit_s >= floor_s
+
+
+@given(seconds, seconds, st.none() | seconds, st.none() | seconds, st.booleans(), st.booleans())
+def test_no_learned_limit_is_below_the_given_one(
+    longest_s, floor_s, given_s, current_s, learned, may_shorten
+) -> None:
+    """Whatever was measured, whatever is in force and however it came about."""
+    limit_s = learn(
+        longest_s,
+        safety_factor=5.0,
+        floor_s=floor_s,
+        current_s=current_s,
+        current_is_learned=learned,
+        given_s=given_s,
+        may_shorten=may_shorten,
+    )
+    assert limit_s is None or limit_s >= max(floor_s, given_s or 0.0)
+    if not may_shorten:
+        assert (limit_s is None) == (current_s is None)
+        assert limit_s is None or limit_s >= current_s
+
+
+optional_seconds = st.none() | seconds
+
+
+@given(
+    given=st.builds(
+        GivenTimeouts,
+        optional_seconds,
+        optional_seconds,
+        st.fixed_dictionaries({"a": optional_seconds, "b": optional_seconds}),
+        optional_seconds,
+    ),
+    calls=st.lists(st.tuples(seconds, seconds, seconds, st.booleans()), min_size=1, max_size=5),
+)
+def test_no_history_of_calculations_goes_below_the_given_timeouts(given, calls) -> None:
+    """Each starts from the limits of the one before; the first from the given ones."""
+    sections = SectionTimeouts(dict(given.section), given.out_of_section)
+    heartbeats = HeartbeatTimeouts(given.initial, given.subsequent)
+    for one_s, other_s, outside_s, may_shorten in calls:
+        calc = TimeoutsCalc(
+            initial_max=one_s,
+            subsequent_max=other_s,
+            section_max={"a": one_s, "b": other_s},
+            out_of_section_max=outside_s,
+            floor_s=1.0,
+            given=given,
+            may_shorten=may_shorten,
+        )
+        heartbeats = calc.heartbeat_timeouts(heartbeats)
+        sections = calc.section_timeouts(sections)
+        loaded = apply_loaded_sections(
+            SectionTimeouts({"a": 1.0, "b": 1.0}, 1.0, {"a", "b"}, True), 1.0, given, sections
+        )
+        for now in (sections, loaded):
+            assert is_at_least(now.out_of_section, given.out_of_section)
+            assert all(is_at_least(now.section[name], given.section[name]) for name in "ab")
+        assert is_at_least(heartbeats.initial, given.initial)
+        assert is_at_least(heartbeats.subsequent, given.subsequent)
+
+
+def is_at_least(limit_s: float | None, given_s: float | None) -> bool:
+    return limit_s is None or given_s is None or limit_s >= given_s
 
 
 @pytest.mark.parametrize(

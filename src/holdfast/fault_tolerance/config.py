@@ -31,6 +31,8 @@ from holdfast.fault_tolerance.values import (
     WordFlag,
 )
 
+GIVEN = "given_timeouts"
+"""Key of :meth:`FaultToleranceConfig.given_timeouts` beside the fields, on the wire."""
 _INITIAL_S = float("3600")  # an object of its own, unlike a literal; see below
 """The default of ``initial_rank_heartbeat_timeout``.
 
@@ -39,6 +41,11 @@ object, even if it is equal. So the mark survives copies, ``dataclasses.replace`
 gone when the attribute is set, and no type changes. Where only the number travels (YAML, JSON,
 pickle), ``section_ends_initial_timeout`` is written out, and turned back when it is read.
 """
+_HEARTBEAT_S = float("2700")
+"""The default of ``rank_heartbeat_timeout``, an object of its own for the same reason."""
+_HEARTBEAT_MARK = "_is_heartbeat_default"
+LEARNED_FLOOR_S = 30.0
+"""The default of ``learned_timeout_floor``."""
 _INFO = 20
 _FORMER_NAMES = {"max_no_progress_restarts": "max_no_progress_cycles"}
 """Keys of earlier generations that mean a field of today."""
@@ -113,7 +120,7 @@ class FaultToleranceConfig:
         "loading a large model and compiling it may take most of an hour",
     )
     rank_heartbeat_timeout: float | None = _setting(
-        2700.0,
+        _HEARTBEAT_S,
         _LIMIT,
         "Longest healthy time between two heartbeats of a rank",
         "longer than any checkpoint that is written between two of them",
@@ -152,11 +159,17 @@ class FaultToleranceConfig:
         "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
     )
     learned_timeout_floor: float = _setting(
-        30.0,
+        LEARNED_FLOOR_S,
         Number("seconds", least=0),
         "Least value of a timeout that is calculated from measured durations; 0 for no floor, and "
         "for timeouts as calculated also after one of them has ended a rank",
         "a fast run must not leave timeouts that end the next, slower run",
+    )
+    learned_timeouts_below_given: bool | None = _setting(
+        None,
+        FlagOrNull("true where a program calls calculate_and_set_...(), false for callbacks"),
+        "Whether a timeout that is calculated may be shorter than the one that you gave",
+        "programs that calculate expect the values of nvidia-resiliency-ext",
     )
     node_health_check_interval: float = _setting(
         5.0,
@@ -347,12 +360,18 @@ class FaultToleranceConfig:
         self._mark_default()
 
     def __getstate__(self) -> dict[str, Any]:
-        """With what the value itself does not say once it is pickled."""
-        return {**vars(self), "section_ends_initial_timeout": self._said_of_initial()}
+        """With what the values themselves do not say once they are pickled."""
+        return {
+            **vars(self),
+            "section_ends_initial_timeout": self._said_of_initial(),
+            _HEARTBEAT_MARK: self.rank_heartbeat_timeout is _HEARTBEAT_S,
+        }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """From ``__getstate__``."""
         vars(self).update(state)
+        if vars(self).pop(_HEARTBEAT_MARK, False):
+            self.rank_heartbeat_timeout = _HEARTBEAT_S
         self._mark_default()
 
     def _fields(self) -> dict[str, Any]:
@@ -376,6 +395,19 @@ class FaultToleranceConfig:
         if is_default and self.section_ends_initial_timeout:
             self.initial_rank_heartbeat_timeout = _INITIAL_S
             self.section_ends_initial_timeout = None
+
+    def given_timeouts(self) -> dict[str, Any]:
+        """The timeouts that somebody chose, as JSON can carry them; ``None``: none, or the default.
+
+        Where only the number has travelled (YAML, JSON), a default counts as chosen.
+        """
+        initial, subsequent = self.initial_rank_heartbeat_timeout, self.rank_heartbeat_timeout
+        return {
+            "initial": None if initial is _INITIAL_S else initial,
+            "subsequent": None if subsequent is _HEARTBEAT_S else subsequent,
+            "section": dict(self.rank_section_timeouts),
+            "out_of_section": self.rank_out_of_section_timeout,
+        }
 
     @property
     def is_progress_tracking_enabled(self) -> bool:
@@ -447,14 +479,16 @@ class FaultToleranceConfig:
         import yaml  # noqa: PLC0415 - seldom needed
 
         section = FaultToleranceConfig(**self._fields()).to_wire()
+        del section[GIVEN]
         section["rank_termination_signal"] = Signals(section["rank_termination_signal"]).name
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is heavy
             yaml.safe_dump({SECTION: section}, file, sort_keys=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """All fields as JSON can carry them: signal and log level as numbers."""
+        """All fields as JSON can carry them, and :meth:`given_timeouts` under ``GIVEN``."""
         return {
             **self._fields(),
+            GIVEN: self.given_timeouts(),
             "rank_termination_signal": int(self.rank_termination_signal),
             "rank_section_timeouts": dict(self.rank_section_timeouts),
             "section_ends_initial_timeout": self._said_of_initial(),

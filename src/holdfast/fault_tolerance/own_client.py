@@ -35,6 +35,7 @@ def client() -> RankMonitorClient:
         own, is_watched = _Own.client, _is_watched()
         if own is None or (not own.is_initialized and isinstance(own, _Unwatched) == is_watched):
             own = _Own.client = RankMonitorClient() if is_watched else _Unwatched()
+            own.keeps_given_timeouts = True
         if is_watched and not own.is_initialized:
             own.init_workload_monitoring()
         return own

@@ -36,7 +36,14 @@ from holdfast.fault_tolerance.data import (
 )
 from holdfast.fault_tolerance.rank import iterations, limits_state
 from holdfast.fault_tolerance.rank.client_errors import NoSetupError
-from holdfast.fault_tolerance.rank.limits_state import LearnedBefore
+from holdfast.fault_tolerance.rank.learned_where import (
+    LEARNED_WHERE,
+    LearnedWhere,
+    here,
+    machine_kind,
+)
+from holdfast.fault_tolerance.rank.learned_where import from_state as where_from_state
+from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts, LearnedBefore
 from holdfast.fault_tolerance.rank.look_helper import LookHelper
 from holdfast.fault_tolerance.rank.monitor_link import MonitorLink, send_control_request
 from holdfast.fault_tolerance.rank.rank_info import rank_info
@@ -55,6 +62,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RankMonitorClient", "RankMonitorClientError", "Section"]
 
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+
 
 class RankMonitorClient(RankProgress):
     """Tells this rank's monitor that the rank is alive.
@@ -65,6 +74,11 @@ class RankMonitorClient(RankProgress):
         section_timeouts: Section timeouts that apply; ``None`` before init.
         cfg: The monitor's configuration; ``None`` before init.
         rank_info: Who this rank is; ``None`` before init.
+        keeps_given_timeouts: Timeouts that are learned or loaded are never shorter than those that
+            the user gave. False by default, as programs written for nvidia-resiliency-ext expect
+            the calculated values; True for callbacks and for
+            :func:`holdfast.fault_tolerance.client`. The configuration's
+            ``learned_timeouts_below_given`` comes before it.
     """
 
     CURRENT_TIMEOUTS_STATE_KEY = "current_timeouts"
@@ -78,6 +92,7 @@ class RankMonitorClient(RankProgress):
         self.hb_timeouts: HeartbeatTimeouts | None = None
         self.section_timeouts: SectionTimeouts | None = None
         self.cfg: FaultToleranceConfig | None = None
+        self.keeps_given_timeouts = False
 
         self._launcher_path = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR)
         if not self._launcher_path:
@@ -87,6 +102,9 @@ class RankMonitorClient(RankProgress):
         self._helper: LookHelper | None = None
         self._page: Page | None = None
         self._learned_before = LearnedBefore()
+        self._given = GivenTimeouts()
+        self._is_cold_start = True
+        self._learned_where: LearnedWhere | None = None
         self._loaded: limits_state.Loaded = (None, None)
         _clients.add(self)
 
@@ -165,7 +183,10 @@ class RankMonitorClient(RankProgress):
             self._forget()
 
     def _begin(self, monitor: str, info: RankInfo, num_warmup_iters: int | None) -> None:
-        from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
+        from holdfast.fault_tolerance.config import (  # noqa: PLC0415
+            GIVEN,
+            FaultToleranceConfig,
+        )
 
         self._link = link = MonitorLink(monitor, info, self.logger, by_steps=self._is_automatic)
         welcome = link.welcome
@@ -184,6 +205,8 @@ class RankMonitorClient(RankProgress):
         if self._is_automatic:  # nobody sends a first heartbeat, or marks sections
             beats = cfg.rank_heartbeat_timeout
             configured = HeartbeatTimeouts(None, beats), SectionTimeouts({}, None)
+        self._given = GivenTimeouts.of(welcome.cfg.get(GIVEN))
+        self._is_cold_start = _begins_cold(welcome.cycle, is_automatic=self._is_automatic)
         heartbeats, sections = self._with_loaded(*configured)
         if cfg.install_exception_hook:
             install_exception_hook()
@@ -279,6 +302,9 @@ class RankMonitorClient(RankProgress):
     def calculate_and_set_hb_timeouts(self, skip_if_not_ready: bool = False) -> bool:  # noqa: FBT001, FBT002
         """Set heartbeat limits from the intervals of all ranks. A collective: every rank calls it.
 
+        In a cycle that began as a restart a limit may only be raised, and without one there is none
+        afterwards either: a first start takes longer. See ``keeps_given_timeouts``, too.
+
         Args:
             skip_if_not_ready: Return ``False`` where no rank has sent two heartbeats yet.
 
@@ -297,7 +323,7 @@ class RankMonitorClient(RankProgress):
             calc.merge_over_ranks()
             if self._not_ready(calc.missing_for_heartbeats(), skip=skip_if_not_ready):
                 return False
-            self._publish(calc.heartbeat_timeouts(heartbeats), sections)
+            self._publish_learned(calc, calc.heartbeat_timeouts(heartbeats), sections)
             return True
 
     def calculate_and_set_section_timeouts(
@@ -307,6 +333,9 @@ class RankMonitorClient(RankProgress):
         skip_if_not_ready: bool = False,  # noqa: FBT001, FBT002
     ) -> bool:
         """Set limits of sections from the intervals of all ranks. A collective.
+
+        In a cycle that began as a restart limits may only be raised, as with
+        :meth:`calculate_and_set_hb_timeouts`.
 
         Args:
             selected_sections: Which sections; ``None``: all. An empty collection sets none, and
@@ -338,7 +367,7 @@ class RankMonitorClient(RankProgress):
             fresh = calc.section_timeouts(
                 sections, selected_sections, calc_out_of_section=calc_out_of_section
             )
-            self._publish(heartbeats, fresh)
+            self._publish_learned(calc, heartbeats, fresh)
             return True
 
     def _current(self, method: str) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
@@ -363,6 +392,33 @@ class RankMonitorClient(RankProgress):
                 out_of_section_max=outside_s,
                 safety_factor=cfg.safety_factor,
                 floor_s=cfg.learned_timeout_floor,
+                given=self._kept_timeouts(),
+                may_shorten=self._is_cold_start or not self._is_careful(),
+                machine=machine_kind(),
+            )
+
+    def _kept_timeouts(self, *, is_foreign: bool = False) -> GivenTimeouts:
+        """The given timeouts that learned ones must not be below."""
+        may_be_below = self.cfg.learned_timeouts_below_given if self.cfg else None
+        if may_be_below is None:
+            may_be_below = not self.keeps_given_timeouts
+        elif is_foreign and self.keeps_given_timeouts:
+            may_be_below = False  # what was asked for is to learn, and that was elsewhere
+        return GivenTimeouts() if may_be_below else self._given
+
+    def _is_careful(self) -> bool:
+        """False: the values of nvidia-resiliency-ext were asked for, by a floor of 0."""
+        return self.keeps_given_timeouts or bool(self.cfg and self.cfg.learned_timeout_floor)
+
+    def _publish_learned(
+        self, calc: TimeoutsCalc, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
+    ) -> None:
+        self._publish(heartbeats, sections)
+        self._learned_where = here(calc.machine)
+        if not calc.may_shorten and self.rank_info and self.rank_info.global_rank == 0:
+            self.logger.info(
+                "timeouts may only be raised in this cycle: it began as a restart, and a first "
+                "start takes longer"
             )
 
     def _not_ready(self, lacking: list[str], *, skip: bool) -> bool:
@@ -408,18 +464,27 @@ class RankMonitorClient(RankProgress):
     def state_dict(self) -> dict[str, Any]:
         """Calculated limits as plain data (JSON), the same on all ranks; not configured ones.
 
+        Beside them, under ``learned_where``: script, world size and kind of machine.
+
         Raises:
             RankMonitorClientError: Not initialised.
         """
         heartbeats, sections = self._current("state_dict")
-        return {self.CURRENT_TIMEOUTS_STATE_KEY: limits_state.to_state(heartbeats, sections)}
+        state: dict[str, Any] = {
+            self.CURRENT_TIMEOUTS_STATE_KEY: limits_state.to_state(heartbeats, sections)
+        }
+        if self._learned_where is not None:
+            state[LEARNED_WHERE] = self._learned_where._asdict()
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over limits of an earlier run; at once if initialised, else at init.
 
         They go before configured ones. Calculated limits below the configured floor are raised to
-        it; sections that are not configured are left out, configured ones that the state does not
-        know keep their limits.
+        it, those that were learned elsewhere (another script, world size or kind of machine) to the
+        default floor of 30 s at least; with ``keeps_given_timeouts`` none is shorter than the one
+        that was given. Sections that are not configured are left out, configured ones that the
+        state does not know keep their limits.
 
         Raises:
             RankMonitorClientError: The state is damaged, or the monitor refused.
@@ -434,6 +499,7 @@ class RankMonitorClient(RankProgress):
             ) from error
         with self._control_lock:
             self._loaded = loaded
+            self._learned_where = where_from_state(state_dict)
             if self.hb_timeouts is None or self.section_timeouts is None or self._disarmed:
                 return
             current = self.hb_timeouts, self.section_timeouts
@@ -446,9 +512,12 @@ class RankMonitorClient(RankProgress):
     ) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
         loaded_heartbeats, loaded_sections = self._loaded
         before = self._learned_before
-        floor_s = self.cfg.learned_timeout_floor if self.cfg else 0.0
+        where = self._learned_where
+        is_foreign = where is None or not where.is_known() or where != here(machine_kind())
+        floor_s = self._loaded_floor_s(is_foreign=is_foreign)
+        given = self._kept_timeouts(is_foreign=is_foreign)
         if loaded_heartbeats is not None:
-            heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s)
+            heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s, given)
             before.heartbeat = before.section_ends_initial = False
         if loaded_sections is not None:
             strangers = sorted(set(loaded_sections.section) - set(sections.section))
@@ -457,10 +526,16 @@ class RankMonitorClient(RankProgress):
                     "loaded timeouts of sections %s are left out: they are not configured",
                     strangers,
                 )
-            sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, sections)
+            sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, given, sections)
             before.sections -= set(loaded_sections.section)
             before.out_of_section = False
         return heartbeats, sections
+
+    def _loaded_floor_s(self, *, is_foreign: bool) -> float:
+        from holdfast.fault_tolerance.config import LEARNED_FLOOR_S  # noqa: PLC0415 - as _begin
+
+        floor_s = self.cfg.learned_timeout_floor if self.cfg else 0.0
+        return max(floor_s, LEARNED_FLOOR_S) if is_foreign and self._is_careful() else floor_s
 
     # ------------------------------------------------------------------ workload control
 
@@ -508,6 +583,23 @@ class RankMonitorClient(RankProgress):
 
 
 _clients: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
+
+
+class _Process:
+    """What a client that begins has to know of those before it in this process."""
+
+    has_begun = False
+
+
+def _begins_cold(cycle: int, *, is_automatic: bool) -> bool:
+    """Whether durations from now on are those of a first start.
+
+    In a restart, also one in place, files are cached, kernels are compiled and a parked interpreter
+    has done the imports.
+    """
+    is_first = not _Process.has_begun
+    _Process.has_begun = _Process.has_begun or not is_automatic
+    return is_first and cycle == 0 and os.environ.get(_RESTARTS, "0") in ("", "0")
 
 
 def initialised_clients() -> list[RankMonitorClient]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from holdfast.core.monitor.learned import NEVER, OUTSIDE, learn, missing
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts
 from holdfast.torch_edge.limits import max_over_ranks
 from holdfast.wire.page import MAX_SECTIONS
 
@@ -29,7 +30,12 @@ class TimeoutsCalc:
         section_max: Per section, all configured ones.
         out_of_section_max: Outside all sections.
         safety_factor: A limit is this many times the longest interval ...
-        floor_s: ... and not below this.
+        floor_s: ... and not below this, ...
+        given: ... nor below these.
+        may_shorten: A limit may become shorter than the current one, see :func:`.learn`; after
+            :meth:`merge_over_ranks` only if that is so on all ranks.
+        machine: Number of up to 24 bits for the kind of machine; after :meth:`merge_over_ranks` 0
+            if ranks have different ones.
     """
 
     def __init__(
@@ -41,6 +47,9 @@ class TimeoutsCalc:
         out_of_section_max: float = NEVER,
         safety_factor: float = 5.0,
         floor_s: float = 0.0,
+        given: GivenTimeouts | None = None,
+        may_shorten: bool = True,
+        machine: int = 0,
     ) -> None:
         self.initial_max = initial_max
         self.subsequent_max = subsequent_max
@@ -48,6 +57,9 @@ class TimeoutsCalc:
         self.out_of_section_max = out_of_section_max
         self.safety_factor = safety_factor
         self.floor_s = floor_s
+        self.given = given or GivenTimeouts()
+        self.may_shorten = may_shorten
+        self.machine = machine
 
     def merge_over_ranks(self) -> None:
         """Replace all intervals by the longest of any rank. A collective.
@@ -60,7 +72,8 @@ class TimeoutsCalc:
         # Always equally many numbers: ranks that disagree must find out, not wait for ever.
         padding = [NEVER] * (MAX_SECTIONS - len(names))
         mark = float(zlib.crc32(json.dumps(names).encode()) & _FINGERPRINT_MASK)
-        mine = [self.initial_max, self.subsequent_max, self.out_of_section_max, mark, -mark]
+        facts = [float(not self.may_shorten), float(self.machine), -float(self.machine)]
+        mine = [self.initial_max, self.subsequent_max, self.out_of_section_max, mark, -mark, *facts]
         merged = max_over_ranks([*mine, *(self.section_max[name] for name in names), *padding])
         if (merged[3], merged[4]) != (mark, -mark):
             raise TimeoutsCalcError(
@@ -68,6 +81,8 @@ class TimeoutsCalc:
                 "must use the same rank_section_timeouts"
             )
         self.initial_max, self.subsequent_max, self.out_of_section_max = merged[:3]
+        self.may_shorten = not merged[5]
+        self.machine = int(merged[6]) if merged[6] == -merged[7] else 0
         self.section_max = dict(zip(names, merged[len(mine) :], strict=False))
 
     def missing_for_heartbeats(self) -> list[str]:
@@ -93,11 +108,16 @@ class TimeoutsCalc:
 
     def heartbeat_timeouts(self, current: HeartbeatTimeouts) -> HeartbeatTimeouts:
         """Limits that follow; call only where nothing is missing."""
-        learned = bool(current.were_calculated)
+        learned, given = bool(current.were_calculated), self.given
+        initial = self._limit(
+            self.initial_max, current.initial, given.initial, current_is_learned=learned
+        )
+        subsequent = self._limit(
+            self.subsequent_max, current.subsequent, given.subsequent, current_is_learned=learned
+        )
+        is_new = (initial, subsequent) != (current.initial, current.subsequent)
         return HeartbeatTimeouts(
-            self._limit(self.initial_max, current.initial, current_is_learned=learned),
-            self._limit(self.subsequent_max, current.subsequent, current_is_learned=learned),
-            were_calculated=True,
+            initial, subsequent, were_calculated=learned or self.may_shorten or is_new
         )
 
     def section_timeouts(
@@ -120,6 +140,7 @@ class TimeoutsCalc:
             sections[name] = self._limit(
                 self.section_max[name],
                 sections.get(name),
+                self.given.section.get(name),
                 current_is_learned=name in current.calculated_sections,
             )
         outside = current.out_of_section
@@ -127,23 +148,33 @@ class TimeoutsCalc:
             outside = self._limit(
                 self.out_of_section_max,
                 outside,
+                self.given.out_of_section,
                 current_is_learned=current.is_out_of_section_calculated,
             )
         return SectionTimeouts(
             sections,
             outside,
-            current.calculated_sections | set(names),
+            current.calculated_sections
+            | {n for n in names if self.may_shorten or sections[n] != current.section.get(n)},
             is_out_of_section_calculated=current.is_out_of_section_calculated
-            or calc_out_of_section,
+            or (calc_out_of_section and self.may_shorten)
+            or outside != current.out_of_section,
         )
 
     def _limit(
-        self, longest_s: float, current_s: float | None, *, current_is_learned: bool
-    ) -> float:
+        self,
+        longest_s: float,
+        current_s: float | None,
+        given_s: float | None,
+        *,
+        current_is_learned: bool,
+    ) -> float | None:
         return learn(
             longest_s,
             safety_factor=self.safety_factor,
             floor_s=self.floor_s,
             current_s=current_s,
             current_is_learned=current_is_learned,
+            given_s=given_s,
+            may_shorten=self.may_shorten,
         )

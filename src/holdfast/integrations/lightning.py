@@ -123,6 +123,7 @@ class _FitCallback(Callback):
                 "complete training; export it in the job script"
             )
         client = RankMonitorClient()
+        client.keeps_given_timeouts = True
         self._state_path = self._state_folder(trainer) / self.TIMEOUTS_FILENAME
         client.init_workload_monitoring()
         try:

@@ -2,6 +2,8 @@
 
     longest interval seen -> x safety factor -> at least the floor -> averaged with the current
                                                                       limit, if that was learned
+    -> at least the limit that was given, where that is kept
+    -> at least the current limit, where the interval was measured after a restart
 
 Seconds everywhere; ``NEVER`` stands for an interval that nobody has seen end. Which intervals, and
 that all ranks use the same ones, is the caller's concern. Pure.
@@ -27,8 +29,10 @@ def learn(
     floor_s: float,
     current_s: float | None,
     current_is_learned: bool,
-) -> float:
-    """The limit that follows from the longest interval seen.
+    given_s: float | None = None,
+    may_shorten: bool = True,
+) -> float | None:
+    """The limit that follows from the longest interval seen; ``None``: there is none, as before.
 
     Args:
         longest_s: Longest interval seen on any rank; must be positive.
@@ -36,11 +40,18 @@ def learn(
         floor_s: No learned limit is below this, however fast the run was; 0 for no floor.
         current_s: The limit now in force, ``None`` for none.
         current_is_learned: The current limit was learned too, so the new one is averaged with it.
+        given_s: The limit that the user gave, if the learned one must not be below it.
+        may_shorten: False for an interval that was measured after a restart, where caches are full
+            and kernels are compiled: the next cold start takes longer. The current limit may be
+            raised then, not lowered, and no limit stays no limit.
     """
-    fresh_s = max(floor_s, safety_factor * longest_s)
+    least_s = floor_s if given_s is None else max(floor_s, given_s)
+    fresh_s = max(least_s, safety_factor * longest_s)
     if current_is_learned and current_s is not None:
-        return max(floor_s, _HALF * fresh_s + _HALF * current_s)
-    return fresh_s
+        fresh_s = max(least_s, _HALF * fresh_s + _HALF * current_s)
+    if may_shorten:
+        return fresh_s
+    return None if current_s is None else max(fresh_s, current_s)
 
 
 def missing(

@@ -213,6 +213,7 @@ FT_OPTIONS = [
         "auto_heartbeat_floor",
         "safety_factor",
         "learned_timeout_floor",
+        "learned_timeouts_below_given",
         "rank_termination_signal",
         "install_exception_hook",
     ),

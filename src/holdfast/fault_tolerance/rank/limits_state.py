@@ -57,6 +57,27 @@ class LearnedBefore:
         return self.sections | sections.calculated_sections
 
 
+@dataclass(frozen=True)
+class GivenTimeouts:
+    """The timeouts that the user gave, in seconds; ``None``: none, or the default.
+
+    Learned timeouts replace them in the configuration that a restarted rank receives, so they
+    travel beside it.
+    """
+
+    initial: float | None = None
+    subsequent: float | None = None
+    section: Mapping[str, float | None] = field(default_factory=dict)
+    out_of_section: float | None = None
+
+    @classmethod
+    def of(cls, wire: object) -> GivenTimeouts:
+        """From ``FaultToleranceConfig.given_timeouts``, as it came from the monitor."""
+        if not isinstance(wire, Mapping):
+            return cls()
+        return cls(**{name: wire[name] for name in wire if name in cls.__dataclass_fields__})
+
+
 # ---------------------------------------------------------------------- saved with a checkpoint
 
 
@@ -124,38 +145,48 @@ def _limit(name: str, value: object) -> float | None:
     return float(value)
 
 
-def apply_loaded_heartbeats(loaded: HeartbeatTimeouts, floor_s: float) -> HeartbeatTimeouts:
-    """Loaded limits, at least the floor if they were calculated."""
+def apply_loaded_heartbeats(
+    loaded: HeartbeatTimeouts, floor_s: float, given: GivenTimeouts
+) -> HeartbeatTimeouts:
+    """Loaded limits; if they were calculated, at least the floor, and what was given."""
     if not loaded.were_calculated:
         return loaded
     return HeartbeatTimeouts(
-        _at_least(floor_s, loaded.initial),
-        _at_least(floor_s, loaded.subsequent),
+        _at_least(floor_s, given.initial, loaded.initial),
+        _at_least(floor_s, given.subsequent, loaded.subsequent),
         were_calculated=True,
     )
 
 
 def apply_loaded_sections(
-    loaded: SectionTimeouts, floor_s: float, current: SectionTimeouts
+    loaded: SectionTimeouts, floor_s: float, given: GivenTimeouts, current: SectionTimeouts
 ) -> SectionTimeouts:
-    """Loaded limits over the current ones, calculated ones at least the floor.
+    """Loaded limits over the current ones; calculated ones at least the floor, and what was given.
 
     What is monitored is a matter of configuration: sections that only the loaded state knows are
     left out, sections that it does not know keep their limits.
     """
     known = {name: s for name, s in loaded.section.items() if name in current.section}
     calculated = loaded.calculated_sections & set(known)
-    limits = {name: _at_least(floor_s if name in calculated else 0, s) for name, s in known.items()}
+    limits = {
+        name: _at_least(floor_s, given.section.get(name), limit_s)
+        if name in calculated
+        else limit_s
+        for name, limit_s in known.items()
+    }
+    outside = loaded.out_of_section
+    if loaded.is_out_of_section_calculated:
+        outside = _at_least(floor_s, given.out_of_section, outside)
     return SectionTimeouts(
         {**current.section, **limits},
-        _at_least(floor_s if loaded.is_out_of_section_calculated else 0, loaded.out_of_section),
+        outside,
         (current.calculated_sections - set(known)) | calculated,
         is_out_of_section_calculated=loaded.is_out_of_section_calculated,
     )
 
 
-def _at_least(floor_s: float, limit_s: float | None) -> float | None:
-    return None if limit_s is None else max(floor_s, limit_s)
+def _at_least(floor_s: float, given_s: float | None, limit_s: float | None) -> float | None:
+    return None if limit_s is None else max(floor_s, given_s or 0.0, limit_s)
 
 
 # ---------------------------------------------------------------------- to and from the monitor
