@@ -114,8 +114,8 @@ def test_a_training_with_sections_is_found_hung_and_goes_on_from_its_checkpoint(
     assert job.said(r"overdue: rank \d: Section 'step' has been open for"), job.stderr
     assert "began at 5, ended at 12" in job.stdout
     learned = json.loads((job.folder / "ft_state.json").read_text())["current_timeouts"]["section"]
-    assert learned["calculated_sections"] == ["checkpointing", "setup", "step"]
-    assert learned["is_out_of_section_calculated"]
+    assert learned["calculated_sections"] == ["checkpointing", "step"], "before the restart"
+    assert (learned["section"]["setup"], learned["out_of_section"]) == (60.0, 60.0)
 
 
 IN_PLACE = """
