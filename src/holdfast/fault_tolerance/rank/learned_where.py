@@ -7,15 +7,14 @@ that was learned elsewhere, or does not say where, starts at the default floor a
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 LEARNED_WHERE = "learned_where"
 """Its key in a saved state, beside the timeouts: readers of other versions pass over it."""
+_GPUS = "/proc/driver/nvidia/gpus"
 _SCRIPT_BYTES_MAX = 1 << 24
 _MACHINE_BITS = 0xFFFFFF  # what float32 carries exactly: it takes part in a collective
 
@@ -56,19 +55,19 @@ def from_state(state: Mapping[str, Any]) -> LearnedWhere | None:
 
 def machine_kind() -> int:
     """A number for processor and GPUs of this node, never 0. Asking CUDA would take memory."""
-    facts = [platform.machine(), str(os.cpu_count()), _first_value("/proc/cpuinfo", "model name")]
+    facts = [os.uname().machine, str(os.cpu_count()), _first_value("/proc/cpuinfo", "model name")]
     try:
-        gpus = sorted(Path("/proc/driver/nvidia/gpus").iterdir())
+        gpus = sorted(os.listdir(_GPUS))  # noqa: PTH208 - pathlib is heavy
     except OSError:
         gpus = []
-    facts += [_first_value(gpu / "information", "Model") for gpu in gpus]
+    facts += [_first_value(f"{_GPUS}/{gpu}/information", "Model") for gpu in gpus]
     return (zlib.crc32("\n".join(facts).encode()) & _MACHINE_BITS) or 1
 
 
-def _first_value(path: str | Path, name: str) -> str:
+def _first_value(path: str, name: str) -> str:
     """Of the first line ``name : value``."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - as given
+        with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - pathlib is heavy
             for line in lines:
                 key, _, value = line.partition(":")
                 if key.strip() == name:
@@ -83,7 +82,7 @@ def _script() -> int:
     if not path:
         return 0
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - as given
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is heavy
             return zlib.crc32(file.read(_SCRIPT_BYTES_MAX)) or 1
     except OSError:
         return 0
