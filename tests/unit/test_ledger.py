@@ -123,6 +123,71 @@ def test_a_hang_whose_progress_was_not_written_down_is_a_stall() -> None:
     assert ledger.by_rank["n0", 1]["steps"] == pytest.approx(44.0)
 
 
+SHOWN = {"step": [30, 30.0, 1.5, 10.0, 50.0]}
+WOKEN = {"step": [33, 33.0, 1.5, 10.0, 80.8]}
+"""Of a rank that was stopped at 50, and has gone on after the verdict, at 80.7."""
+
+
+def _then_ended(*, has_verdict: bool, is_overdue_here: bool = True) -> list[dict]:
+    found = [one for one in HANG[:11] if is_overdue_here or one["kind"] != "rank_overdue"]
+    if has_verdict:
+        looked = {"0": progress({"step": 50.0}, SHOWN), "1": progress(None, SHOWN)}
+        found.insert(7, {**shown(0, 80.55, looked, final=False), "verdict": True})
+    last = {"0": progress({"step": 50.0}, SHOWN), "1": progress({"step": 80.8}, WOKEN)}
+    return [*found, shown(0, 82.5, last), event(83.0, "job_failed")]
+
+
+@pytest.mark.parametrize(
+    ("has_verdict", "is_overdue_here"), [(True, True), (False, True), (True, False)]
+)
+def test_what_a_rank_reports_after_the_verdict_does_not_count(
+    has_verdict: bool, is_overdue_here: bool
+) -> None:
+    """A stopped rank is woken for its stacks and goes on: it was stalled as long as its victims.
+
+    Without a look at the verdict (the launcher is older) its monitor has said for how long; on
+    another node than that of the rank that was overdue, the look says all.
+    """
+    events = _then_ended(has_verdict=has_verdict, is_overdue_here=is_overdue_here)
+    for live in (False, True):
+        if live:
+            ledger = LiveLedger()
+            for one in events:
+                ledger.take(one)
+            by_rank = ledger.close().by_rank
+            culprit, victim = by_rank["", 1], by_rank["", 0]
+        else:
+            by_rank = _ledger(events)[1].by_rank
+            culprit, victim = by_rank["n0", 1], by_rank["n0", 0]
+        assert culprit["steps"] == victim["steps"] == pytest.approx(40.0)
+        stalled_s = 30.0 if is_overdue_here else 30.6
+        assert culprit["stalled"] == victim["stalled"] == pytest.approx(stalled_s)
+
+
+def test_a_cycle_that_goes_on_after_an_incident_keeps_what_it_reports() -> None:
+    """Its ranks were restarted in place: the failure that ends it is another one."""
+    events = _then_ended(has_verdict=True, is_overdue_here=False)
+    at = next(index for index, one in enumerate(events) if one.get("verdict"))
+    events[at] = {**events[at], "t": 52.0}
+    _, ledger = _ledger(events)
+
+    assert ledger.by_rank["n0", 1]["steps"] == pytest.approx(70.6)
+
+
+def test_goodput_is_not_known_of_ranks_that_have_reported_in_and_nothing_else() -> None:
+    """They open no section and send no heartbeat: 0.0 % would be wrong."""
+    events = [
+        *HANG[:6],
+        *(of_rank(80.0, "worker_exited", 0, k, exit_code=0) for k in (0, 1)),
+        event(81.0, "cycle_stopped"),
+        shown(0, 82.0, {str(k): progress(outside_since=6.0) for k in (0, 1)}),
+        event(82.0, "job_succeeded"),
+    ]
+    made, ledger = _ledger(events)
+    lines = two_lines(ledger, is_watched=made.is_watched, saves=made.saves)
+    assert lines[0].startswith("goodput is not known: no rank reports progress")
+
+
 def test_a_job_that_goes_on_is_counted_to_now() -> None:
     """Its last phase is the one that it is in."""
     made, ledger = _ledger(HANG, now=1000.0)

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from holdfast.core.evidence import Verdict
+from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor.learned import NEVER
 from holdfast.core.monitor.monitor_messages import Armed
@@ -178,3 +180,15 @@ def test_a_job_of_which_nothing_is_known_keeps_the_events_of_no_more_than_a_seco
         log.progress.on_time()
         log.write("cycle_stopped", cycle)
         assert len(log.progress._not_folded) <= 4
+
+
+def test_the_pages_are_read_when_a_verdict_has_come_once(log: Log) -> None:
+    """Before a stopped rank is woken for its stacks, and reports more."""
+    log.start(0)
+    before = len(log.events)
+    for verdict in (Verdict(is_left_alone=True), Verdict((0,)), Verdict((0,))):
+        incident = 1 if verdict.is_left_alone else 2
+        log.progress.hear(IncidentOver(incident, 0, (0,), verdict, {}, ""))
+
+    (look,) = log.events[before:]
+    assert (look["kind"], look["verdict"], look["final"]) == ("progress", True, False)

@@ -28,6 +28,8 @@ Event = Mapping[str, Any]
 
 _NONE: Mapping[str, Any] = {}
 _LOCAL_RANKS_MAX = 1024
+_VERDICT_S = 5.0
+"""A node that stops so soon after a verdict on all ranks stops because of it."""
 _CYCLES_MAX = 100
 """So many cycles may wait for what their ranks have shown last."""
 
@@ -116,6 +118,11 @@ class Progress(Value):
         return min(began, default=None)
 
     @property
+    def has_begun(self) -> bool:
+        """It has shown a section or a heartbeat."""
+        return bool(self.ended or self.open or self.heartbeat_at is not None)
+
+    @property
     def last_sign_at(self) -> float | None:
         """When the rank last did something that shows in its page."""
         signs = [each.closed_at for each in self.ended.values()] + list(self.open.values())
@@ -149,6 +156,8 @@ class _Rank:
     Attributes:
         shown_at: When its progress was, last; None: never.
         silent_since: Said by its monitor when it found a hang.
+        at_verdict: Its progress when all ranks had been looked at in a hang: a stopped one is woken
+            for its stacks then, and reports more before it is ended; None: there was no verdict.
     """
 
     def __init__(self) -> None:
@@ -160,6 +169,7 @@ class _Rank:
         self.shown_at: float | None = None
         self.silent_since: float | None = None
         self.progress = Progress()
+        self.at_verdict: Progress | None = None
 
 
 class _Cycle:
@@ -170,6 +180,7 @@ class _Cycle:
         is_final: That has come.
         in_place: Restarts of its ranks that the launcher had no part in.
         silent_s: For how long the node had been silent that the cycle is over for.
+        verdict_at: When all ranks had been looked at in a hang; None: in none.
     """
 
     def __init__(
@@ -187,6 +198,14 @@ class _Cycle:
         self.ranks: dict[int, _Rank] = {}
         self.in_place: list[InPlace] = []
         self.silent_s = 0.0
+        self.verdict_at: float | None = None
+
+    @property
+    def ends_by_verdict(self) -> bool:
+        """It has ended because of the hang."""
+        if self.verdict_at is None or self.detected_at is None:
+            return False
+        return self.detected_at <= self.verdict_at + _VERDICT_S
 
 
 class _Position:
@@ -212,7 +231,7 @@ class RankSpans:
         end: Instant of the last event.
         is_over: The launcher has said how its job ended.
         saves: A section of checkpoints is configured, so that steps done again are known.
-        is_watched: A rank has reported progress.
+        is_watched: A rank has reported progress: a section, a heartbeat.
         last_progress: By cycle and local rank, if that is kept.
     """
 
@@ -232,6 +251,7 @@ class RankSpans:
         self.is_over = False
         self.saves = False
         self.is_watched = False
+        self._is_armed = False
 
     def take(self, event: Event) -> None:
         """Take the next event; what has not the form of one is passed over."""
@@ -271,6 +291,9 @@ class RankSpans:
                 shown = Progress.of(told)
                 rank = cycle.ranks[int(local_rank)]
                 rank.progress, rank.shown_at = shown, number(event.get("at")) or at
+                if event.get("verdict") is True and rank.at_verdict is None:
+                    rank.at_verdict, cycle.verdict_at = shown, rank.shown_at
+                self.is_watched = self.is_watched or shown.has_begun
                 if self._keeps_progress:
                     self.last_progress[cycle.cycle, int(local_rank)] = shown
             cycle.is_final = event.get("final") is True
@@ -284,7 +307,7 @@ class RankSpans:
         if kind == "worker_started":
             rank.rank, rank.started_at = int(event["rank"]), at
         elif kind == "rank_armed":
-            self.is_watched = cycle.is_armed = True
+            self._is_armed = cycle.is_armed = True
             names = event.get("sections") or ()
             self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
             rank.armed_at = rank.armed_at or number(event.get("armed_at")) or at
@@ -293,7 +316,7 @@ class RankSpans:
             if rank.exit_code:
                 self._detected(cycle, at)
         else:
-            self.is_watched = cycle.has_hang = True
+            self.is_watched = self._is_armed = cycle.has_hang = True
             found_at = number(event.get("detected_at")) or at
             self._detected(cycle, found_at)
             age_s = number(event.get("age_s"))
@@ -394,6 +417,8 @@ class RankSpans:
         beginning: Account = "starting" if cycle.began_at == self.begin else "restarting"
         detected = end if cycle.detected_at is None else cycle.detected_at
         exited = end if rank.exited_at is None else rank.exited_at
+        if cycle.ends_by_verdict and rank.at_verdict is not None:
+            rank.progress = rank.at_verdict
         progress = rank.progress
         gone_at = min(detected, exited)
         ends_well = rank.exited_at is not None and rank.exit_code == 0 and exited <= detected
@@ -418,7 +443,7 @@ class RankSpans:
         ]
         if rank.started_at is None:
             marks.append((end, "stopping"))
-        elif not self.is_watched:  # then it is taken at its word: it trains
+        elif not self._is_armed:  # then it is taken at its word: it trains
             marks.append((gone_at, "steps"))
         else:
             armed = works_until if rank.armed_at is None else rank.armed_at
@@ -506,11 +531,15 @@ def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
     taken part in it.
     """
     progress = rank.progress
-    signs = [at for at in (progress.last_sign_at, rank.silent_since) if at is not None]
+    shown_at = progress.last_sign_at
+    is_hang = cycle.has_hang or cycle.ends_by_verdict
+    if is_hang and rank.silent_since is not None and shown_at is not None and shown_at > gone_at:
+        shown_at = None  # it went on after it was found: it was woken for its stacks
+    signs = [at for at in (shown_at, rank.silent_since) if at is not None]
     sign = max(signs, default=gone_at)
     if sign >= gone_at:
         return gone_at
-    if cycle.has_hang:
+    if is_hang:
         return sign
     usual_s = progress.usual_s()
     until = gone_at if usual_s is None else min(gone_at, sign + usual_s)
@@ -520,10 +549,12 @@ def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, and what else it has found out."""
     made, listed = RankSpans(keeps_progress=True), list(events)
-    # Of the looks in a cycle the last one says all, and reading them takes most of the time.
+    # Of the looks in a cycle the last one says all, but for that at a verdict; and reading them
+    # takes most of the time.
     last = {event.get("cycle"): id(event) for event in listed if event.get("kind") == "progress"}
     for event in listed:
-        if event.get("kind") != "progress" or last[event.get("cycle")] == id(event):
+        is_look = event.get("kind") == "progress"
+        if not is_look or last[event.get("cycle")] == id(event) or event.get("verdict") is True:
             made.take(event)
     made.close(now)
     return made, made.drain()

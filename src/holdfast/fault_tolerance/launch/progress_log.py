@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor.monitor_messages import Armed
 from holdfast.fault_tolerance.launch.console import LOGGER
@@ -91,6 +92,8 @@ class ProgressLog(Part):
         self._ledger: LiveLedger | None = None
         self._is_worth_it = False
         self._has_said_steps = False
+        self._judged: tuple[int, int] | None = None
+        """Cycle and number of the latest incident."""
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if event["kind"] in _KINDS:
@@ -112,6 +115,12 @@ class ProgressLog(Part):
                         "rank 0 reports nothing by itself, so the steps of its optimizer count as "
                         "heartbeats; --ft-auto-heartbeat=false switches that off"
                     )
+
+            case IncidentOver() if not happening.verdict.is_left_alone:
+                of_incident = happening.cycle, happening.incident
+                if of_incident != self._judged:  # it may come again, with more evidence
+                    self._judged = of_incident
+                    self._look(verdict=True)
 
     def _armed(self, place: Place) -> None:
         cycle, local_rank, rank = place.cycle, place.local_rank, place.rank
@@ -161,12 +170,14 @@ class ProgressLog(Part):
             self._look_within(max(self._pace_s, _EVERY_SHARE * (now - self._since)))
         self._fold()
 
-    def _look(self) -> None:
+    def _look(self, *, verdict: bool = False) -> None:
+        """``verdict``: all ranks have just been looked at; a stopped one is about to be woken."""
+        more = {"verdict": True} if verdict else {}
         for cycle, ranks in list(self._cycles.items()):
             read_at = clock.monotonic()
             told = {str(local_rank): shown.told() for local_rank, shown in ranks.items()}
             is_over = cycle in self._is_over
-            self._event("progress", cycle, ranks=told, final=is_over, at=read_at)
+            self._event("progress", cycle, ranks=told, final=is_over, at=read_at, **more)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
                     shown.close()
