@@ -182,8 +182,20 @@ class Nodes:
         conf: str = "",
         monitors: bool = False,
         secret: str = SECRET,
+        path: Path | None = None,
     ) -> Job:
-        """One more launcher of one rank; ``ask``: what the script ``ASKS`` asks for."""
+        """One more launcher of one rank.
+
+        Args:
+            source: The script of its rank.
+            nnodes: ``--nnodes``.
+            options: More of them.
+            ask: What the script ``ASKS`` asks for.
+            conf: ``--rdzv-conf``; empty: the first one hosts the store.
+            monitors: Ranks have monitors.
+            secret: Of the job.
+            path: A folder that the launcher imports from first.
+        """
         script = self._ft.script(source, f"script{self._jobs}.py")
         first, self._jobs = self._jobs == 0, self._jobs + 1
         own = f"is_host={int(first)},keep_alive_timeout={self.silence_s:g},last_call_timeout=20"
@@ -198,6 +210,7 @@ class Nodes:
                 "ASK": ask,
                 "NVRX_DISABLE_RANK_MONITORS": str(int(not monitors)),
                 **({"HOLDFAST_JOB_SECRET": secret} if secret else {}),
+                **({"PYTHONPATH": str(path)} if path else {}),
             },
         )
 

@@ -29,6 +29,19 @@ from tests.real.nodes import (
     life,
 )
 
+IMPORTS_TORCH_LATE = """
+import importlib.abc, pathlib, sys, threading, time
+gate = pathlib.Path({gate!r})
+class Late(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and threading.current_thread() is not threading.main_thread():
+            gate.with_name("go.waits").touch()
+            while not gate.exists():
+                time.sleep(0.01)
+sys.meta_path.insert(0, Late())
+"""
+"""The launcher's way to the others takes as long as a test wants."""
+
 
 def end_well(nodes: Nodes, *jobs: Job) -> None:
     nodes.end()
@@ -396,6 +409,60 @@ def test_too_many_launchers_disturb_nobody(nodes: Nodes) -> None:
     end_well(nodes, *jobs)
 
     assert sorted(len(job.written("lives")) for job in jobs) == [0, 1, 1]
+    (spare,) = [job for job in jobs if not job.written("lives")]
+    assert spare.said(
+        r"the job succeeded; this node was a spare for the whole job, and never ran .*script\d.py; "
+        "exit code 0"
+    )
+
+
+def test_a_launcher_of_another_script_is_refused_and_the_job_goes_on(nodes: Nodes) -> None:
+    """At one endpoint and under one name; before the job has all its nodes, and as a spare."""
+    a = nodes.add(WORKS, "2")
+    joined(a)
+    before = nodes.add("print('another job')", "2")
+    assert before.wait() == 1
+    b = nodes.add(WORKS, "2")
+    in_cycle(0, a, b)
+    spare = nodes.add("print('another job')", "2")
+    assert spare.wait() == 1
+
+    end_well(nodes, a, b)
+
+    what = (
+        r"belongs to another job: it was started to run script script\d.py \(sha256 \w{8}, .*, and "
+    )
+    for other in (before, spare):
+        assert other.said(f"refused by the leader: .*{what}the job runs script script0.py")
+        assert other.said("Give each job an --rdzv-endpoint of its own")
+        assert "another job\n" not in other.stdout
+    assert len([line for line in a.stderr.splitlines() if "a launcher was refused: " in line]) == 2
+
+
+def test_a_launcher_that_comes_after_the_end_does_not_start_the_job_again(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    """It had begun while the job ran, and would host the store anew; a new run is one."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text(IMPORTS_TORCH_LATE.format(gate=str(tmp_path / "go")))
+    conf = "last_call_timeout=0"
+    a = nodes.add(WORKS, "1:2", conf=conf)
+    in_cycle(0, a)
+    late = nodes.add(WORKS, "1:2", conf=conf, path=slow)
+    until((tmp_path / "go.waits").exists, "it has begun, and imports torch")
+    end_well(nodes, a)
+    (tmp_path / "go").touch()
+
+    assert late.wait() == 0
+
+    assert late.said(r"the job is over: all ranks succeeded, \d+ s ago, while this launcher was")
+    assert late.said("this node came after the end of the job, and never ran .*script1.py")
+    assert not late.written("lives")
+    again = nodes.add(WORKS, "1:2", conf=conf)
+    end_well(nodes, again)
+    assert len(again.written("lives")) == 1
+    assert again.said("has succeeded on this endpoint .* this launcher .* starts it again")
 
 
 def test_under_min_healthy_a_failed_node_waits_while_enough_are_well(nodes: Nodes) -> None:

@@ -20,7 +20,7 @@ from holdfast.core.job.leader import (
 )
 from holdfast.core.job.member import Member
 from holdfast.core.job.member import Phase as MemberPhase
-from holdfast.core.job.membership import Outcome, Pace, Stop
+from holdfast.core.job.membership import Join, Outcome, Pace, Stop
 from holdfast.core.job.rules import RestartPolicy, Rules
 from holdfast.core.launch import standby
 from holdfast.core.launch.gate import Gate
@@ -323,6 +323,13 @@ class HearsNobody(Leader):
         return effects
 
 
+class TakesAnyJob(Leader):
+    """Lets a launcher in, whatever it was started to run."""
+
+    def _refuses_workload(self, join: Join) -> bool:
+        return False
+
+
 def first_violation(hosts: int, seeds: int, **options: object) -> Violation | None:
     for seed in range(seeds):
         simulation = Simulation(random_scenario(seed, hosts), seed)
@@ -335,7 +342,7 @@ def first_violation(hosts: int, seeds: int, **options: object) -> Violation | No
     return None
 
 
-@pytest.mark.parametrize("broken", [ForgetsSurvivors, CountsWrong, HearsNobody])
+@pytest.mark.parametrize("broken", [ForgetsSurvivors, CountsWrong, HearsNobody, TakesAnyJob])
 def test_the_simulator_finds_planted_bugs(broken: Callable[..., Leader]) -> None:
     """Within a few dozen seeds."""
     assert first_violation(8, 60, make_leader=broken) is not None

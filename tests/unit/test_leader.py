@@ -41,6 +41,7 @@ from holdfast.core.job.membership import (
 )
 from holdfast.core.job.restarts import READ_LIMIT_S, SameFailures
 from holdfast.core.job.rules import RestartPolicy, Rules
+from holdfast.core.job.workload import Workload
 
 H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
 ANY, MIN = RestartPolicy.ANY_FAILED, RestartPolicy.MIN_HEALTHY
@@ -1193,3 +1194,59 @@ def test_telling_those_who_wait_costs_the_same_however_many_come(size: int) -> N
         joined = Join(node, Descriptor(f"10.0.0.{number}", node, nproc=1, pid=number))
         effects += leader.handle(Arrived(joined), now)
     assert 2 <= sum(isinstance(effect, Publish) for effect in effects) <= 12
+
+
+JOB = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
+OTHER = replace(JOB, name="eval.py", contents="2e", path="b1")
+
+
+@pytest.mark.parametrize("phase", ["forming", "running", "ending"])
+def test_a_launcher_of_another_job_is_refused_whatever_the_job_is_doing(phase: str) -> None:
+    """R-3: neither ranks, nor a place among the spares, nor the good end of a job not its own."""
+    job = Job(2, 2, options={"workload": JOB})
+    if phase != "forming":
+        job.join("n0", "n1", workload=JOB)
+    if phase == "ending":
+        job.state("n0", S)
+        job.state("n1", S)
+
+    (refused,) = job.join("n5", workload=OTHER)
+
+    assert isinstance(refused, Refused)
+    assert refused.node == "n5"
+    assert "the launcher on n5 (pid 5) belongs to another job" in refused.why
+    assert "script eval.py (sha256 2e, 0 arguments, --nnodes 1)" in refused.why
+    assert "--rdzv-endpoint of its own" in refused.why
+    assert job.notes[-1] == f"a launcher was refused: {refused.why}"
+    assert job.join("n5", workload=OTHER) == []  # a late copy
+    if phase == "forming":
+        (formed,) = job.join("n0", "n1", workload=JOB)
+        assert names(formed) == ("n0", "n1")
+
+
+def test_what_a_launcher_may_differ_in_is_logged_once_and_it_joins() -> None:
+    """Arguments of each node's own are no proof of another job; a thousand of them are one line."""
+    job = Job(2, 3, options={"workload": JOB, "first_last_call_s": 30.0})
+    job.join("n0", workload=JOB)
+    job.join("n1", workload=replace(JOB, arguments="beef"))
+    (formed,) = job.join("n2", workload=replace(JOB, arguments="dead"))
+
+    assert names(formed) == ("n0", "n1", "n2")
+    (line,) = [note for note in job.notes if "differs from the leader" in note]
+    assert line.startswith("the launcher on n1 (pid 1) differs from the leader of the job that it")
+    assert "the script gets 1 argument there, and 0 from the leader" in line
+
+
+def test_a_launcher_that_sends_no_workload_may_join() -> None:
+    """It is of an older version, or an agent of stock torchrun."""
+    job = Job(2, 2, options={"workload": JOB})
+    job.join("n0", workload=JOB)
+    assert names(*job.join("n1")) == ("n0", "n1")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_job_of_several_nodes_without_a_name_is_warned_of_once(*, is_named: bool) -> None:
+    leader = Leader(Rules(NodePolicy(2, 2), workload=replace(JOB, is_named=is_named)), Pace())
+    notes = [e for e in leader.handle(Begin(), 0.0) if isinstance(e, Note)]
+    assert [note.level for note in notes] == ([] if is_named else ["warning"])
+    assert all("Give each job an --rdzv-id of its own" in note.text for note in notes)

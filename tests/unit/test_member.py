@@ -50,6 +50,7 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
+from holdfast.core.job.workload import Workload
 from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
@@ -602,3 +603,27 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
+
+
+def test_a_launcher_logs_once_how_it_differs_from_its_leader() -> None:
+    """The other side of what the leader logs; it takes part all the same."""
+    job = Workload("script", "train.py", arguments="beef", is_named=True)
+    one = Member("n1", replace(DESC, workload=replace(job, arguments="dead")))
+    one.handle(Begin(), 0.0)
+
+    first = replace(formed(0), workload=job)
+    said = [effect for effect in one.handle(Heard(first), 0.0) if isinstance(effect, Note)]
+    assert [note.level for note in said] == ["warning"]
+    assert "argument 1 of 1 of the script is not the leader's" in said[0].text
+    one.handle(Heard(Stop(0, "rank 0 died", "n0", 1)), 0.0)
+    one.handle(RanksStopped(0), 0.0)
+    again = one.handle(Heard(replace(formed(1), workload=job)), 0.0)
+    assert not [effect for effect in again if isinstance(effect, Note)]
+
+
+def test_a_launcher_that_is_refused_leaves_with_1_and_the_reason() -> None:
+    one = member()
+    effects = one.handle(Heard(Refused("n1", "it belongs to another job")), 0.0)
+    assert effects[-1] == Finish(
+        1, LeaveWhy.FENCED, "refused by the leader: it belongs to another job"
+    )

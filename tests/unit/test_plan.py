@@ -30,6 +30,7 @@ class Node:
     prefixes: object = ()
     unbound: str | None = None
     paths: set[str] = field(default_factory=lambda: {"train.py"})
+    contents: dict[str, str] = field(default_factory=dict)
     programs: set[str] = field(default_factory=lambda: {"nsys"})
     modules: set[str] = field(default_factory=lambda: {"pkg"})
 
@@ -61,6 +62,9 @@ class Node:
 
     def why_not_bound(self, prefix, environ):
         return self.unbound
+
+    def script_digest(self, path, *, program):
+        return self.contents.get(path)
 
     def absolute(self, path):
         return path if path.startswith("/") else f"/here/{path.removeprefix('./')}"

@@ -111,8 +111,13 @@ def job(words: list[str]) -> Stage:
     def inflict(fault: Callable[[float, int], Fault]) -> Callable[[int], None]:
         return lambda host: simulation.inflict(fault(simulation.clock.now, host))
 
+    def start_other(host: int) -> None:
+        simulation.others.add(host)
+        simulation.start(host)
+
     commands = {name: inflict(fault) for name, fault in faults.items()}
-    return Stage(simulation, {"start": simulation.start, **commands})
+    starts = {"start": simulation.start, "start-other": start_other}
+    return Stage(simulation, {**starts, **commands})
 
 
 class Even(random.Random):

@@ -11,6 +11,7 @@ the launcher's are never reaped or signalled, and the program may launch from an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pickle  # noqa: TID251 - decision 20: files of the program itself
@@ -25,11 +26,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.job.workload import text_digest
 from holdfast.errors import LaunchError, UnhealthyNodeException
 from holdfast.fault_tolerance.launch import function_rank, launcher_process
 from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
-from holdfast.host import child, run_dirs
+from holdfast.host import child, facts, run_dirs
 from holdfast.host.job_name import new_job
 
 if TYPE_CHECKING:
@@ -288,11 +290,30 @@ def _plan(
         words = [function_rank.__file__, folder]
         # A function runs in this program's interpreter, and is never bound (specification 10).
         environ = {k: v for k, v in os.environ.items() if k not in ("PYTHON_EXEC", GPUS_PER_NUMA)}
-        return plan_of(config, words, environ, name=_name(entrypoint))
+        return _of_function(plan_of(config, words, environ, name=_name(entrypoint)), entrypoint)
     script = os.fspath(entrypoint)
     is_python = script.endswith(".py") and Path(script).is_file()
     words = [*([] if is_python else ["--no-python"]), script, *map(str, args)]
     return plan_of(config, words, os.environ, name=script)
+
+
+def _of_function(plan: LaunchPlan, function: Callable[..., Any]) -> LaunchPlan:
+    """Its ranks run the function, and not the script and folder that bring them there."""
+    if plan.workload is None:
+        return plan
+    module = getattr(function, "__module__", "")
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    program = getattr(sys.modules["__main__"], "__file__", None) if module == "__main__" else None
+    contents = (facts.script_digest(program, program=False) or "") if program else ""
+    workload = dataclasses.replace(
+        plan.workload,
+        kind="function",
+        name=f"{module}.{name}",
+        contents=contents,
+        path=text_digest(facts.absolute(program)) if program and contents else "",
+        arguments="",  # no text: values that may differ in form and mean the same
+    )
+    return dataclasses.replace(plan, workload=workload)
 
 
 def _hand_over(function: Callable[..., Any], args: Sequence[Any], folder: str) -> None:

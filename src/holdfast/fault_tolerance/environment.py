@@ -94,8 +94,16 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "SLURM_PROCID": Variable("launcher", "number of this node"),
     "GROUP_RANK": Variable("launcher", "number of this node, where Slurm gives none"),
-    "SLURM_JOB_ID": Variable("launcher", "this is a Slurm job"),
+    "SLURM_JOB_ID": Variable(
+        "launcher", "this is a Slurm job; unnamed jobs that differ in it refuse each other"
+    ),
     "SLURM_JOBID": Variable("launcher", "old name of SLURM_JOB_ID"),
+    "SLURM_STEP_ID": Variable("launcher", "launchers of one srun belong to one job"),
+    "SLURM_STEPID": Variable("launcher", "old name of SLURM_STEP_ID"),
+    "SLURM_STEP_NUM_TASKS": Variable("launcher", "more than 1: SLURM_STEP_ID counts"),
+    "SLURM_RESTART_COUNT": Variable("launcher", "tells starts of one Slurm job apart"),
+    "SLURM_HET_SIZE": Variable("launcher", "set: launchers of one job may differ in SLURM_JOB_ID"),
+    "SLURM_PACK_SIZE": Variable("launcher", "old name of SLURM_HET_SIZE"),
     "SLURM_NNODES": Variable("launcher", "number of nodes, where --nnodes is not given"),
     "SLURM_JOB_NUM_NODES": Variable("launcher", "number of nodes of the whole Slurm job"),
     "SLURM_STEP_NUM_NODES": Variable("launcher", "number of nodes of this srun"),

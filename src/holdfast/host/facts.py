@@ -14,6 +14,7 @@ _BOOT = (
     "import sys; sys.path = [folder for folder in sys.path if folder]; "  # not the job's folder
     "from holdfast.torch_edge.numa_commands import main; main()"
 )
+_SCRIPT_MOST = 16 << 20
 _TORCH_S = 120.0
 """Importing torch from a slow file system and starting CUDA may take that long."""
 _TRIAL_S = 30.0
@@ -60,6 +61,28 @@ def gpu_count(environ: Mapping[str, str]) -> int | None:
 def path_exists(path: str) -> bool:
     """There is a file or folder."""
     return os.path.exists(path)
+
+
+def script_digest(path: str, *, program: bool) -> str | None:
+    """SHA-256 of a script's file, in hexadecimal.
+
+    None: it is a folder or cannot be read; it is no file at rest, which reading would use up
+    (``/dev/stdin``, ``<(...)``); it has more than 16 MiB; or it is a ``program`` that does not
+    begin as a script does, and that each node may have built for itself.
+    """
+    import hashlib  # noqa: PLC0415 - for jobs of several nodes
+    import stat  # noqa: PLC0415
+
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        with open(path, "rb") as file:
+            data = file.read(_SCRIPT_MOST + 1)
+    except OSError:
+        return None
+    if len(data) > _SCRIPT_MOST or (program and not data.startswith(b"#!")):
+        return None
+    return hashlib.sha256(data).hexdigest()
 
 
 def program_exists(name: str, environ: Mapping[str, str]) -> bool:

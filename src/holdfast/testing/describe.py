@@ -121,7 +121,8 @@ def effect(one: Any) -> str:
             return f"stands by in cycle {cycle}"
         case Finish():
             why = f" ({one.text})" if one.text else ""
-            return f"{one.how}{why}, exit code {one.exit_code}"
+            unused = f"; {one.never_ran} and never ran the script" if one.never_ran else ""
+            return f"{one.how}{why}{unused}, exit code {one.exit_code}"
         case Quit(exit_code=code):
             return f"exits with {code}"
         case Note(text=text):

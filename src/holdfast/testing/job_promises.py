@@ -6,6 +6,8 @@
   which is cut off twice, or while it ends on a signal, or whose ranks cannot be killed, can't).
 - R-2: after a Stop, every survivor that can be heard is in the next round, or a spare, or has left,
   and the round or the end comes in bounded time. Nobody who can be heard is called gone.
+- R-3: a launcher that was started for another job is in no round, neither with ranks nor as a
+  spare, and never says that it succeeded.
 - B-1: restarts never exceed the budget.
 - K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
   signalled, and nothing is swept or checked beside them.
@@ -151,6 +153,7 @@ class JobPromises:
             case Refused(node=node):
                 launcher = self._by_node[node]
                 heard = launcher.is_member and launcher.audible and launcher.lawful
+                heard = heard and launcher.belongs
                 self._check(not heard, f"{node} is alive and can be heard, but was refused")
 
     def _check_judged(self, judged: Judged) -> None:
@@ -200,6 +203,10 @@ class JobPromises:
             and len({*names, *formed.spares}) == len(names) + len(formed.spares),
             "R-1: a group rank or a node twice, or a hole",
         )
+        taken = [self._by_node[name] for name in (*names, *formed.spares)]
+        self._check(
+            all(one.belongs for one in taken), "R-3: a launcher of another job is in the round"
+        )
         offset = 0
         for place in formed.places:
             self._check(place.rank_offset == offset, "R-1: global ranks overlap or have a hole")
@@ -218,13 +225,13 @@ class JobPromises:
         self._check(formed.ended_by != "SIGTERM", "a signal to a node is no cause of a failure")
         self._check_time_to_decide()
         if self.rounds:
-            taken = {*names, *formed.spares}
+            there = {*names, *formed.spares}
             for place in self.rounds[-1].places:
                 launcher = self._by_node[place.node]
                 survives = launcher.is_member and launcher.audible and launcher.lawful
                 leaves = launcher.sick or launcher.signalled
                 self._check(
-                    not survives or place.node in taken or leaves,
+                    not survives or place.node in there or leaves,
                     f"R-2: {place.node} survived cycle {number - 1} and is not in the next",
                 )
         self._check_alone(formed.cycle, "a round was formed")
@@ -257,6 +264,7 @@ class JobPromises:
             heard_by = self._clock.now - self._scenario.network.longest_way_s
             there = sum(
                 launcher.is_member
+                and launcher.belongs
                 and launcher.joined_at < heard_by
                 and launcher.lawful
                 and launcher.audible
@@ -308,6 +316,10 @@ class JobPromises:
         )
         if launcher.running is not None:
             self.break_rules(launcher)
+        self._check(
+            launcher.belongs or finish.ended is not Ended.SUCCEEDED,
+            f"R-3: {launcher.name} is of another job, and says that it succeeded",
+        )
         end = self.end
         if end is not None and finish.ended in (Ended.SUCCEEDED, Ended.SHUT_DOWN):
             wanted = {Outcome.SUCCEEDED: Ended.SUCCEEDED, Outcome.SHUT_DOWN: Ended.SHUT_DOWN}

@@ -217,6 +217,7 @@ class Scenario:
         codec: Every message travels as signed JSON.
         nproc: Ranks of each launcher.
         standby: Interpreters are parked.
+        others: Hosts whose launchers were started for another job, and come to this one's store.
     """
 
     hosts: int
@@ -232,6 +233,7 @@ class Scenario:
     codec: bool = False
     nproc: int = 1
     standby: bool = False
+    others: frozenset[int] = frozenset()
 
     @property
     def troubled_until(self) -> float:
@@ -311,7 +313,15 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         codec=rng.random() < 0.1,
         nproc=rng.choice((1, 1, 2)) if hosts > 1 else rng.choice((1, 2, 4)),
         standby=rng.random() < 0.5,
+        others=_random_others(rng, hosts, least),
     )
+
+
+def _random_others(rng: random.Random, hosts: int, least: int) -> frozenset[int]:
+    """In some jobs of several hosts, those that the job can do without; host 0 has its leader."""
+    if hosts == 1 or rng.random() < 0.7:
+        return frozenset()
+    return frozenset(rng.sample(range(1, hosts), rng.randint(0, hosts - max(1, least))))
 
 
 def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:

@@ -136,6 +136,11 @@ class SimulatedNode:
         self._watch_machines()
 
     @property
+    def belongs(self) -> bool:
+        """It was started for the job, and not for another one."""
+        return self.core.member.desc.workload == self.core.rules.workload
+
+    @property
     def name(self) -> str:
         """Of its member."""
         return self.core.member.node

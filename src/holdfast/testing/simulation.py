@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,7 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
+from holdfast.core.job.workload import Workload
 from holdfast.core.launch import node as ranks
 from holdfast.core.launch.launcher import Finish, Met, Quit
 from holdfast.core.never import assert_never
@@ -86,6 +87,10 @@ OPS_PER_MESSAGE = 2
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
 SESSION = "5e55"
+WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
+"""Of the job."""
+OTHER_WORKLOAD = replace(WORKLOAD, name="eval.py", contents="2e", path="b1")
+"""Of launchers that were started for another one."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,8 @@ class Simulation:
             self._crashes.setdefault(step, []).append(host)
         self.make_leader = Leader
         """For tests: a leader with a bug."""
+        self.others = set(self.scenario.others)
+        self._rules = replace(self.scenario.rules, workload=WORKLOAD)
         self.sealer = Sealer("of the job", "j1")
         self._leader_reads = 0
         self._launchers: dict[int, SimulatedNode] = {}
@@ -213,12 +220,13 @@ class Simulation:
             pid=1000 + again,
             infra_rank=host if scenario.infra_ranks else None,
             port=20000 + again,
+            workload=OTHER_WORKLOAD if host in self.others else WORKLOAD,
         )
         pace = Pace.of_one() if scenario.rules.is_of_one else scenario.pace
         one = SimulatedNode(
             self,
             host,
-            launcher_of(Member(node, desc, pace), scenario.rules, scenario.nproc),
+            launcher_of(Member(node, desc, pace), self._rules, scenario.nproc),
             random.Random(self._rng.random()),  # noqa: S311 - repeatable
             scenario.work_s,
             scenario.slow_stop,

@@ -168,6 +168,9 @@ class Callbacks:
         arrived: The next message for the leader.
         lost: The store is gone for good, for this reason.
         no_torch: There is no way to a store on this machine, for this reason; None: as ``lost``.
+        ended_before: How the job of this launcher has ended already, as this host knows; None: it
+            has not, or nothing proves it. Called in the thread that looks for the others, when no
+            launcher is found at an endpoint of this host.
     """
 
     tell: Callable[[Callable[[], None]], None]
@@ -176,6 +179,7 @@ class Callbacks:
     arrived: Callable[[Message], None]
     lost: Callable[[str], None]
     no_torch: Callable[[str], None] | None = None
+    ended_before: Callable[[], End | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -316,6 +320,8 @@ class JobThreads:
         patience = job_store.Patience(at.other.patience_s if at.other else 0.0, self._away)
         try:
             way, seen = self._find_store()
+            if self._hosted is not None and self._comes_late():
+                return
             ours = self._own_address(seen)
 
             def connect() -> JobStore:
@@ -346,9 +352,18 @@ class JobThreads:
         except UnreachableError as error:
             self._give_up(f"{error}. {_WHAT_TO_DO}")
         except ConnectionError as error:
+            if at.other is None and is_our_address(at.host) and self._comes_late():
+                return  # it met the job while that was ending
             self._give_up(f"launchers cannot meet at {at}: {error}")
         else:
             self._do.tell(functools.partial(self._met, connections))
+
+    def _comes_late(self) -> bool:
+        """This launcher's job is over, and it would start it again; it hears the end instead."""
+        end = self._do.ended_before()
+        if end is not None and not self._closing.is_set():
+            self._do.tell(functools.partial(self._do.heard, end))
+        return end is not None
 
     def _find_store(self) -> tuple[Connect, str | None]:
         """Host the store, or wait until somebody does; or take another backend's.
@@ -421,7 +436,8 @@ class JobThreads:
         if not store.wait_for(slot, _WELCOME_S):
             raise ConnectionError(
                 f"the launcher that leads the job {at.run_id!r} has not answered within "
-                f"{_WELCOME_S:g} s"
+                f"{_WELCOME_S:g} s. If another job has its store at {at}, give this one an "
+                "--rdzv-endpoint of its own (another port will do)"
             )
         pause_s, waited_s = 0.1, 0.0
         while True:

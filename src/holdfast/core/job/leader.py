@@ -47,6 +47,7 @@ from holdfast.core.job.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome,
 from holdfast.core.job.nodes import Nodes
 from holdfast.core.job.restarts import Restarts
 from holdfast.core.job.rules import RestartPolicy, Rules
+from holdfast.core.job.workload import MIXED, Difference, difference
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.never import assert_never
 from holdfast.core.value import Value
@@ -133,6 +134,7 @@ class Leader:
     _held: tuple[str, str] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
+    _has_reported_difference: bool = field(default=False, init=False)
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _reported: int = field(default=-1, init=False)
@@ -261,6 +263,8 @@ class Leader:
         was_in_it = node in self._states
         if was_in_it and (self.phase is Phase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: whoever is active joins again only after a Stop
+        if node not in self.nodes.alive and self._refuses_workload(join):
+            return
         is_new = self.nodes.join(join, now)
         if self.phase is Phase.ENDING:
             if is_new and self.end is not None:
@@ -276,6 +280,28 @@ class Leader:
         if self.phase is Phase.RUNNING and is_new:
             self._newcomers += 1
             self._consider_growing(node)
+
+    def _refuses_workload(self, join: msg.Join) -> bool:
+        """Refuse a launcher of another job, before it has a place; report any other difference."""
+        job, desc = self.rules.workload, join.desc
+        found = difference(job, desc.workload)
+        if found is None:
+            return False
+        who = f"the launcher on {desc.hostname} (pid {desc.pid})"
+        if not found.is_another_job:
+            self._report_difference(who, found)
+            return False
+        why = f"{who} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
+        self.nodes.refuse(join.node)
+        self._publish(msg.Refused(join.node, why, self.term))
+        self._note("warning", f"a launcher was refused: {why}")
+        return True
+
+    def _report_difference(self, who: str, found: Difference) -> None:
+        if not self._has_reported_difference:
+            self._has_reported_difference = True
+            text = f"{who} differs from the leader of the job that it joins: {found.text}"
+            self._note("warning", f"{text}. {_IF_ANOTHER_JOB}")
 
     def _lose(self, node: str, why: str, now: float, *, silent_s: float | None = None) -> None:
         """``node`` is out of the job, by its own word or, where that is said, by its silence."""
@@ -301,6 +327,9 @@ class Leader:
         self.phase = Phase.FORMING
         self._beat_at = now
         self._open(now)
+        workload = self.rules.workload
+        if workload is not None and not workload.is_named and not self.rules.is_of_one:
+            self._note("warning", UNNAMED_JOB)
 
     def _open(self, earliest_at: float) -> None:
         self._forming.open(self.cycle, earliest_at)
@@ -391,6 +420,7 @@ class Leader:
             restarts_used=self.restarts_used,
             term=self.term,
             ended_by=ended_by,
+            workload=self.rules.workload,
         )
         self._publish(formed)
         self.incidents.cycle_began(formed)
@@ -590,6 +620,19 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
+UNNAMED_JOB = (
+    "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
+    "another unnamed job come to this endpoint, only what they run tells the two jobs apart. Give "
+    "each job an --rdzv-id of its own, the same on all its nodes"
+)
+_KEEP_JOBS_APART = (
+    "Give each job an --rdzv-endpoint of its own (another port will do); if nodes of one job run "
+    f"different programs, say so with --rdzv-conf {MIXED}=1 on all of them"
+)
+_IF_ANOTHER_JOB = (
+    "If it is of another job, end it, and give each job an --rdzv-endpoint of its own. (Said once; "
+    "each further launcher that differs says so itself)"
+)
 _ENDS_WITH = {
     LeaveWhy.EXCLUDED: Ending.EXCLUDED,
     LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,

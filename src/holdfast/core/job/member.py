@@ -51,6 +51,7 @@ from holdfast.core.job.membership import (
     Pace,
     Place,
 )
+from holdfast.core.job.workload import difference
 from holdfast.core.launch.exit_codes import Ending
 from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.core.launch.node_evidence import RankOverdue, RanksLooked
@@ -268,6 +269,7 @@ class Member:
     _last_words: Finish | None = field(default=None, init=False)
     _heard_leader: bool = field(default=False, init=False)
     _told: str = field(default="", init=False)
+    _has_compared: bool = field(default=False, init=False)
     _fence_at: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _reported: int = field(default=-1, init=False)
@@ -386,13 +388,28 @@ class Member:
             self._cause = None
             self._all_ended_well = False
             self._stopped_for = self._told_why = ""
+            self._report_difference(formed)
             self._effects.append(StartRanks(formed, place))
         elif self.phase is Phase.WAITING and self.node in formed.spares:
             self._own_state = NodeState.HEALTHY
+            self._report_difference(formed)
             self._effects.append(Standby(formed.cycle))
         elif self.phase is Phase.ACTIVE and formed.cycle > self.cycle:
             # Cannot be while there is one leader: a Stop comes first.
             self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
+
+    def _report_difference(self, formed: msg.Round) -> None:
+        """Say once what this launcher was asked for, and the job's leader was not."""
+        if self._has_compared:
+            return
+        self._has_compared = True
+        found = difference(formed.workload, self.desc.workload)
+        if found is not None:
+            self._note(
+                "warning",
+                f"this launcher differs from the leader of its job: {found.text}. If it is of "
+                "another job, end it, and give each job an --rdzv-endpoint of its own",
+            )
 
     def _on_end(self, end: msg.End) -> None:
         exit_code = end.exit_code

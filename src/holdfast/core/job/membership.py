@@ -27,6 +27,7 @@ from typing import Annotated, ClassVar
 
 from holdfast.core.codec import Count, Limit, Name, Text, Whole, family
 from holdfast.core.evidence import RankDigest, Verdict
+from holdfast.core.job.workload import Workload
 from holdfast.core.value import Value
 
 OneOrMore = Annotated[int, Whole(1)]
@@ -88,6 +89,7 @@ class Descriptor:
         infra_is_place: The number is meant as group rank; False: it only orders nodes.
         domain: Nodes of one domain (NVLink, rack) belong together; None: it does not matter.
         port: Free on that host for the next cycle's MASTER_PORT; 0: not said.
+        workload: What it was started to run; None: not said (stock torchrun, an older version).
     """
 
     addr: str
@@ -98,6 +100,7 @@ class Descriptor:
     infra_is_place: bool = True
     domain: str | None = None
     port: Count = 0
+    workload: Workload | None = None
 
 
 class Join(Value):
@@ -216,7 +219,8 @@ class Round:
 
     Nodes in neither list joined too late and stay in the queue. ``places`` are in the order of
     their group ranks; group rank 0 is the master. ``restarts_used``: of the budget, so far.
-    ``ended_by``: the first cause of all reported, if the cycle before has failed.
+    ``ended_by``: the first cause of all reported, if the cycle before has failed. ``workload``: of
+    the job, which is the leader's; None: not said.
     """
 
     cycle: Count
@@ -228,6 +232,7 @@ class Round:
     restarts_used: Count = 0
     term: Count = 0
     ended_by: Text = ""
+    workload: Workload | None = None
 
     @cached_property
     def _by_node(self) -> dict[str, Place]:

@@ -87,6 +87,11 @@ class Nodes:
         self._told_gone.add(leave.node)
         self.note_unfit(leave)
 
+    def refuse(self, node: str) -> None:
+        """It must not join, and has been told so."""
+        self._gone[node] = "refused"
+        self._told_gone.add(node)
+
     def is_gone(self, node: str) -> bool:
         """Whether its place may be another's by now."""
         return node in self._gone

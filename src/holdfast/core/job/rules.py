@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from holdfast.core.job.assign import Policy as NodePolicy
+from holdfast.core.job.workload import Workload
 from holdfast.core.launch.exit_codes import NO_RESTART
 
 
@@ -52,6 +53,7 @@ class Rules:
         is_of_one: The job has this launcher, and can have no other.
         reads_iterations: :class:`ReadIteration` will be answered.
         evidence_s: See :class:`.Incidents`; 0: no evidence of other ranks is taken.
+        workload: What the job runs; None: not known, and launchers of any workload may join.
     """
 
     nodes: NodePolicy
@@ -73,6 +75,7 @@ class Rules:
     is_of_one: bool = False
     reads_iterations: bool = False
     evidence_s: float = 0.0
+    workload: Workload | None = None
 
     @property
     def survives_ranks(self) -> bool:

@@ -34,6 +34,12 @@ from holdfast.errors import ConfigError
 
 SLURM: Final = "Slurm"
 KUBERNETES: Final = "Kubernetes"
+_OF_SEVERAL_JOBS = (
+    "SLURM_HET_SIZE",
+    "SLURM_PACK_SIZE",
+    "SLURM_ARRAY_TASK_ID",
+    "CROSS_SLURM_PROCID",
+)
 _START = "srun --ntasks-per-node=1 ft_launcher"
 
 
@@ -115,6 +121,24 @@ def world_of_one(cluster: Cluster | None, max_nodes: int, *, explicit: bool) -> 
 
 
 # ------------------------------------------------------------------ Slurm
+def slurm_ids(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Slurm's ids of the job and of the step that it started this launcher in; empty: not known.
+
+    The step's holds how often the job was queued again; it is empty for a step of one task, where
+    it proves nothing of two launchers: both may have been started by hand in an allocation's shell.
+    Both are empty where one job of ours may be several of Slurm's: components of a heterogeneous
+    job, tasks of an array, nodes numbered over several jobs.
+    """
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
+    if not job or any(environ.get(name) for name in _OF_SEVERAL_JOBS):
+        return "", ""
+    step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID") or ""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS") or "1"
+    if not step or tasks == "1":
+        return job, ""
+    return job, f"{step}.{environ.get('SLURM_RESTART_COUNT') or 0}"
+
+
 def _slurm(environ: Mapping[str, str]) -> Cluster:
     of_job = _first_number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
     nodes = _first_number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")

@@ -23,6 +23,14 @@ class Ending(enum.Enum):
         "all ranks ended well; with min-healthy MIN nodes, on one node at least one rank",
         "no",
     )
+    SPARE = (
+        0,
+        (
+            "the job succeeded, and this node had no place in any of its cycles: it was a spare, "
+            "or came after the end, and its last line says that it never ran the script"
+        ),
+        "no",
+    )
     EXCLUDED = (
         0,
         (
@@ -81,8 +89,11 @@ class Ending(enum.Enum):
     TOO_FEW = (1, "too few nodes joined in time", "yes")
     REFUSED = (
         1,
-        "the node was refused (its number is taken, its number of ranks does not fit)",
-        "yes",
+        (
+            "the node was refused (its number is taken, its number of ranks does not fit, or it "
+            "was started for another job: another script, module or function)"
+        ),
+        "yes; one of another job at an endpoint of its own",
     )
     LEADER_LOST = (1, "the launcher that hosts the store left or was lost", "yes")
     STUCK = (1, "a rank cannot be killed; this node needs attention", "on another node")
@@ -143,8 +154,8 @@ class Ending(enum.Enum):
 
 
 IN_SHORT = {
-    0: "all ranks ended well; or this node leaves, on a rank's request or because it is not\n"
-    "healthy and others go on",
+    0: "all ranks ended well, also where this node was only a spare; or this node leaves, on a\n"
+    "rank's request or because it is not healthy and others go on",
     1: "ranks failed and no restart is left, the job was shut down by a rank or a signal, no\n"
     "healthy node is left, or the configuration file is bad",
     2: "the command line cannot be used; nothing was started",

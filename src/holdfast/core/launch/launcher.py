@@ -117,13 +117,15 @@ class Finish(Value):
     """This launcher's part is over.
 
     ``text``: why it leaves, where that has not been said. ``signal``: the name of the signal that
-    stopped it, if one did.
+    stopped it, if one did. ``never_ran``: the job is over, and no cycle of it had a place for this
+    node; empty: it had ranks, or did not take part.
     """
 
     ended: Ended
     exit_code: int
     text: str = ""
     signal: str = ""
+    never_ran: str = ""
 
     @property
     def how(self) -> str:
@@ -403,7 +405,8 @@ class Launcher:
         if self.finished is None and (done or not self.rules.is_of_one):
             ended = _how_it_ended(last)
             signal = last.text if ended is Ended.SIGNALLED else ""
-            self.finished = Finish(ended, code, self._why_it_leaves(last), signal)
+            about = self._why_it_leaves(last), signal, self._why_it_never_ran(last)
+            self.finished = Finish(ended, code, *about)
             self._effects.append(self.finished)
             if not done and last.why in (LeaveWhy.UNHEALTHY, LeaveWhy.EXCLUDED):
                 text = "the others need this launcher to meet: it stays until they end"
@@ -411,6 +414,11 @@ class Launcher:
         if self.finished is not None and done:
             self._has_quit = True
             self._effects.append(Quit(code))
+
+    def _why_it_never_ran(self, last: belonging.Finish) -> str:
+        if self.formed is not None or self.rules.is_of_one or last.why is not LeaveWhy.FINISHED:
+            return ""
+        return "was a spare for the whole job" if self._has_met else "came after the end of the job"
 
     def _why_it_leaves(self, last: belonging.Finish) -> str:
         """Where that has not been said."""

@@ -305,6 +305,7 @@ class Announcer:
             "job_succeeded" if succeeded else "job_failed",
             end=finish.how,
             exit_code=finish.exit_code,
+            **({"never_ran": finish.never_ran} if finish.never_ran else {}),
         )
         if finish.text:
             LOGGER.log(level, "%s", finish.text)
@@ -313,12 +314,16 @@ class Announcer:
             LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
         for line in ledger():
             LOGGER.info("%s", line)
+        name, how = self._plan.name, f"was {finish.how}" if finish.signal else finish.how
+        if finish.never_ran:
+            line = f"the job {how}; this node {finish.never_ran}, and never ran {name}"
+        else:
+            past = restarts(max(0, self._launcher.node.cycle), self._in_place)
+            line = f"{name} {how} after {past}"
         LOGGER.log(
             level,
-            "%s %s after %s; exit code %d%s",
-            self._plan.name,
-            f"was {finish.how}" if finish.signal else finish.how,
-            restarts(max(0, self._launcher.node.cycle), self._in_place),
+            "%s; exit code %d%s",
+            line,
             finish.exit_code,
             "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
         )

@@ -24,11 +24,12 @@ from holdfast.core.job.leader import (
     Arrived,
 )
 from holdfast.core.job.member import Heard, LeaderLost
-from holdfast.core.job.membership import Decision, Message
+from holdfast.core.job.membership import Decision, End, Message
 from holdfast.core.launch.launcher import Event, Met
 from holdfast.errors import LaunchError
 
 if TYPE_CHECKING:
+    from holdfast.core.job.workload import Workload
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.host.loop import Loop
     from holdfast.torch_edge.job_threads import OwnAddress
@@ -101,10 +102,20 @@ class StoreLog:
     Args:
         plan: Where and how to meet.
         run_id: Names the job within the store.
+        workload: What this launcher was started to run.
         is_leaving: Tells whether this launcher was told to end, so that nobody need be met.
     """
 
-    def __init__(self, plan: MeetingPlan, run_id: str, is_leaving: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        plan: MeetingPlan,
+        run_id: str,
+        workload: Workload | None,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        from holdfast.fault_tolerance.launch.late_launcher import (  # noqa: PLC0415 - likewise
+            EndedJobs,
+        )
         from holdfast.torch_edge.job_threads import (  # noqa: PLC0415 - of no use to one node
             Callbacks,
             JobThreads,
@@ -112,6 +123,10 @@ class StoreLog:
         )
 
         self._port = plan.port
+        hosts_stores = plan.other is None
+        self._ended_jobs = (
+            EndedJobs(plan.port, run_id, workload) if hosts_stores and workload else None
+        )
         self._leads = False
         self._gloo_interface: str | None = None
 
@@ -138,6 +153,7 @@ class StoreLog:
                 arrived=lambda message: self._events.append(Arrived(message)),
                 lost=lambda text: self._events.append(LeaderLost(text)),
                 no_torch=_refuse_to_run,
+                ended_before=self._ended_before,
             ),
         )
 
@@ -153,6 +169,8 @@ class StoreLog:
 
     def publish(self, decision: Decision) -> None:
         """See :meth:`JobLog.publish`."""
+        if isinstance(decision, End) and self._ended_jobs is not None:
+            self._ended_jobs.note(decision)  # before a launcher hears it, and a new run begins
         self._threads.publish(decision)
 
     def take(self) -> Event | None:
@@ -178,6 +196,9 @@ class StoreLog:
     def close(self) -> None:
         """See :meth:`JobLog.close`."""
         self._threads.close()
+
+    def _ended_before(self) -> End | None:
+        return self._ended_jobs.end_before_us() if self._ended_jobs is not None else None
 
     def _met(self, leads: bool, ours: OwnAddress) -> bool:  # noqa: FBT001 - see Callbacks
         if self._is_leaving():

@@ -74,7 +74,11 @@ def evidence_s(plan: LaunchPlan) -> float:
 
 def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
     """The log of the job; see :class:`StoreLog`."""
-    return LocalLog() if plan.meeting is None else StoreLog(plan.meeting, plan.run_id, is_leaving)
+    return (
+        LocalLog()
+        if plan.meeting is None
+        else StoreLog(plan.meeting, plan.run_id, plan.workload, is_leaving)
+    )
 
 
 def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:
@@ -99,7 +103,8 @@ def _descriptor(
     domain: str | None = None,
 ) -> Descriptor:
     host, nproc = socket.gethostname(), plan.nproc_per_node
-    return Descriptor(addr, host, nproc, os.getpid(), infra_rank, infra_is_place, domain, port)
+    about = infra_rank, infra_is_place, domain, port, plan.workload
+    return Descriptor(addr, host, nproc, os.getpid(), *about)
 
 
 def make_rules(plan: LaunchPlan) -> Rules:
@@ -129,6 +134,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
         launchers=meeting.launchers,
         first_last_call_s=meeting.last_call_s,
         grow_cooldown_s=meeting.grow_cooldown_s,
+        workload=plan.workload,
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.infra_rank import infra_rank, node_domain
 from holdfast.core.job.job_secret import SECRET, SHORT, without_secret
 from holdfast.core.job.membership import Pace
+from holdfast.core.job.workload import MIXED
 from holdfast.core.launch.cluster_env import KUBERNETES, Cluster, read_cluster
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.command_line.arguments import UsageError
@@ -42,6 +43,7 @@ _CONF_WITH_EFFECT = (
     "keep_alive_timeout",
     "grow_cooldown",
     "secret",
+    MIXED,
 )
 _CONF_OF_OTHERS = (
     *("close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
@@ -65,6 +67,7 @@ class MeetingPlan:
         nodes: How many nodes have ranks, and which ranks.
         last_call_s, grow_cooldown_s, launchers: See :class:`.Rules`.
         pace: How long silence may last.
+        is_mixed: Nodes of the job run different programs, and that is meant.
         warnings: What to tell the user before the start.
         secret: All launchers of the job sign what they say with it; None: there is none.
     """
@@ -83,6 +86,7 @@ class MeetingPlan:
     grow_cooldown_s: float
     launchers: int | None
     pace: Pace
+    is_mixed: bool = False
     warnings: tuple[str, ...] = ()
     secret: str | None = field(default=None, repr=False)
 
@@ -126,6 +130,7 @@ def make_meeting_plan(
             grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
             launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             pace=pace,
+            is_mixed=bool(_flag(conf, MIXED)),
             warnings=(
                 *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
                 *_doubts_about(secret),

@@ -44,6 +44,7 @@ from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
 
 if TYPE_CHECKING:
+    from holdfast.core.job.workload import Workload
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
     from holdfast.health.messages import Wanted
     from holdfast.observe.observer_messages import Wanted as Observed
@@ -90,6 +91,9 @@ class Machine(Protocol):
 
     def why_not_bound(self, prefix: Sequence[str], environ: Mapping[str, str], /) -> str | None:
         """What is said where no program can be started so bound; ``None``: one can."""
+
+    def script_digest(self, path: str, /, *, program: bool) -> str | None:
+        """SHA-256 of a script's file; ``None``: it cannot be read, or is a program of no text."""
 
     def absolute(self, path: str, /) -> str:
         """The path from the root on."""
@@ -164,6 +168,7 @@ class LaunchPlan:
         care: What of this host is looked at; ``None``: nothing.
         observing: Who is told of the job's course; ``None``: nobody.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
+        workload: What they tell each other of what they run; ``None``: this node is all.
         later: Options in use that have no effect yet.
         warnings: What to tell the user, once, before the start.
         notes: The same, where nothing is wrong.
@@ -212,6 +217,7 @@ class LaunchPlan:
     care: Wanted | None = None
     observing: Observed | None = None
     meeting: MeetingPlan | None = None
+    workload: Workload | None = None
     later: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -305,6 +311,7 @@ def make_plan(
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         observing=_observing(args, environ, machine),
         meeting=meeting,
+        workload=_workload(args, entry, meeting, environ, machine) if meeting else None,
         monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
         counts_steps=monitored and config.auto_heartbeat and entry.kind != "program",
         later=tuple(later),
@@ -517,6 +524,18 @@ def _meeting(
     from holdfast.fault_tolerance.launch.meeting_plan import make_meeting_plan  # noqa: PLC0415
 
     return make_meeting_plan(args, environ, config, nodes)
+
+
+def _workload(
+    args: Any,
+    entry: _Entrypoint,
+    meeting: MeetingPlan,
+    environ: Mapping[str, str],
+    machine: Machine,
+) -> Workload:
+    from holdfast.fault_tolerance.launch.own_workload import own_workload  # noqa: PLC0415 - as above
+
+    return own_workload(args, entry.kind, meeting, environ, machine)
 
 
 def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
