@@ -296,6 +296,19 @@ def test_a_rank_that_left_early_is_named_where_others_lost_a_peer() -> None:
     assert "             and 2 more\nLogs" in text
 
 
+def test_the_cause_has_the_rank_that_left_early() -> None:
+    """What people and other nodes read, and the job's error file."""
+    left, fails = end(0, 0, 0.9), end(1, 1, 1.0, error=GLOO)
+
+    assert cause_line([left, fails, end(2, -15, 1.1, asked=True)]).endswith(
+        "; rank 0 (local rank 0, pid 4000) had ended with exit code 0, 0.10 s before, while 2 "
+        "ranks of this node went on"
+    )
+    assert "rank 0" not in cause_line([left, end(1, 3, 1.0)]), "it may have done its work"
+    asked = end(0, 0, 0.9, asked=True)
+    assert "rank 0" not in cause_line([asked, fails])
+
+
 def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
     """``@record`` knows better than the last lines of a shared stream."""
     ends = [end(0, 1, 1.0, error="ValueError: x", traceback="File a\nFile b", last_lines=["noise"])]

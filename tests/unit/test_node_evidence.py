@@ -132,7 +132,8 @@ def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_di
     node.hears(Exited(0, 1))
     node.now += T + 1.0
     node.hears(Exited(1, 0))
-    before, well = "its process had ended before: exit code 1", "it has ended well: exit code 0"
+    before = "its process had ended before: exit code 1"
+    well = "it has ended well: exit code 0, 0.0 s before"
     assert node.hears(look()) == [RanksLooked(0, 1, (digest(0, before), digest(1, well)))]
 
 

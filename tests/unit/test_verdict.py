@@ -392,14 +392,24 @@ def test_calls_whose_sizes_differ_between_ranks_match() -> None:
 
 def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
     """Not those that fail of its absence meanwhile, nor where no rank waits for it."""
-    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0")
+    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0, 3.1 s before")
     fails = rank(1, helper=SILENT, state="R", place="")
     verdict = on(waiter(0), fails, gone, waiter(3))
 
     assert (verdict.culprits, verdict.kind) == ((2,), e.DEAD)
-    assert verdict.reason.startswith("rank 2 (node n1) has ended with exit code 0;")
+    assert verdict.reason.startswith("rank 2 (node n1) has ended with exit code 0, 3.1 s before;")
     alone = on(rank(0, done(20), waits_for="a lock", overdue="heartbeat"), gone)
     assert alone.culprits == (0,)
+
+
+def test_a_rank_that_ended_well_is_in_the_reason_wherever_others_wait() -> None:
+    """Also where no recorder says for whom; of others it may have nothing to do with it."""
+    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0, 3.1 s before")
+    inside = [rank(n, is_in_collective=True, call="all_reduce") for n in (0, 1, 3)]
+
+    assert on(*inside, gone).reason.endswith("; rank 2 has ended with exit code 0")
+    alone = on(rank(0, waits_for="a lock", overdue="heartbeat"), gone)
+    assert "rank 2" not in alone.reason
 
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4711"

@@ -199,6 +199,20 @@ def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> Rank
     return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
 
 
+def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[RankEnd]:
+    """Ranks that had ended with 0 when others lost a peer, the last one first; empty: no such loss.
+
+    A rank that leaves in the middle of a job is lost to those that still need it, and no error says
+    so.
+    """
+    if not cause.names_a_peer:
+        return []
+    gone = [end for end in ends if end.exit_code == 0 and not end.asked and not end.failed]
+    return sorted(
+        (end for end in gone if end.ended_at <= cause.ended_at), key=lambda end: -end.ended_at
+    )
+
+
 def describe_exit(exit_code: int) -> str:
     """``exit code 3``, ``killed by SIGSEGV``."""
     if exit_code >= 0:

@@ -95,7 +95,9 @@ def _do(verb: str) -> str:
 
 
 def _how_it_ended(digest: RankDigest) -> str:
-    return "with exit code 0" if digest.lacks.startswith(ENDED_WELL) else f"({digest.lacks})"
+    if digest.lacks.startswith(ENDED_WELL):
+        return f"with {digest.lacks.partition(': ')[2] or 'exit code 0'}"
+    return f"({digest.lacks})"
 
 
 def _stopped_by(digest: RankDigest) -> str:

@@ -49,9 +49,9 @@ class JobEvidence:
         return len(self.digests.keys() | self.silent.keys())
 
     @property
-    def count_ended_well(self) -> int:
-        """How many have ended, and not of a failure."""
-        return sum(digest.lacks.startswith(ENDED_WELL) for digest in self.digests.values())
+    def ended_well(self) -> set[int]:
+        """Ranks that have ended, and not of a failure."""
+        return {r for r, digest in self.digests.items() if digest.lacks.startswith(ENDED_WELL)}
 
     def is_few(self, ranks: Collection[int]) -> bool:
         """They are less than half of all, or the only ones."""
@@ -152,6 +152,8 @@ class JobEvidence:
             return f"in `{pending.partition(' ')[0]}`"
         if digest.place:
             return f"in {shown(digest.place)}"
+        if digest.lacks.startswith(ENDED_WELL):
+            return "ended with exit code 0"
         return f"without evidence: {digest.lacks}" if digest.lacks else f"in state {digest.state}"
 
     def others(self, culprits: Collection[int]) -> str:

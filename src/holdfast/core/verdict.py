@@ -69,7 +69,18 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
     """
     job = JobEvidence(digests, missing)
     verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
-    return verdict or job.verdict((), UNKNOWN, job.looks_alike(), NONE)
+    verdict = verdict or job.verdict((), UNKNOWN, job.looks_alike(), NONE)
+    gone = {rank for rank in job.ended_well if rank not in verdict.culprits}
+    if not gone or not any(_is_inside(digest) for digest in digests.values()):
+        return verdict
+    has = "has" if len(gone) == 1 else "have"
+    reason = f"{verdict.reason}; {_ranks(gone)} {has} ended with exit code 0"
+    return Verdict(**{**vars(verdict), "reason": reason})
+
+
+def _is_inside(digest: RankDigest) -> bool:
+    waits = any(group.pending for group in digest.groups)
+    return waits or digest.is_in_collective or digest.is_transfer
 
 
 # ---------------------------------------------------------------- rules
@@ -307,7 +318,7 @@ def _slow(job: JobEvidence) -> Verdict | None:
         )
         return job.verdict((), SLOW, reason, NONE)
     overdue = [r for r, digest in known.items() if digest.overdue and not _lost_a_peer(digest)]
-    is_only_one = len(known) == 1 == job.size - job.count_ended_well
+    is_only_one = len(known) == 1 == job.size - len(job.ended_well)
     if overdue and (len(overdue) < len(known) or is_only_one):
         return job.named(overdue, MEDIUM)
     places = {digest.place for digest in known.values()}

@@ -350,7 +350,7 @@ class NodeEvidence:
             return BEING_STOPPED
         exit_code, at = self._ended[local_rank]
         if exit_code == 0:
-            return f"{ENDED_WELL}: exit code 0"
+            return f"{ENDED_WELL}: exit code 0, {max(0.0, since - at):.1f} s before"
         how = ENDED_BEFORE if at < since - self.timeout_s else HAS_ENDED
         return f"{how}: {describe_exit(exit_code)}"
 

@@ -288,7 +288,7 @@ class Announcer:
                 cycle=cycle,
                 local_rank=cause.local_rank,
                 rank=cause.rank,
-                why=explain(cause),
+                why="; ".join(filter(None, (explain(cause), report.gone_line(ends, cause)))),
                 names_a_peer=cause.names_a_peer,
                 began_at=cause.began_at,
             )

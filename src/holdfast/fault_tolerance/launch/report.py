@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.evidence import Verdict
-from holdfast.core.failure import RankEnd, describe_exit, explain, first_cause
+from holdfast.core.failure import RankEnd, describe_exit, explain, first_cause, gone_before
+from holdfast.core.wording import count
 
 WIDTH = 78
 _LAST_LINES_SHOWN = 15
@@ -38,11 +39,26 @@ def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: st
     cause = first_cause(ends)
     if cause is None:
         return "its ranks being stopped"
+    if gone := gone_line(ends, cause, node):
+        return f"{failure_line(cause, node)}; {gone}"
     hung_too = [end.rank for end in ends if end.hang is not None and end is not cause]
     if cause.hang is None or not hung_too:
         return failure_line(cause, node)
     ranks = ", ".join(map(str, sorted(hung_too)))
     return f"{failure_line(cause, node)}; hung at the same time: rank {ranks}"
+
+
+def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
+    """``rank 1 (...) had ended with exit code 0, 0.59 s before``; "": no rank had."""
+    gone = gone_before(ends, cause)
+    if not gone:
+        return ""
+    more = f", and {count(len(gone) - 1, 'other rank')} before it" if len(gone) > 1 else ""
+    running = count(len(ends) - len(gone), "rank") + (" of this node" if not node else "")
+    return (
+        f"{who(gone[0], node)} had ended with exit code 0, "
+        f"{cause.ended_at - gone[0].ended_at:.2f} s before{more}, while {running} went on"
+    )
 
 
 def who(end: RankEnd, node: str = "") -> str:
@@ -79,18 +95,18 @@ def failure_summary(
     else:
         if hang is not None and hang.reason:
             lines.append(f"First cause: {hang.reason}")
-            lines += _cause(cause, "Culprit:     " if cause.rank in culprits else "This node:   ")
+            what = "Culprit:     " if cause.rank in culprits else "This node:   "
         else:
-            lines += _cause(cause, "First cause: ")
-        if cause.names_a_peer:
-            lines += _gone_before([end for end in ends if end.exit_code == 0], cause)
+            what = "First cause: "
+        lines += _cause(cause, what, has_gone=bool(gone_before(ends, cause)))
+        lines += _gone_before(ends, cause)
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
     lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
     return "\n".join(lines)
 
 
-def _cause(cause: RankEnd, what: str) -> list[str]:
+def _cause(cause: RankEnd, what: str, *, has_gone: bool) -> list[str]:
     failed_by_itself = cause.is_stuck or cause.exception_when_asked is not None
     how = "stopped by holdfast" if cause.asked and not failed_by_itself else explain(cause)
     lines = [f"{what}{who(cause)}", f"  {how}"]
@@ -98,8 +114,10 @@ def _cause(cause: RankEnd, what: str) -> list[str]:
         lines.append(f"  {cause.error}")
     if advice := cause.attribution.advice:
         lines.append(f"  Advice: {advice}")
-    if cause.names_a_peer:
+    if cause.names_a_peer and not has_gone:
         lines.append("  This error names another rank, which may have failed first.")
+    elif has_gone:
+        lines.append("  This error names another rank: one had ended with exit code 0, see below.")
     if cause.traceback:
         lines += ["  traceback:"]
         lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
@@ -115,11 +133,10 @@ def _shown(cause: RankEnd) -> list[str]:
     return [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
 
 
-def _gone_before(ended_well: Sequence[RankEnd], cause: RankEnd) -> list[str]:
-    """A rank that leaves early, with 0, is lost to those that still need it; no error says so."""
-    gone = [end for end in ended_well if end.ended_at <= cause.ended_at]
+def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    gone = gone_before(ends, cause)
     lines = []
-    for end in sorted(gone, key=lambda end: -end.ended_at)[:_OTHERS_SHOWN]:
+    for end in gone[:_OTHERS_SHOWN]:
         before_ms = (cause.ended_at - end.ended_at) * 1e3
         lines.append(f"Had ended:   {who(end)} exit code 0, {before_ms:.0f} ms before")
     more = len(gone) - _OTHERS_SHOWN
