@@ -69,6 +69,34 @@ def test_a_file_without_stacks_is_not_said_to_have_all_threads() -> None:
         assert f"rank5.txt on node n0 {ends}" in next_steps(found)
 
 
+def test_an_incident_of_calls_that_do_not_match_has_the_line_of_each() -> None:
+    """And the files with the stacks of one rank of each side."""
+    digests = {
+        rank: RankDigest(
+            *(rank, f"n{rank}", 0, 100 + rank),
+            state="S",
+            place=f"step train.py:{40 + rank}",
+            groups=(GroupDigest("0 gloo", "0,1", 21, 20, pending=call, seq=21),),
+        )
+        for rank, call in enumerate(("all_reduce Float[3]", "broadcast Float[3]"))
+    }
+    found = incident()
+    found.verdict, found.digests = judge(digests, {}), digests
+
+    assert [group.doing for group in found.verdict.groups] == [
+        "in `all_reduce Float[3]` of group 0 gloo (collective 21) in `step` train.py:40",
+        "in `broadcast Float[3]` of group 0 gloo (collective 21) in `step` train.py:41",
+    ]
+    assert (
+        "called `all_reduce Float[3]` of group 0 gloo (collective 21) in `step` train.py:40; "
+        in (found.verdict.reason)
+    )
+    assert next_steps(found)[1] == (
+        "rank0.txt on node n0 and rank1.txt on node n1 have the stacks and last collectives of "
+        "these calls"
+    )
+
+
 def test_the_text_is_a_screen_with_all_that_is_asked_at_three_in_the_morning() -> None:
     text = report(incident(done=["SIGKILL to rank 5: hung"], cost_s=312.4))
 

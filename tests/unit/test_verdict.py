@@ -270,7 +270,7 @@ def test_a_rank_that_left_out_a_collective_is_named(*, by_order: bool) -> None:
     assert verdict.reason == (
         "rank 2 (pid 102, node n1) called `barrier` of group 0 gloo (collective 21) in `train` "
         "train.py:9, where 3 other ranks called `all_reduce Float[8]` of group 0 gloo "
-        "(collective 21)"
+        "(collective 21) in `train` train.py:9"
     )
 
 
@@ -288,7 +288,7 @@ def test_a_rank_that_left_out_what_a_subgroup_does_is_named() -> None:
     assert verdict.reason == (
         "rank 1 (pid 101, node n0) called `all_reduce Float[8]` of group 0 gloo (collective 21) in "
         "`train` train.py:9, and left out `all_reduce Float[8]` of group 1 gloo (collective 7), in "
-        "which rank 0 waits"
+        "which rank 0 waits in `train` train.py:9"
     )
 
 

@@ -38,6 +38,7 @@ SCHEMA_VERSION = 1
 LEFT_ALONE = "no rank is ended, as nothing proves a hang"
 _GROUPS_SHOWN = 4
 _LINES_SHOWN = 3
+_CALLS_SHOWN = 3
 
 _NEXT = {
     STOPPED: "Look for a debugger, a shell (Ctrl-Z), a scheduler or a control group's freezer",
@@ -177,11 +178,27 @@ def next_steps(incident: Incident) -> list[str]:
     if verdict.kind in _NEXT:
         parts.append(_NEXT[verdict.kind])
     here = [rank for rank in verdict.culprits if rank in incident.digests]
-    if here and verdict.kind not in (DEAD, MISSING):
+    if verdict.kind == MISMATCH and len(verdict.groups) > 1:
+        parts += _files_of_calls(incident)
+    elif here and verdict.kind not in (DEAD, MISSING):
         parts.append(_file_of(incident.digests[here[0]]))
     if incident.cause is not None:
         parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
     return parts
+
+
+def _files_of_calls(incident: Incident) -> list[str]:
+    """One rank of each of the first groups: what they called does not match."""
+    first = [next(iter(ranks_of(group.ranks))) for group in incident.verdict.groups]
+    files = [
+        f"rank{rank}.txt on node {incident.digests[rank].node}"
+        for rank in first[:_CALLS_SHOWN]
+        if rank in incident.digests
+    ]
+    of_calls = "the stacks and last collectives of these calls"
+    return [f"{' and '.join(files)} {'has' if len(files) == 1 else 'have'} {of_calls}"] * bool(
+        files
+    )
 
 
 def _file_of(digest: RankDigest) -> str:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from holdfast.core.evidence import (
     EXITING,
+    MISMATCH,
     MISSING,
     STOPPED,
     Alike,
@@ -138,18 +139,21 @@ class JobEvidence:
         named = Counter(map(self.node_of, culprits))
         return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
 
-    def doing(self, rank: int) -> str:
-        """What it shows; completes "rank 5"."""
+    def doing(self, rank: int, *, with_line: bool = False) -> str:
+        """What it shows; completes "rank 5". ``with_line``: of its call of a collective."""
         digest = self.digests.get(rank)
         if digest is None:
             return f"without evidence: {self.missing[self.silent[rank]].why}"
-        pending = next((group.pending for group in digest.groups if group.pending), "")
+        pending = next((group for group in digest.groups if group.pending), None)
         if kind_of(digest) == STOPPED:
             return "frozen" if is_frozen(digest) else "stopped"
         if kind_of(digest) == EXITING:
             return f"exiting{exiting_after(digest)}" if digest.exception else "exiting"
-        if pending:
-            return f"in `{pending.partition(' ')[0]}`"
+        if pending is not None and with_line:
+            at = f" in {shown(digest.place)}" if digest.place else ""
+            return f"in `{pending.pending}` of group {pending.name} (collective {pending.seq}){at}"
+        if pending is not None:
+            return f"in `{pending.pending.partition(' ')[0]}`"
         if digest.place:
             return f"in {shown(digest.place)}"
         if digest.lacks.startswith(ENDED_WELL):
@@ -190,11 +194,11 @@ class JobEvidence:
         alike = " look alike" if len(groups) == 1 and groups[0].count > 1 else ""
         return f"{shown_ranks}{alike}" if groups else "no rank has shown anything"
 
-    def alike(self, culprits: Collection[int]) -> tuple[Alike, ...]:
+    def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
         """All ranks by what they show, culprits first."""
         found: dict[tuple[bool, str], list[int]] = defaultdict(list)
         for rank in sorted(self.digests.keys() | self.silent.keys()):
-            found[rank not in culprits, self.doing(rank)].append(rank)
+            found[rank not in culprits, self.doing(rank, with_line=with_lines)].append(rank)
         ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
         groups = [Alike(text_of(ranks), len(ranks), doing) for (_, doing), ranks in ordered]
         if len(groups) <= _GROUPS:
@@ -209,7 +213,8 @@ class JobEvidence:
         """All of it."""
         named = tuple(sorted(culprits))
         nodes = self.whole_nodes(named)
-        return Verdict(named, kind, reason, confidence, self.alike(named), nodes)
+        alike = self.alike(named, with_lines=kind == MISMATCH)
+        return Verdict(named, kind, reason, confidence, alike, nodes)
 
     def named(self, culprits: Collection[int], confidence: str) -> Verdict:
         """With how they hang."""

@@ -181,8 +181,9 @@ def _mismatch(job: JobEvidence) -> Verdict | None:
     if odd:
         return _mismatched(job, odd, calls, MEDIUM)
     told = "; ".join(
-        f"{_ranks([rank for rank in waits if waits[rank] == call])} called {call}"
+        f"{_ranks(alike)} called {call}{_place_of(job, alike)}"
         for call, _ in Counter(waits.values()).most_common(_CALLS_TOLD)
+        if (alike := [rank for rank in waits if waits[rank] == call])
     )
     reason = (
         f"the ranks wait in collectives that do not match: {told}; the evidence does not tell "
@@ -205,16 +206,27 @@ def _mismatched(
 ) -> Verdict:
     first = min(culprits)
     others = [rank for rank in calls if rank not in culprits]
-    place = job.digests[first].place
-    where = f" in {shown(place)}" if place else ""
-    called = f"{job.name(culprits)} called {calls[first]}{where}"
+    called = f"{job.name(culprits)} called {calls[first]}{_place_of(job, [first])}"
     if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
         waits = "waits" if len(waiting) == 1 else "wait"
-        reason = f"{called}, and left out {calls[waiting[0]]}, in which {_ranks(waiting)} {waits}"
+        reason = (
+            f"{called}, and left out {calls[waiting[0]]}, in which {_ranks(waiting)} {waits}"
+            f"{_place_of(job, waiting)}"
+        )
     else:
         usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
-        reason = f"{called}, where {count(len(others), 'other rank')} called {usual}"
+        alike = [rank for rank in others if calls[rank] == usual]
+        reason = (
+            f"{called}, where {count(len(others), 'other rank')} called {usual}"
+            f"{_place_of(job, alike)}"
+        )
     return job.verdict(culprits, MISMATCH, reason, confidence)
+
+
+def _place_of(job: JobEvidence, ranks: Collection[int]) -> str:
+    """`` in `step` train.py:9``: where most of them are; "": not known."""
+    places = Counter(place for rank in ranks if (place := job.digests[rank].place))
+    return f" in {shown(places.most_common(1)[0][0])}" if places else ""
 
 
 def _waits_for(job: JobEvidence, rank: int, other: int) -> bool:
