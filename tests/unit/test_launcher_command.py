@@ -6,6 +6,8 @@ import io
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,7 +100,7 @@ def test_the_command_ends_at_once_with_the_exit_code_of_the_job(
     def exit_at_once(code: int) -> None:
         raise ProcessEnded(code)
 
-    monkeypatch.setattr(launcher, "main", lambda: print("said") or 3)
+    monkeypatch.setattr(launcher, "_main", lambda *_, **__: print("said") or 3)
     monkeypatch.setattr(os, "_exit", exit_at_once)
     monkeypatch.setattr("sys.stdout", Stream())
 
@@ -115,3 +117,87 @@ def test_names_are_there_when_they_are_used() -> None:
         assert getattr(launcher, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         launcher.nothing  # noqa: B018
+
+
+def end_of(program: str, tmp_path: Path) -> tuple[int, str]:
+    """Exit code and stderr of a process that sends itself a signal."""
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')", encoding="utf-8")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import os, signal, sys\n{program}",
+            f"--log-dir={tmp_path}",
+            script,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "NVRX_DISABLE_RANK_MONITORS": "1"},
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("SIGTERM", 1, "ended by signal 15 before anything was started"),
+        ("SIGINT", 130, "interrupted before anything was started"),
+    ],
+)
+def test_a_signal_before_the_command_line_is_read_ends_the_launcher_as_documented(
+    name: str, code: int, text: str, tmp_path: Path
+) -> None:
+    """From its first line on: it had died of the signal, or of a traceback."""
+    found = end_of(
+        f"""
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "holdfast.fault_tolerance.command_line.arguments":
+            os.kill(os.getpid(), signal.{name})
+sys.meta_path.insert(0, Interrupting())
+from holdfast.ft_launcher import command
+command()
+""",
+        tmp_path,
+    )
+    assert found == (code, f"ft_launcher: {text}\n")
+
+
+@pytest.mark.parametrize("when", ["before the loop", "after the loop"])
+def test_a_signal_around_the_job_ends_the_launcher_as_documented(when: str, tmp_path: Path) -> None:
+    """Held until the loop takes it; after the loop the job's code is what counts."""
+    code, stderr = end_of(
+        f"""
+from holdfast.ft_launcher import command
+from holdfast.fault_tolerance.launch.agent import NodeAgent
+run = NodeAgent.run
+def signalled(agent):
+    {"os.kill(os.getpid(), signal.SIGTERM)" if when == "before the loop" else "pass"}
+    code = run(agent)
+    {"os.kill(os.getpid(), signal.SIGTERM)" if when == "after the loop" else "pass"}
+    return code
+NodeAgent.run = signalled
+command()
+""",
+        tmp_path,
+    )
+    assert ("was stopped by SIGTERM" in stderr) is (when == "before the loop")
+    assert code == (1 if when == "before the loop" else 0)
+
+
+def test_signals_that_the_user_left_out_have_their_default_effect(tmp_path: Path) -> None:
+    """``--signals-to-handle`` says which the launcher takes."""
+    code, _ = end_of(
+        """
+from holdfast.ft_launcher import command
+from holdfast.fault_tolerance.launch.agent import NodeAgent
+NodeAgent.run = lambda agent: os.kill(os.getpid(), signal.SIGQUIT)
+sys.argv[1:1] = ["--signals-to-handle=SIGTERM"]
+command()
+""",
+        tmp_path,
+    )
+    assert code == -signal.SIGQUIT

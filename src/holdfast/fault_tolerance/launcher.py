@@ -129,8 +129,12 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Words of the command line after the program's name; None: this process's, which then
             is at its end, and not interrupted any more.
     """
+    return _main(args, is_program=False)
+
+
+def _main(args: Sequence[str] | None, *, is_program: bool) -> int:
     try:
-        exit_code = _main(args)
+        exit_code = _launch(args, is_program=is_program)
     except KeyboardInterrupt:  # nothing runs yet: later it is an event, and the ranks are ended
         exit_code = _INTERRUPTED
     if args is None:
@@ -143,10 +147,12 @@ def main(args: Sequence[str] | None = None) -> int:
 def command() -> NoReturn:
     """The program ``ft_launcher``: :func:`main`, and an end at once.
 
+    Its first lines are in ``holdfast/ft_launcher.py``, so that a signal finds them.
+
     Python would take all modules apart first, which is half the time from the last rank's end to
     the launcher's.
     """
-    exit_code = main()
+    exit_code = _main(None, is_program=True)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -155,7 +161,7 @@ def command() -> NoReturn:
     os._exit(exit_code)
 
 
-def _main(args: Sequence[str] | None) -> int:
+def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
     from holdfast.core.job.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
     from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
     from holdfast.fault_tolerance.command_line.arguments import (  # noqa: PLC0415
@@ -163,6 +169,7 @@ def _main(args: Sequence[str] | None) -> int:
         parse_args,
     )
     from holdfast.fault_tolerance.launch.plan import make_plan  # noqa: PLC0415
+    from holdfast.ft_launcher import hold_signals  # noqa: PLC0415
     from holdfast.host import inheritance  # noqa: PLC0415
 
     inheritance.open_closed_ones()
@@ -185,6 +192,8 @@ def _main(args: Sequence[str] | None) -> int:
         _say(f"error: {error}")
         return _FAILED
     inheritance.raise_descriptor_limit()
+    if is_program:
+        hold_signals(plan.signals_to_handle)  # from here on there is something to end first
     exit_code = run(plan, owns_process=args is None)
     if plan.meeting is not None and plan.meeting.other is not None:
         # A backend that is not ours may have left a thread in C++, and the end would abort there.
