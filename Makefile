@@ -91,8 +91,9 @@ any-order: $(VENV)/.ready  ## tests of real processes, with events in random ord
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
 	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"
 
-soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 100,000 interrupts
+soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 300 with atomic sections, 100,000 interrupts
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)
+	@$(PY) -m tests.atomic_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
 	@$(PY) -m tests.inprocess_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
 
 # A host with a GPU often has torch and no network: `make gpu PYTHON=python3` installs nothing.

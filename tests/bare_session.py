@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+from holdfast.host.atomic import Atomic
 from holdfast.host.progress_page import ProgressPage
 from holdfast.inprocess.session import Session
 
@@ -13,10 +15,12 @@ from holdfast.inprocess.session import Session
 def bare_session(
     to_guard: socket.socket,
     page: ProgressPage,
-    interrupt: Any,
     abort_again: Callable[[], None] = lambda: None,
 ) -> Session:
-    """Of rank 0; no limit of time runs out."""
+    """Of rank 0; no limit of time runs out, and its main thread is not interrupted."""
+    interrupt: Any = SimpleNamespace(
+        request=lambda: None, deliver_again=lambda: None, atomic=Atomic(), refused_at=""
+    )
     return Session(
         to_guard,
         0,

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,12 +117,8 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
     """Its watcher lives until the guard hangs up, and wakes the main thread then."""
     page = make_progress_page()
     ours, theirs = socket.socketpair()
-    atomic = SimpleNamespace(watch=lambda: None, wait_left=lambda _s: True)
-    interrupt: Any = SimpleNamespace(
-        request=lambda: None, deliver_again=lambda: None, atomic=atomic
-    )
     logging.getLogger("holdfast.inprocess.session").propagate = False
-    session = bare_session(ours, page, interrupt)
+    session = bare_session(ours, page)
     try:
         session.begin(2)
         with theirs:

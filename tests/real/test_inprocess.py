@@ -6,9 +6,11 @@ import os
 import re
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests.atomic_soak import violations
 from tests.processes import environ, send
 from tests.real.harness import until
 from tests.real.ranks import SIGKILLED, RankStarter
@@ -227,6 +229,37 @@ def test_a_rank_that_cannot_be_interrupted_is_killed_with_its_stacks_taken(
     how = r"holds the interpreter's lock in `train` job.py:\d+"
     assert job.said(0, rf"a hang: rank 1 \(pid \d+, node .*\) {how}; 1 other rank waits for it")
     assert job.said(0, r'job.py", line \d+ in train'), "the stacks are told by a rank that lives"
+
+
+def test_no_section_is_broken_by_restarts_at_random_moments(tmp_path: Path) -> None:
+    """None is entered while an abort runs, either; ``make soak-inprocess`` tries it longer."""
+    assert violations(tmp_path, faults=20, ranks=2, seed=1) == []
+
+
+def test_clean_up_that_does_not_end_is_ended_with_its_line(ranks: RankStarter) -> None:
+    """Nothing is raised in it; the process ends at the hard timeout, and the others go on."""
+    source = """
+    @wrapper(**IMPATIENT)
+    def train(call: CallWrapper):
+        if call.iteration == 0 and RANK == 1:
+            try:
+                raise ValueError("a bad sample")
+            finally:
+                try:
+                    time.sleep(1000)
+                except BaseException as error:
+                    note(broken=repr(error))
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(2, source)
+    codes = job.wait()
+    assert codes[0] == 0
+    assert codes[1] in (-signal.SIGTERM, SIGKILLED)
+    assert job.notes(1, "broken") == []
+    assert job.said(0, r"HARD_TIMEOUT of rank 1: no progress .*a restart waits for it")
+    assert job.said(0, r"restarted after a hang: .*rank 1 in `train` job.py:\d+; noticed as HARD")
 
 
 def test_a_stopped_rank_is_woken_or_killed(ranks: RankStarter) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt, never_inside
 from tests.interrupt_stress import interrupt_often
+from tests.unit.test_atomic import restart_under_way
 
 BOUND_S = 30.0
 
@@ -143,7 +144,7 @@ def test_clean_up_is_never_left_half_done(interrupt: MainThreadInterrupt) -> Non
 
 
 def test_an_atomic_section_ends_first(interrupt: MainThreadInterrupt) -> None:
-    """The interrupt comes as the outermost section is left, nested ones included."""
+    """The interrupt comes when the outermost section has been left, nested ones included."""
     steps: list[str] = []
     inside = threading.Event()
 
@@ -154,7 +155,7 @@ def test_an_atomic_section_ends_first(interrupt: MainThreadInterrupt) -> None:
                 until(lambda: interrupt.is_requested)
                 steps.append("inner")
             steps.append("outer")
-        steps.append("after")  # pragma: no cover
+        spin()
 
     delivered = interrupted(interrupt, work, ready=inside.wait)
     assert steps == ["inner", "outer"]
@@ -178,26 +179,6 @@ def test_the_error_of_an_atomic_section_is_kept(interrupt: MainThreadInterrupt) 
 
     interrupted(interrupt, work, ready=inside.wait)
     assert [str(e) for e in seen] == ["on purpose"]
-
-
-def test_sections_of_other_threads_can_be_waited_for(interrupt: MainThreadInterrupt) -> None:
-    """As long as one is inside the wait is not over; then it is, at once."""
-    atomic = interrupt.atomic
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with atomic:
-            inside.set()
-            leave.wait(BOUND_S)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert inside.wait(BOUND_S)
-    atomic.watch()
-    assert not atomic.wait_left(0.01)
-    leave.set()
-    assert atomic.wait_left(BOUND_S)
-    thread.join(BOUND_S)
 
 
 def test_code_that_swallows_is_interrupted_again_and_named(
@@ -224,20 +205,58 @@ def test_code_that_swallows_is_interrupted_again_and_named(
     assert delivered.swallowed_at == (f"{__file__}:{wanted} in work",)
 
 
-def test_clean_up_that_takes_too_long_is_interrupted(interrupt: MainThreadInterrupt) -> None:
-    """After max_defer_s, and where is said."""
+def test_clean_up_is_not_interrupted_however_long_it_takes(interrupt: MainThreadInterrupt) -> None:
+    """A checkpoint in ``finally`` is written whole; the interrupt comes after it."""
+    interrupt.max_defer_s = 0.0
+    n_runs = 0
+
+    def work() -> None:
+        nonlocal n_runs
+        try:
+            pass
+        finally:
+            until(lambda: Path(__file__).name in interrupt.refused_at)
+            for _ in range(20_000):
+                n_runs += 1
+        spin()
+
+    delivered = interrupted(interrupt, work)
+    assert n_runs == 20_000
+    assert delivered.refusals > 0
+    assert delivered.forced_at == ""
+
+
+def test_an_import_that_takes_too_long_is_interrupted(
+    interrupt: MainThreadInterrupt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may train while it is imported. After max_defer_s, and where is said."""
     interrupt.max_defer_s = 0.05
+    (tmp_path / "trains_at_import.py").write_text("while True:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work() -> None:
+        __import__("trains_at_import")
+
+    assert "importlib" in interrupted(interrupt, work).forced_at
+
+
+def test_clean_up_that_would_enter_a_section_is_interrupted_at_its_door(
+    interrupt: MainThreadInterrupt,
+) -> None:
+    """It would wait for the restart, which waits for it."""
+    is_inside: list[bool] = []
 
     def work() -> None:
         try:
             pass
         finally:
-            spin()
+            with interrupt.atomic:
+                is_inside.append(True)
 
-    delivered = interrupted(interrupt, work)
-    assert "in spin" not in delivered.forced_at
-    assert "in work" in delivered.forced_at
-    assert delivered.refusals > 0
+    with restart_under_way(interrupt.atomic):
+        delivered = interrupted(interrupt, work)
+    assert is_inside == []
+    assert delivered.attempts == 1
 
 
 def test_a_callback_from_c_is_never_interrupted(interrupt: MainThreadInterrupt) -> None:

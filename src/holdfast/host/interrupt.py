@@ -5,15 +5,17 @@ asynchronous exception does not (measured: 0.12 to 0.2 ms out of ``time.sleep``,
 ``select``, a queue; ``PyThreadState_SetAsyncExc`` is seen when the call ends) and it sees the stack
 of what it interrupts, so it can refuse. It waits while the main thread is
 
-* in an :class:`~holdfast.host.atomic.Atomic` section,
+* in an :class:`~holdfast.host.atomic.Atomic` section, but not where it waits to enter one,
 * in a body of ``finally`` or ``except`` (``clean_up_lines``), in ``__exit__``, ``__aexit__`` or
   ``__del__``, or a callback of ``weakref``, of the garbage collector (``gc.callbacks``) or for what
   those have raised (``sys.unraisablehook``), where the exception would even vanish,
 * importing a module, which would stay half-made in C,
 * in a function that was named by :func:`never_inside`.
 
-Without that, 165 of 400 trials left a ``finally`` half-done; with it none of 300. What refuses too
-long (``max_defer_s``) is interrupted all the same, except in the last case.
+Without that, 165 of 400 trials left a ``finally`` half-done; with it none of 300. An import that
+takes too long (``max_defer_s``) is interrupted all the same, as the program may train in there.
+Sections and clean-up never are: they end, or the guard ends the process at its timeouts. A clean-up
+that waits to enter a section would wait for its own end, so it is interrupted at that door.
 
 It does not get through to C code that neither returns nor lets itself be interrupted (gloo's waits:
 ``torch_edge/gloo_abort.py``). Where the user's code blocks the signal or has put its own handler in
@@ -94,7 +96,7 @@ class Delivered:
         is_requested: There was one.
         attempts: How often the exception was raised.
         refusals: How often it was not, in favour of clean-up.
-        forced_at: The clean-up it was raised in at last, after ``max_defer_s``; "": none.
+        forced_at: The import it was raised in at last, after ``max_defer_s``; "": none.
         swallowed_at: ``file:line in function`` of code that caught the exception and went on.
     """
 
@@ -116,8 +118,9 @@ class MainThreadInterrupt:
         signal: Number of the signal; another process may send it, too, once :meth:`request` was
             called.
         atomic: Sections that are not interrupted.
-        max_defer_s: How long clean-up is respected.
+        max_defer_s: How long an import is respected.
         delivered: How the last :meth:`run` went.
+        refused_at: What the main thread was in when it was not interrupted; "": it was.
     """
 
     def __init__(self, max_defer_s: float = 10.0) -> None:
@@ -136,7 +139,8 @@ class MainThreadInterrupt:
             raise InterruptError("no real-time signal is free in this process")
         self.max_defer_s = max_defer_s
         self.delivered = Delivered()
-        self.atomic = Atomic(self._on_atomic_left)
+        self.atomic = Atomic()
+        self.refused_at = ""
         self._main = threading.get_ident()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -196,7 +200,6 @@ class MainThreadInterrupt:
         """The exception has arrived, or is not wanted any more: nothing is raised from now on."""
         self._factory = None
         self._outermost = None
-        self.atomic.unwatch()
         delivered = Delivered(
             self._requested_at is not None,
             self._attempts,
@@ -206,7 +209,7 @@ class MainThreadInterrupt:
         )
         self._requested_at = None
         self._attempts = self._refusals = 0
-        self._forced_at = ""
+        self._forced_at = self.refused_at = ""
         self._hit = []
         self._swallowed = []
         return delivered
@@ -248,7 +251,6 @@ class MainThreadInterrupt:
         """
         if self._requested_at is None:
             self._requested_at = monotonic()
-            self.atomic.watch()
         self._send()
 
     def deliver_again(self) -> None:
@@ -293,11 +295,6 @@ class MainThreadInterrupt:
         self._runs += 1
         self._raise_if_due(frame)
 
-    def _on_atomic_left(self, may_raise: bool) -> None:  # noqa: FBT001
-        if may_raise:
-            # The frame of Atomic.__exit__ itself is not the user's clean-up.
-            self._raise_if_due(sys._getframe(2))  # noqa: SLF001
-
     def _raise_if_due(self, frame: FrameType | None) -> None:
         # Signals that arrive during the handler are handled within it.
         if self._is_handling or self._factory is None or self._requested_at is None:
@@ -317,31 +314,39 @@ class MainThreadInterrupt:
         if obstacle:
             if not can_be_forced or monotonic() - requested_at < self.max_defer_s:
                 self._refusals += 1
+                self.refused_at = obstacle
                 return None
             self._forced_at = obstacle
         else:
             self._note_swallowed(frame)
+        self.refused_at = ""
         self._attempts += 1
         self._hit = [(f, f.f_lineno) for f in self._stack(frame)]
         return factory()
 
     def _obstacle(self, frame: FrameType | None) -> tuple[str, bool]:
         """Why not now, "" for no reason; and whether that may be overruled in the end."""
-        obstacle = "an atomic section" if self.atomic.is_main_inside else ""
+        clean_up = "an atomic section" if self.atomic.is_owned else ""
+        imports = ""
+        is_at_door = False
         hooks = _hooks_of_c()
         for f in self._stack(frame):
             code = f.f_code
             if id(code) in _never:
                 return _place(f), False
-            if not obstacle and (
+            is_at_door = is_at_door or self.atomic.is_entered_by(f)
+            if clean_up or is_at_door:
+                continue
+            if code.co_filename.startswith(_IMPORT):
+                imports = imports or _place(f)
+            elif (
                 code.co_name in _LEAVES
                 or code.co_filename in _CALLED_BY_C
                 or code in hooks
-                or code.co_filename.startswith(_IMPORT)
                 or f.f_lineno in clean_up_of(code, f.f_globals).lines
             ):
-                obstacle = _place(f)
-        return obstacle, True
+                clean_up = _place(f)
+        return clean_up or imports, not clean_up
 
     def _stack(self, frame: FrameType | None) -> list[FrameType]:
         """From ``frame`` up to the one that armed."""

@@ -88,12 +88,17 @@ class Stamps:
         _probe.has_answered()  # to whoever asked before
         _target = self
 
-    def beat(self) -> None:
-        """Stamp for the calling thread, and for the main thread if it ran since the last beat."""
+    def beat(self, *, main_counts: bool = True) -> None:
+        """Stamp for the calling thread, and for the main thread if it ran since the last beat.
+
+        Args:
+            main_counts: False while signals wake the main thread again and again: then it runs, and
+                that says nothing.
+        """
         now = monotonic()
         self._words[self._thread] = now
         if _target is self:
-            if _probe.has_answered():
+            if _probe.has_answered() and main_counts:
                 self._words[self._main] = now
             _probe.ask()
 

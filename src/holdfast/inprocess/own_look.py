@@ -15,7 +15,7 @@ from types import FrameType
 from holdfast.core.evidence import ANSWERED, GroupDigest, RankDigest
 from holdfast.core.monitor.rank_digest import Seen, digest
 from holdfast.core.monitor.rank_messages import Operations
-from holdfast.core.stacks import Frame, place_of
+from holdfast.core.stacks import Frame, Place, place_of
 from holdfast.host.clock import monotonic
 from holdfast.host.sight import look_at
 
@@ -36,7 +36,7 @@ def look_at_main(rank: int, pause: Callable[[float], object]) -> RankDigest:
     groups, recent = _collectives()
     began = monotonic()
     first = look_at(pid)
-    place = place_of(_frames(sys._current_frames().get(threading.main_thread().ident or 0)))  # noqa: SLF001
+    place = place_of_main()
     pause(_APART_S)
     seen = Seen(
         first,
@@ -49,6 +49,11 @@ def look_at_main(rank: int, pause: Callable[[float], object]) -> RankDigest:
     )
     identity = {"rank": rank, "node": os.uname().nodename, "local_rank": 0, "pid": pid}
     return digest(identity, seen, None, None, None, 0.0)
+
+
+def place_of_main() -> Place:
+    """The telling line of the main thread."""
+    return place_of(_frames(sys._current_frames().get(threading.main_thread().ident or 0)))  # noqa: SLF001
 
 
 def has_returned(rank: int) -> RankDigest:

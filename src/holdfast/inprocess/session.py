@@ -47,8 +47,8 @@ _AGAIN_S = 0.002
 """How often an interrupt is repeated that was refused or swallowed."""
 _ABORT_AGAIN_S = 0.05
 """How often the abort is: the main thread may wait for another connection by now."""
-_ATOMIC_S = 10.0
-"""How long an atomic section puts off the abort: one that waits for a lost peer never ends."""
+_PUT_OFF_S = 10.0
+"""A restart that an atomic section or clean-up puts off for so long is worth a warning."""
 _JOIN_S = 5.0
 _FENCE_S = 5.0
 """How long the function may go on when the guard is gone, and no process is left to end it."""
@@ -117,6 +117,9 @@ class Session:
         self._directive: machine.Directive | None = None
         self._woken = threading.Condition(self._lock)
         self._is_interrupting = False
+        self._put_off_since: float | None = None
+        self._owns_atomic = self._is_atomic_due = False
+        interrupt.atomic.on_left = self._wake_watcher
         self._is_closed = False
         self._fence_at: float | None = None
         self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
@@ -164,6 +167,10 @@ class Session:
                 proceed, self._proceed = self._proceed, None
                 return proceed
             directive, self._directive = self._directive, None
+            if directive is not None and self._owns_atomic:
+                # The main thread has left the function: its plug-ins may enter sections again.
+                self._is_atomic_due = True
+                self._wake_watcher()
             return directive
 
     def must_unwind(self) -> bool:
@@ -204,6 +211,7 @@ class Session:
     def leave_in_child(self) -> None:
         """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
         self._page.leave_in_child()
+        self._interrupt.atomic.reset()
         if self._socket is not None:
             os.close(self._socket.detach())
             self._socket = None
@@ -256,7 +264,8 @@ class Session:
         while not self._is_closed:
             now = monotonic()
             if now >= next_mark:
-                self._stamps.beat()
+                # Clean-up is woken by each interrupt that it refuses: that is no progress.
+                self._stamps.beat(main_counts=not self._interrupt.refused_at)
                 self._page.words[layout.WAITS] = float(self._waits())
                 next_mark = now + self._interval_s
             sleep_s = next_mark - now
@@ -268,17 +277,57 @@ class Session:
                     os.read(self._wake_up, _CHUNK_BYTES)
             if any(fd != self._wake_up for fd, _ in ready):
                 self._receive()
+            if self._is_atomic_due:
+                self._resume_atomic()
             if self._pending_abort is not None:
-                causes, self._pending_abort = self._pending_abort, None
-                self._run_abort(causes)
-                next_abort = monotonic() + _ABORT_AGAIN_S
-            elif self._fence_at is not None and now >= self._fence_at:
-                self._fence()
+                if self._own_atomic():
+                    causes, self._pending_abort = self._pending_abort, None
+                    self._run_abort(causes)
+                    next_abort = monotonic() + _ABORT_AGAIN_S
             elif self._is_interrupting:
                 self._interrupt.deliver_again()
                 if monotonic() >= next_abort:
                     self._repeat_abort()
                     next_abort = monotonic() + _ABORT_AGAIN_S
+            if self._fence_at is not None and now >= self._fence_at:
+                self._fence()
+            self._warn_if_put_off()
+        self._resume_atomic()
+
+    def _own_atomic(self) -> bool:
+        """Whether the abort may begin; if not, the thread that leaves its section wakes this one.
+
+        From here to the end of the main thread's way out of the function no section begins.
+        """
+        atomic = self._interrupt.atomic
+        atomic.suspend_entry()
+        self._owns_atomic = atomic.try_own()
+        return self._owns_atomic
+
+    def _resume_atomic(self) -> None:
+        self._is_atomic_due = self._owns_atomic = False
+        self._interrupt.atomic.resume_entry()
+
+    def _warn_if_put_off(self) -> None:
+        """Once a restart: the rank holds up all others, and is ended if that goes on."""
+        is_put_off = self._pending_abort is not None or self._interrupt.refused_at
+        if not is_put_off:
+            self._put_off_since = None
+            return
+        now = monotonic()
+        if self._put_off_since is None:
+            self._put_off_since = now
+        if now < self._put_off_since + _PUT_OFF_S:
+            return
+        self._put_off_since = float("inf")
+        section = f"an atomic section; its main thread is in {own_look.place_of_main().line}"
+        what = self._interrupt.refused_at or section
+        log.warning(
+            "a restart waits for %s, for %g s now: all ranks wait for this one, and its process is "
+            "ended after hard_timeout without progress, or barrier_timeout after the fault",
+            what,
+            _PUT_OFF_S,
+        )
 
     def _repeat_abort(self) -> None:
         try:
@@ -348,14 +397,6 @@ class Session:
             )
 
     def _run_abort(self, causes: tuple[Cause, ...]) -> None:
-        atomic = self._interrupt.atomic
-        atomic.watch()
-        until = monotonic() + _ATOMIC_S
-        while not atomic.wait_left(min(self._interval_s, max(0.0, until - monotonic()))):
-            self._stamps.beat()  # nobody holds the interpreter
-            if monotonic() >= until:
-                log.warning("an atomic section goes on for %g s; aborting inside it", _ATOMIC_S)
-                break
         self._stamps.beat()  # what the main thread did before now is not taken for being freed
         stood_from = self._last_progress()
         silent_s = monotonic() - stood_from

@@ -172,7 +172,7 @@ class CallWrapper:
 
     @property
     def atomic_lock(self) -> Atomic:
-        """What :meth:`atomic` enters; has ``acquire`` and ``release``, too."""
+        """The lock that :meth:`atomic` enters; has ``acquire`` and ``release`` of an ``RLock``."""
         return self._interrupt.atomic
 
     @property
@@ -184,10 +184,17 @@ class CallWrapper:
         """Mark progress. After the first one in an iteration, later ones must come in time, too."""
         self._page.words[layout.MANUAL] = monotonic()
 
-    def atomic(self) -> contextlib.AbstractContextManager[None]:
-        """A section that is finished before a restart begins; reentrant.
+    def atomic(self) -> Atomic:
+        """A section that a restart does not begin in; a context manager, and a decorator.
 
-        A rank that waits inside for a lost one is still aborted, after 10 s.
+        Reentrant, and it excludes sections of other threads. While one is open, no collective of
+        this rank is aborted and nothing is raised in it: the restart waits, and so do the other
+        ranks, up to ``barrier_timeout``. Once a restart has begun, a section is not entered any
+        more: the main thread gets the restart where it would enter.
+
+        A section that does not end, such as one that waits for a lost rank, has its process ended:
+        after ``hard_timeout`` without progress of the main thread, and ``barrier_timeout`` after
+        the fault in any case; at once where the guard of the node is gone.
         """
         return self._interrupt.atomic
 

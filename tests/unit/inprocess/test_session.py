@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -28,8 +26,7 @@ def test_an_abort_that_fails_is_repeated_and_said_once(caplog: pytest.LogCapture
 
     page = make_progress_page()
     ours, theirs = socket.socketpair()
-    interrupt: Any = SimpleNamespace(request=lambda: None, deliver_again=lambda: None)
-    session = bare_session(ours, page, interrupt, abort_again)
+    session = bare_session(ours, page, abort_again)
     try:
         session.begin(2)
         session._carry_out([machine.Interrupt(())])

@@ -505,7 +505,7 @@ class Guard:
         held = now - max(marks.thread, rank.clock_from) > age / 2
         how = "it can be interrupted"
         if rank.at is _At.UNWINDING:
-            how = "it was interrupted and has not come back"
+            how = "a restart waits for it: it has not left the function"
         if held:
             how = "the interpreter is held or the process is stopped"
         elif marks.waits:
