@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -298,22 +299,67 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
 
     assert Path(f"/proc/{stopped['pid']}/status").read_text().count("State:\tZ") == 1
     b.signal(signal.SIGCONT)
-    assert b.wait() == 1
-    assert b.said("its monitors have ended its ranks")
-    end_well(nodes, a)
+    until(lambda: b.said("its monitors have ended its ranks"), "who has ended them")
+    until(lambda: b.said("which ends its ranks, and joins again|which joins again"), "its return")
+    end_well(nodes, a, b)
 
 
-def test_a_host_of_the_store_that_was_asleep_finds_the_job_over_and_leaves(nodes: Nodes) -> None:
-    """The others could not wait for it; it does not go on to wait for them."""
+def stopped_together(*jobs: Job) -> list[int]:
+    """Stop launchers, monitors and ranks, as `scontrol suspend` does."""
+    pids = [pid for job in jobs for pid in proc.subtree(job.process.pid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return pids
+
+
+def go_on(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_job_that_is_suspended_as_a_whole_goes_on(nodes: Nodes) -> None:
+    """For longer than any silence may last. Nobody ends ranks, no restart is spent."""
     nodes.silence_s = SHORT_SILENCE_S
-    host, b = (nodes.add(WORKS, "2") for _ in range(2))
+    jobs = [nodes.add(REDUCES, "2", monitors=True) for _ in range(2)]
+    before = in_cycle(0, *jobs)
+
+    pids = stopped_together(*jobs)
+    time.sleep(1.4 * SHORT_SILENCE_S)  # what is tested, and not a wait for anything
+    go_on(pids)
+
+    assert all(Path(f"/proc/{told['pid']}").exists() for told in before)
+    end_well(nodes, *jobs)
+    assert all(life(job, 1) is None for job in jobs)
+    assert not any(job.said("WARNING.*silent|ERROR") for job in jobs)
+
+
+def test_a_leader_that_slept_names_itself_and_the_job_starts_again(nodes: Nodes) -> None:
+    """The other node has ended its ranks, as it could not know; it waits for the leader."""
+    nodes.silence_s = SHORT_SILENCE_S
+    host, b = (nodes.add(WORKS, "2", monitors=True) for _ in range(2))
     in_cycle(0, host, b)
 
-    host.signal(signal.SIGSTOP)
+    pids = stopped_together(host)
     until(lambda: b.said("no message from the leader"), "the other has ended its ranks")
-    host.signal(signal.SIGCONT)
+    go_on(pids)
 
-    assert [host.wait(), b.wait()] == [1, 1]
+    in_cycle(1, host, b)
+    end_well(nodes, host, b)
+    assert b.said(r"cycle 0 ended: the launcher that leads the job did nothing for \d")
+
+
+def test_a_node_that_slept_is_awaited_where_no_restart_is_left(nodes: Nodes) -> None:
+    """As torchrun would: giving it up could only end the job."""
+    nodes.silence_s = SHORT_SILENCE_S
+    a, b = (nodes.add(REDUCES, "2", "--max-restarts=0", monitors=True) for _ in range(2))
+    in_cycle(0, a, b)
+
+    pids = stopped_together(b)
+    until(lambda: a.said("No restart is left, so nothing is gained"), "its silence is noticed")
+    go_on(pids)
+
+    until(lambda: a.said("sends messages again"), "its return")
+    end_well(nodes, a, b)
 
 
 def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.core.excuse import Excuse
 from holdfast.core.monitor.hang import (
     EXIT,
     FIRST_REPORT,
@@ -12,7 +13,6 @@ from holdfast.core.monitor.hang import (
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
     SECTION,
-    Excuse,
     Limits,
     Overdue,
     Snapshot,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -386,7 +387,8 @@ def test_what_was_gone_stays_gone() -> None:
     job.wait(15)
     job.join("n0", have=0)
 
-    assert job.hear(Beat("n1")) == [Refused("n1", "silent for 15.0 s")]
+    gone = Refused("n1", "silent for 15.0 s", may_return=True)
+    assert job.hear(Beat("n1")) == [gone]
     assert job.hear(Beat("n1"), Join("n1", desc("n1"), 0), State("n1", 1, F)) == []
 
 
@@ -632,16 +634,70 @@ def test_a_rank_may_ask_for_no_restart() -> None:
     assert job.join("n0", have=0) == [End(Outcome.FAILED, 93, "a rank of n0 failed", why)]
 
 
-def test_a_leader_that_was_asleep_ends_the_job() -> None:
-    """All others have fenced themselves; to wait for them to join again would be in vain."""
-    job = running("n0", "n1")
-    job.now += Pace().fence_s + 0.1
+@pytest.mark.parametrize("slept_s", [5.0, 12.0, 40.0])
+def test_a_leader_that_was_asleep_gives_that_time_to_the_others(slept_s: float) -> None:
+    """Up to a silence: whoever slept, too, may take longer to wake up."""
+    job = running("n0", "n1", max_restarts=1)
+    job.mute |= {"n0", "n1"}
+    job.now += slept_s
+    woke_at, late_s = job.now, slept_s - Pace().beat_s
+    assert job.tell(TimePassed()) == []
 
-    (end, *_) = job.tell(TimePassed())
+    [stop] = job.wait(40.0)
 
+    assert isinstance(stop, Stop)
+    gone_at = max(Pace().silence_s, woke_at + min(late_s, Pace().silence_s))
+    late_s = late_s if late_s > Pace().beat_s else 0.0  # that is no sleep
+    assert job.notes[0].endswith(f"(silent for {gone_at - late_s:.1f} s)"), job.notes
+
+
+def test_what_a_leader_missed_in_its_sleep_is_its_own_fault() -> None:
+    """The cause says for how long it did nothing, and names no other."""
+    job = running("n0", "n1", max_restarts=1)
+    job.now += 30.0
+    job.tell(TimePassed())
+    lost = State("n1", 0, F, "no message from the leader of the job for 10.0 s", unheard_s=10.0)
+
+    (stop,) = job.hear(lost)
+
+    assert stop == Stop(
+        0,
+        "the launcher that leads the job did nothing for 30.0 s; n1 (pid 1) ended its ranks after "
+        "10.0 s without a message from it",
+        "n1",
+        0,
+    )
+
+
+def test_a_node_of_the_last_cycle_is_awaited_however_long_it_is_silent() -> None:
+    """Nothing is gained by giving it up; it is said once, and so is that it is back."""
+    job = running("n0", "n1", "n2")
+    job.mute.add("n1")
+    assert job.wait(100.0) == []
+    job.mute.clear()
+    assert job.wait(10.0) == []
+    silent, back = job.notes
+    assert silent.startswith("n1 (pid 1) is silent for 15.0 s. No restart is left")
+    assert re.fullmatch(r"n1 \(pid 1\) sends messages again, after 10\d\.\d s of silence", back)
+
+    job.mute.add("n1")
+    job.wait(20.0)
+    (stop,) = job.state("n0", F, names_a_peer=True)
+    assert isinstance(stop, Stop)
+    ((end,), (lost,)) = job.join("n0", "n2", have=0), job.notes[-1:]
     assert isinstance(end, End)
-    assert (end.exit_code, end.outcome) == (1, Outcome.FAILED)
-    assert "was asleep for" in end.cause
+    assert re.search("n1 .* was lost .silent for", lost)
+    assert end.cause == lost
+
+
+def test_a_silent_node_of_the_last_cycle_that_nobody_needs_is_given_up_later() -> None:
+    """When all others have done their work, and 120 s more: it may be asleep, or lost."""
+    job = running("n0", "n1")
+    job.mute.add("n1")
+    job.state("n0", S)
+    assert job.wait(Pace().silence_s + Pace().return_s - 2.5) == []
+    [stop] = job.wait(5.0)
+    assert isinstance(stop, Stop)
 
 
 def test_a_rank_that_is_heard_of_last_may_still_ask_for_no_restart() -> None:

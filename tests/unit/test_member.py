@@ -95,7 +95,6 @@ def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
     stop = Stop(0, "rank 0 died", "n0", 1)
     assert heard(one, stop) == [StopRanks(0, How.POLITE)]
     assert heard(one, stop) == []
-    assert heard(one, formed(1, us=False)) == []
     one.desc = replace(DESC, port=29500)
 
     assert tell(one, RanksStopped(0)) == [Send(Join("n1", one.desc, 0))]
@@ -120,7 +119,8 @@ def test_monitors_end_the_ranks_of_a_launcher_that_cannot() -> None:
     """Later than it would itself, sooner than its places are given to others."""
     one = active()
     pace = one.pace
-    one.handle(Heard(LeaderBeat()), 7.0)
+    for now in (2.0, 4.0, 7.0):
+        one.handle(Heard(LeaderBeat()), now)
     until = one.ranks_may_live_until
     assert until is not None
     assert 7.0 + pace.fence_s < until < 7.0 + pace.silence_s - pace.beat_s
@@ -269,8 +269,8 @@ def test_a_spare_leaves_with_the_job() -> None:
 
 
 # ---------------------------------------------------------------- fencing
-def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
-    """K-1: SIGKILL at fence_s exactly, the exit when they are gone."""
+def test_a_node_that_hears_nothing_ends_its_ranks_and_leaves_much_later() -> None:
+    """K-1: SIGKILL at fence_s exactly; the leader may be asleep, so the exit is 120 s later."""
     one = active()
     assert one.next_deadline() == 3.0
     for now in (3.0, 6.0, 9.0):
@@ -278,21 +278,103 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_then_leaves() -> None:
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
     why = "no message from the leader of the job for 10.0 s"
-    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE, for_good=True)]
-    assert heard(one, Stop(0, "too late"), 10.1) == []
-    assert heard(one, formed(1), 10.1) == []
-
-    assert tell(one, RanksStopped(0), 10.2) == [
+    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE)]
+    told = State("n1", 0, NodeState.FAILED, why, unheard_s=10.0)
+    assert tell(one, RanksStopped(0), 10.2) == [Send(told)]
+    *_, last, finish = patiently(one, 10.2, 10.0 + one.pace.return_s)
+    why = "no message from the leader of the job for 130.0 s"
+    assert (last, finish) == (
         Send(Leave("n1", LeaveWhy.FENCED, why)),
         Finish(1, LeaveWhy.FENCED, why),
-    ]
+    )
+
+
+def patiently(one: Member, since: float, until: float) -> list[Effect]:
+    """Time passes, and the machine is called when it wants to be."""
+    effects: list[Effect] = []
+    while (due := one.next_deadline()) is not None and due <= until:
+        assert due > since
+        effects += tell(one, TimePassed(), since := due)
+    return effects
+
+
+def fenced() -> Member:
+    """It has heard nothing since t=0, and its ranks were ended at t=10."""
+    one = active()
+    patiently(one, 0.0, 10.0)
+    tell(one, RanksStopped(0), 10.2)
+    return one
+
+
+def test_a_leader_that_comes_back_finds_a_node_whose_ranks_are_gone() -> None:
+    """It decides what follows; the node joins for it."""
+    one = fenced()
+    patiently(one, 10.2, 30.0)
+    assert heard(one, LeaderBeat(), 31.0) == [Send(Beat("n1"))], "it asks what is true now"
+    assert heard(one, Stop(0, "the leader slept", "n1"), 31.1) == [Send(Join("n1", DESC, 0))]
+    assert heard(one, formed(1), 31.2) == [StartRanks(formed(1), PLACE)]
+
+
+def test_a_node_whose_place_is_gone_comes_back_as_another() -> None:
+    """It was only silent: whoever waits for a node waits for this one."""
+    one = fenced()
+    gone = Refused("n1", "silent for 15.0 s", may_return=True)
+    heard(one, Stop(0, "n1 was lost", "n1", silent_s=15.0), 31.0)
+    assert heard(one, gone, 31.1) == [Send(Join("n1.1", DESC, 0))]
+    assert heard(one, gone, 31.2) == [], "it is another"
+
+    one = active()
+    assert heard(one, gone) == [StopRanks(0, How.AT_ONCE)]
+    assert tell(one, RanksStopped(0)) == [Send(Join("n1.1", DESC, 0))]
+
+
+def test_a_round_that_may_be_older_than_a_silence_starts_nothing() -> None:
+    """R-1: its place may have been given away while nothing was heard; the leader is told."""
+    for slept in (False, True):
+        one = member()
+        if not slept:
+            patiently(one, 0.0, 14.0)
+        assert heard(one, LeaderBeat(), 14.5) == [Send(Beat("n1"))]
+        (told,) = heard(one, formed(0), 14.6)
+        assert isinstance(told, Send)
+        assert isinstance(told.message, State)
+        assert (told.message.state, told.message.unheard_s) == (NodeState.FAILED, 14.5)
+        assert heard(one, Stop(0, "x"), 14.7) == [Send(Join("n1", DESC, 0))]
+        assert heard(one, formed(1), 14.8) == [StartRanks(formed(1), PLACE)]
+
+
+def test_a_launcher_that_slept_asks_once_before_it_ends_its_ranks() -> None:
+    """Asleep with all others, it goes on; alone, it is told. Without an answer it waits 4.5 s."""
+    one = active()
+    assert tell(one, TimePassed(), 40.0) == [Send(Beat("n1"))]
+    assert one.ranks_may_live_until == 44.5 + one.pace.lease_s
+    assert heard(one, LeaderBeat(), 40.1) == []
+    assert patiently(one, 40.1, 44.5) == [Send(Beat("n1"))], "the leader said that, perhaps before"
+    assert heard(one, LeaderBeat(), 44.55) == []
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 44.55, 54.5)
+
+    one = active()
+    tell(one, TimePassed(), 40.0)
+    assert patiently(one, 40.0, 44.5)[-1] == StopRanks(0, How.AT_ONCE)
+    assert StopRanks(0, How.AT_ONCE) not in tell(one, TimePassed(), 90.0), "once"
+
+
+def test_in_the_last_cycle_no_silence_ends_ranks() -> None:
+    """Nobody can go on without this node; ranks that fail by themselves are another thing."""
+    one = member()
+    last = replace(formed(0), is_last=True)
+    assert heard(one, last) == [StartRanks(last, PLACE)]
+    assert one.ranks_may_live_until is None
+    assert not any(isinstance(it, StopRanks) for it in patiently(one, 0.0, 1000.0))
+    assert isinstance(tell(one, RanksStopped(0), 1000.0)[-1], Finish), "and none to wait for"
 
 
 def test_whatever_the_leader_says_is_a_sign_of_life() -> None:
     one = active()
+    patiently(one, 0.0, 8.0)
     heard(one, Refused("n9", "x"), 8.0)
-    assert tell(one, TimePassed(), 17.9) == [Send(Beat("n1"))]
-    assert tell(one, TimePassed(), 18.0) != []
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 8.0, 17.9)
+    assert StopRanks(0, How.AT_ONCE) in patiently(one, 17.9, 18.0)
 
 
 def test_beats_carry_that_a_rank_of_the_cycle_has_reported_to_its_monitor() -> None:
@@ -311,11 +393,9 @@ def test_beats_carry_that_a_rank_of_the_cycle_has_reported_to_its_monitor() -> N
     assert heard(one, LeaderBeat(reported=5), 9.0) == [JobReported(5)]
 
 
-def test_a_leader_that_was_never_heard_of_is_not_waited_for() -> None:
-    """A round that comes later than that would be an old one: others may have gone on."""
+def test_a_leader_that_was_never_heard_of_is_not_waited_for_for_ever() -> None:
     one = member()
-    assert tell(one, TimePassed(), 9.99) == [Send(Beat("n1"))]
-    finish = tell(one, TimePassed(), 10.0)[-1]
+    finish = patiently(one, 0.0, 10.0 + one.pace.return_s)[-1]
     assert finish == Finish(1, LeaveWhy.FENCED, "no message from any leader of the job came")
 
 

@@ -37,6 +37,7 @@ from holdfast.testing import (
     Scenario,
     Signal,
     Simulation,
+    Suspend,
 )
 from holdfast.testing import call_scenario as calls
 from holdfast.testing.call_scenario import Call, What
@@ -103,6 +104,7 @@ def job(words: list[str]) -> Stage:
         "break": Breaks,
         "crash": Crash,
         "cut": partial(Cut, for_s=40.0),
+        "suspend": partial(Suspend, for_s=25.0),
         "exclude": partial(Ask, action=EXCLUDE),
         "shutdown": partial(Ask, action=SHUTDOWN),
         "signal": lambda now, host: Signal(now, host, grace_s=1.0 + host, well=True),

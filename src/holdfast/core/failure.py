@@ -86,6 +86,7 @@ class RankEnd:
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
         host_problem: The launcher ended it, because of what was found about the host.
         hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
+        launcher_slept_s: Its monitor ended it, for its launcher did nothing for so long.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
     """
 
@@ -107,6 +108,7 @@ class RankEnd:
     is_condemned: bool = False
     host_problem: str | None = None
     hung_in_place: str | None = None
+    launcher_slept_s: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -161,7 +163,8 @@ class RankEnd:
     @property
     def _was_ended(self) -> bool:
         """By holdfast, for a reason that says more than its last words."""
-        return any(it is not None for it in (self.hang, self.host_problem, self.hung_in_place))
+        reasons = self.hang, self.host_problem, self.hung_in_place, self.launcher_slept_s
+        return any(it is not None for it in reasons)
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -248,6 +251,11 @@ def explain(end: RankEnd) -> str:
     if end.hung_in_place is not None and not end.asked:
         by = "by" if end.exit_code < 0 else "after a signal of"
         return f"hung: {end.hung_in_place}; {how} {by} the node guard of restarts in place"
+    if end.launcher_slept_s is not None and end.exit_code == -signal.SIGKILL:
+        return (
+            f"ended by its monitor, as the launcher of its node did nothing for "
+            f"{end.launcher_slept_s:.1f} s and the other nodes could go on without it"
+        )
     if end.exit_code == -signal.SIGKILL:
         used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"
         if "cgroup" in end.oom_kills:

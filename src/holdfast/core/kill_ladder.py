@@ -19,6 +19,8 @@ Pure. Times are seconds on the caller's monotonic clock.
 
 from __future__ import annotations
 
+from holdfast.core.excuse import LATE_S, overslept
+
 AT_REST = "at rest"
 TAKING_EVIDENCE = "taking evidence"
 SIGNALLED = "signalled"
@@ -51,7 +53,7 @@ class KillLadder:
         due_at: When the next step is due; None: never.
     """
 
-    __slots__ = ("due_at", "grace_s", "signal", "signals", "step", "stuck_s", "why")
+    __slots__ = ("_has_waited", "due_at", "grace_s", "signal", "signals", "step", "stuck_s", "why")
 
     def __init__(
         self, why: str, signal: int, grace_s: float, stuck_s: float = UNKILLABLE_S
@@ -63,6 +65,7 @@ class KillLadder:
         self.step = AT_REST
         self.signals: tuple[int, ...] = ()
         self.due_at: float | None = None
+        self._has_waited = False  # longer, once, because its caller slept in this step
 
     @property
     def is_killed(self) -> bool:
@@ -85,7 +88,7 @@ class KillLadder:
             self.kill(now)
         elif self.step in (AT_REST, TAKING_EVIDENCE):
             self.step, self.signals = SIGNALLED, (SIGCONT, self.signal)
-            self.due_at = now + self.grace_s
+            self.due_at, self._has_waited = now + self.grace_s, False
 
     def shorten(self, now: float, grace_s: float) -> None:
         """Whoever has the signal gets no more than ``grace_s`` from now on."""
@@ -96,11 +99,20 @@ class KillLadder:
         """Take the step of SIGKILL, whatever it was waiting for."""
         if not self.is_killed:
             self.signals = (SIGKILL,) if self.step == SIGNALLED else (SIGCONT, SIGKILL)
-            self.step, self.due_at = KILLED, now + self.stuck_s
+            self.step, self.due_at, self._has_waited = KILLED, now + self.stuck_s, False
 
     def climb(self, now: float) -> str | None:
-        """Take the next step if it is due; which one that is."""
+        """Take the next step if it is due; which one that is.
+
+        A caller that slept gives whom it ends that time, for they may have slept, too.
+        """
         if self.due_at is None or now < self.due_at:
+            return None
+        excuse = overslept(self.due_at, now, LATE_S)
+        if excuse is not None and self.step in (SIGNALLED, KILLED) and not self._has_waited:
+            self._has_waited = True
+            limit_s = self.grace_s if self.step == SIGNALLED else self.stuck_s
+            self.due_at = excuse.extend(self.due_at, limit_s)
             return None
         if self.step == TAKING_EVIDENCE:
             self.send(now)

@@ -172,21 +172,35 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
         goes_on = f"a spare takes its place, or the job goes on with {plan.min_nodes} or more nodes"
     else:
         goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
+    if plan.max_restarts:
+        yield Fault(
+            "a node is lost (power, network)",
+            f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+            f"while restarts are left, the ranks of all other nodes are stopped; {goes_on}",
+        )
+        yield Fault(
+            "a node is cut off, or its launcher is stopped",
+            f"itself or its monitors, after {pace.fence_s:g} s",
+            "while restarts are left, it ends its ranks before the others go on without it, and "
+            "joins again when it can",
+        )
+    else:
+        yield Fault(
+            "a node is lost, or cut off",
+            f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+            "a warning; as no restart is left, the node is awaited until ranks of others fail of "
+            "their own timeouts",
+        )
     yield Fault(
-        "a node is lost (power, network)",
-        f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
-        f"the ranks of all other nodes are stopped; {goes_on}",
-    )
-    yield Fault(
-        "a node is cut off, or its launcher is stopped",
-        f"itself or its monitors, after {pace.fence_s:g} s",
-        "it ends its ranks before the others go on without it",
-        Ending.LEADER_LOST.code(),
+        "the job is suspended, on all nodes or one after the other",
+        "each launcher, when it wakes",
+        "it asks before it ends anything, and the job goes on, or restarts",
     )
     yield Fault(
         "the launcher that hosts the store is lost",
-        f"all others, {_AT_ONCE}, or after {pace.fence_s:g} s of silence",
-        "they end their ranks; the job has to be started again",
+        f"all others, {_AT_ONCE}, or, if its host is gone, {pace.fence_s + pace.return_s:g} s "
+        "after its last message",
+        "they leave; the job has to be started again",
         Ending.LEADER_LOST.code(),
     )
     yield Fault(

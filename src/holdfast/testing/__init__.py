@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Signal,
         Stranger,
         Stuck,
+        Suspend,
         random_scenario,
     )
     from holdfast.testing.simulation import Result, Simulation
@@ -54,6 +55,7 @@ __all__ = [
     "Simulation",
     "Stranger",
     "Stuck",
+    "Suspend",
     "Violation",
     "VirtualClock",
     "random_scenario",

@@ -3,7 +3,8 @@
 - R-1: one round per cycle; within it ranks 0 ... n-1 without holes, one owner each, and all owners
   start what the round says. No ranks of a cycle start while ranks of an older one run, on any node
   that can keep to it (one whose launcher gets no processor, which is heard in one direction only,
-  which is cut off twice, or while it ends on a signal, or whose ranks cannot be killed, can't).
+  which is cut off twice, or while it ends on a signal, or whose ranks cannot be killed, can't). A
+  node that was suspended, ranks and all, has until it has asked the leader.
 - R-2: after a Stop, every survivor that can be heard is in the next round, or a spare, or has left,
   and the round or the end comes in bounded time. Nobody who can be heard is called gone.
 - R-3: a launcher that was started for another job is in no round, neither with ranks nor as a
@@ -105,17 +106,38 @@ class JobPromises:
         cycle = one.running
         if cycle is None:
             return
-        if one.lawful:
+        if one.lawful and not one.dozes:
             self.running[cycle] -= 1
+        one.dozes = False
         ended_well = not one.failing or (self._scenario.rules.survives_ranks and one.any_well)
         if one.alive and ended_well and not one.told_to_stop:
             self._succeeded.add((cycle, one.name))
 
     def break_rules(self, one: SimulatedNode) -> None:
         """From now on this one may overlap with others through no fault of the machines."""
-        if one.lawful and one.running is not None:
+        if one.lawful and one.running is not None and not one.dozes:
             self.running[one.running] -= 1
         one.lawful = False
+
+    def falls_asleep(self, one: SimulatedNode) -> None:
+        """Its ranks do nothing, until it wakes and finds out whether they may."""
+        if one.lawful and one.running is not None and not one.dozes:
+            self.running[one.running] -= 1
+            one.dozes = True
+
+    def is_awake(self, one: SimulatedNode, since: float) -> None:
+        """It is, for as long as it may take to find out that others have gone on without it."""
+        if one.clock.asleep_until > since or not one.dozes:
+            return
+        one.dozes = False
+        if one.lawful and one.running is not None:
+            newest = self.rounds[-1].cycle
+            self._check(
+                one.running == newest,
+                f"R-1: ranks of cycle {one.running} of {one.name} outlive its sleep by "
+                f"{self._clock.now - since:.1f} s, beside cycle {newest}",
+            )
+            self.running[one.running] += 1
 
     # ------------------------------------------------------------ decisions
     def check_decision(self, decision: Decision) -> None:
@@ -162,7 +184,8 @@ class JobPromises:
         assert leader is not None
         assert opened_at is not None
         late_s = self._clock.now - opened_at - VERDICT_SHARE * self._scenario.rules.evidence_s
-        self._check(late_s < 0.001 or not home.lawful, f"an incident is judged {late_s:.3f} s late")
+        is_held_up = not home.lawful or home.paused_until > opened_at
+        self._check(late_s < 0.001 or is_held_up, f"an incident is judged {late_s:.3f} s late")
         known = leader.incidents
         missing = {rank for one in known.missing.values() for rank in ranks_of(one.ranks)}
         ranks = {*known.digests} | missing
@@ -188,6 +211,7 @@ class JobPromises:
             (stop.cycle, cause.name) in self._failed
             or not (cause.is_member and cause.audible and cause.lawful)
             or cause.signalled
+            or ("did nothing for" in stop.cause and self._launchers[0].paused_until > 0)
             or self.rounds[-1].place_of(cause.name) is None,
             f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
         )
@@ -244,7 +268,7 @@ class JobPromises:
         limit_s = pace.join_timeout_s + (rules.backoff_max_s if rules.backoff_s else 0.0)
         took_s = self._clock.now - self.open_since
         home = self._launchers.get(0)
-        if home is None or home.lawful:
+        if home is None or (home.lawful and home.paused_until <= self.open_since):
             self._check(took_s <= limit_s + 0.001, f"R-2: undecided for {took_s:.1f} s")
 
     def _check_verdict(self, end: End) -> None:

@@ -92,6 +92,15 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Suspend:
+    """No process of the host gets a processor for a while: launcher, monitors, ranks, store."""
+
+    at: float
+    host: int
+    for_s: float
+
+
+@dataclass(frozen=True)
 class Ask:
     """A rank of this host asks its launcher for ``action``, then fails."""
 
@@ -191,6 +200,7 @@ Fault = (
     | Return
     | Cut
     | Pause
+    | Suspend
     | Ask
     | Signal
     | Sick
@@ -249,7 +259,8 @@ class Scenario:
         """By when the job must be over for all: a generous bound of what can follow each other."""
         rules, pace = self.rules, self.pace
         longest_cycle_s = self.work_s * 1.2 + rules.grow_cooldown_s
-        waits_s = 0.0 if rules.is_of_one else pace.silence_s + pace.join_timeout_s
+        waits_s = pace.silence_s + pace.join_timeout_s + pace.return_s
+        waits_s = 0.0 if rules.is_of_one else waits_s
         longest_gap_s = waits_s + 140.0 + rules.backoff_max_s * bool(rules.backoff_s)
         # A restart for each that is left, a growth for each host, and the end.
         restarts = rules.max_restarts if rules.restarts_period_s is None else 2 * rules.max_restarts
@@ -324,6 +335,20 @@ def _random_others(rng: random.Random, hosts: int, least: int) -> frozenset[int]
     return frozenset(rng.sample(range(1, hosts), rng.randint(0, hosts - max(1, least))))
 
 
+def random_suspension(rng: random.Random, hosts: int, at: float) -> list[Suspend]:
+    """Of some hosts, one of them, or all: at once, staggered, or one after the other."""
+    which = rng.choice(([0], [rng.randrange(hosts)], rng.sample(range(hosts), hosts)))
+    which = rng.choice((which, list(range(hosts))))
+    how = rng.choice(("together", "together", "staggered", "in turn"))
+    for_s, faults = rng.choice((rng.uniform(1, 60), 12.0, 25.0, 60.0)), []
+    for number, host in enumerate(which):
+        begins = at + (rng.uniform(0, 10) if how == "staggered" else 0.0)
+        begins += number * (for_s + rng.uniform(-3, 3)) if how == "in turn" else 0.0
+        lasts = for_s if how == "together" else max(1.0, for_s + rng.uniform(-10, 10))
+        faults.append(Suspend(max(at, begins), host, min(lasts, 60.0)))
+    return faults
+
+
 def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
     host = rng.randrange(hosts)
     if host == 0 and rng.random() < 0.7:
@@ -346,8 +371,10 @@ def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
         both = rng.random() < 0.7
         up = both or rng.random() < 0.5
         return [Cut(at, host, rng.choice((0.5, 9.0, 14.0, 40.0)), up=up, down=both or not up)]
-    if kind < 78:
+    if kind < 75:
         return [Pause(at, host, rng.choice((2.0, 12.0, 40.0)))]
+    if kind < 78:
+        return [*random_suspension(rng, hosts, at)]
     if kind < 84:
         return [Ask(at, host, EXCLUDE)]
     if kind < 87:

@@ -71,10 +71,10 @@ class SimulatedMonitors:
         about = "section", "step", 6.0, 5.0, False, now, now
         self._say(local_rank, said.Overdue(cycle, local_rank, local_rank, 100 + local_rank, *about))
         if evidence_s := node.core.evidence.timeout_s:
-            node.world.clock.call_in(evidence_s, partial(self._by_itself, local_rank, hang))
+            node.clock.call_in(evidence_s, partial(self._by_itself, local_rank, hang))
         else:
             takes_s = node.rng.choice((0.05, 0.05, 1.0))
-            node.world.clock.call_in(takes_s, partial(self._end, local_rank, hang))
+            node.clock.call_in(takes_s, partial(self._end, local_rank, hang))
 
     def _by_itself(self, local_rank: int, hang: _Hang) -> None:
         """The timeout of evidence is over."""
@@ -106,7 +106,7 @@ class SimulatedMonitors:
         if node.ranks.get(local_rank) is hang.rank:
             node.signal(local_rank, SIGKILL)
             outlived = said.Stuck(*whose, 15.0, "state D")
-            node.world.clock.call_in(15.0, partial(self._outlives, local_rank, hang, outlived))
+            node.clock.call_in(15.0, partial(self._outlives, local_rank, hang, outlived))
 
     def _outlives(self, local_rank: int, hang: _Hang, word: said.Stuck) -> None:
         if self._node.ranks.get(local_rank) is hang.rank:
@@ -128,7 +128,7 @@ class SimulatedMonitors:
 
     def start(self, local_rank: int) -> None:
         """Another one; it finds what the last one had found."""
-        self._node.world.clock.call_in(_STARTS_S, partial(self._starts, local_rank))
+        self._node.clock.call_in(_STARTS_S, partial(self._starts, local_rank))
 
     def _starts(self, local_rank: int) -> None:
         self._without.discard(local_rank)
@@ -149,7 +149,7 @@ class SimulatedMonitors:
                 for local_rank in local_ranks:
                     hang = self._hangs.get(local_rank)
                     if hang is not None and hang.cycle == cycle and local_rank not in self._without:
-                        self._node.world.clock.call_in(0.0, partial(self._end, local_rank, hang))
+                        self._node.clock.call_in(0.0, partial(self._end, local_rank, hang))
             case node_evidence.IncidentOver():
                 self._check(effect)
                 self.over = effect
@@ -161,7 +161,7 @@ class SimulatedMonitors:
                 self._silent.add((look.cycle, local_rank))
             takes_s = min(node.rng.choice((0.02, 0.05, 0.09, 0.3)), look.within_s)
             self._answers_at[local_rank] = node.world.clock.now + takes_s
-            node.world.clock.call_in(takes_s, partial(self._looked, look, local_rank))
+            node.clock.call_in(takes_s, partial(self._looked, look, local_rank))
 
     def _looked(self, look: node_evidence.LookAt, local_rank: int) -> None:
         node = self._node

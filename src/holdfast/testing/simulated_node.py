@@ -33,6 +33,7 @@ RANKS_OUTLIVE_LAUNCHER_S = 0.05
 SIGTERM, SIGKILL = 15, 9
 _DIES_S = (0.001, 0.2)
 """How long SIGKILL takes, by the memory that the kernel frees."""
+LONGEST_KILL_S = _DIES_S[1]
 _SHAPE = standby.Shape(["train.py"], {}, {})
 
 
@@ -59,6 +60,33 @@ class World(Protocol):
         """No rank of the node is alive any more."""
 
 
+class OwnClock:
+    """Of one node: what is due while its processes are stopped happens when they go on."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.asleep_until = 0.0
+
+    @property
+    def is_asleep(self) -> bool:
+        """No process of the node gets the processor."""
+        return self._clock.now < self.asleep_until
+
+    def call_at(self, at: float, action: Callable[[], None]) -> None:
+        """See :meth:`.VirtualClock.call_at`."""
+        self._clock.call_at(at, partial(self._act, action))
+
+    def call_in(self, delay_s: float, action: Callable[[], None]) -> None:
+        """See :meth:`.VirtualClock.call_in`."""
+        self._clock.call_in(delay_s, partial(self._act, action))
+
+    def _act(self, action: Callable[[], None]) -> None:
+        if self.is_asleep:
+            self.call_at(self.asleep_until, action)
+        else:
+            action()
+
+
 @dataclass
 class Rank:
     """One process."""
@@ -82,6 +110,7 @@ class SimulatedNode:
         running: The cycle whose ranks are alive; None: none is.
         lawful: It can keep to R-1; see the simulation.
         audible: The leader hears it, and it hears the leader.
+        dozes: It was suspended, and may not have heard what the others did meanwhile.
     """
 
     world: World
@@ -107,6 +136,7 @@ class SimulatedNode:
     lawful: bool = True
     audible: bool = True
     paused_until: float = 0.0
+    dozes: bool = False
     held: list[Any] = field(default_factory=list)
     signalled: bool = False
     signal_grace: tuple[float, int] | None = None
@@ -130,6 +160,7 @@ class SimulatedNode:
     """The question that the health process works on; it may die of it."""
 
     def __post_init__(self) -> None:
+        self.clock = OwnClock(self.world.clock)
         if self.uses_standby:
             self.parked = standby.Standby(self.core.node.nproc, 5.0, 1 << 40)
         self.monitors = SimulatedMonitors(self)
@@ -206,7 +237,7 @@ class SimulatedNode:
         at = max(at, self.world.clock.now)
         if self.timer_at is None or at < self.timer_at:
             self.timer_at = at
-            self.world.clock.call_at(at, partial(self._timer, at))
+            self.clock.call_at(at, partial(self._timer, at))
 
     def _timer(self, at: float) -> None:
         if self.timer_at != at or not self.alive or self.has_quit:
@@ -279,7 +310,7 @@ class SimulatedNode:
                 self.world.check(not self.ranks, f"K-1: {self.name} sweeps, and its ranks run")
                 self.tell(PortReserved(20001 + cycle))
                 self._sweeping = cycle
-                self.world.clock.call_in(self.rng.choice((0.0, 0.02)), partial(self._swept, cycle))
+                self.clock.call_in(self.rng.choice((0.0, 0.02)), partial(self._swept, cycle))
             case node_evidence.LookAt() | node_evidence.LetGoOn() | node_evidence.IncidentOver():
                 self.world.say(self.name, effect)
                 self.monitors.carry_out(effect)
@@ -293,7 +324,7 @@ class SimulatedNode:
             case ReadIteration():
                 reached = self.rng.choice((None, self.iteration, self.iteration))
                 takes_s = self.rng.choice((0.0, 0.01, 7.0))
-                self.world.clock.call_in(takes_s, partial(self.tell, IterationRead(reached)))
+                self.clock.call_in(takes_s, partial(self.tell, IterationRead(reached)))
             case _:
                 self.world.carry_out(self, effect)
 
@@ -328,7 +359,7 @@ class SimulatedNode:
         for local_rank, rank in self.ranks.items():
             takes_s = self.work_s * self.rng.uniform(0.8, 1.2)
             end = partial(self.rank_exits, cycle, local_rank, 0, rank)
-            self.world.clock.call_in(takes_s, end)
+            self.clock.call_in(takes_s, end)
         if self.parked is not None:
             self._tell_parked(standby.Wanted(0, _SHAPE))
             self._tell_parked(standby.CycleStarted())
@@ -377,7 +408,7 @@ class SimulatedNode:
             takes_s, code = self.signal_grace
         rank.is_ending = True
         end = partial(self.rank_exits, self.running, local_rank, code)
-        self.world.clock.call_in(takes_s, end)
+        self.clock.call_in(takes_s, end)
 
     def _reap(self, local_rank: int, code: int) -> None:
         del self.ranks[local_rank]
@@ -409,7 +440,7 @@ class SimulatedNode:
             match effect:
                 case gating.Ask(number):
                     self._health = number
-                    self.world.clock.call_in(0.01, partial(self._answer, number))
+                    self.clock.call_in(0.01, partial(self._answer, number))
                 case gating.Checked(problem):
                     self.tell(node.HostChecked(problem))
                 case gating.Sick(finding):
@@ -450,8 +481,8 @@ class SimulatedNode:
                     )
                     started = standby.Started(local_rank, _SHAPE)
                     ready = standby.Ready(local_rank, 1 << 18)
-                    self.world.clock.call_in(0.0, partial(self._tell_parked, started))
-                    self.world.clock.call_in(2.0, partial(self._tell_parked, ready))
+                    self.clock.call_in(0.0, partial(self._tell_parked, started))
+                    self.clock.call_in(2.0, partial(self._tell_parked, ready))
                 case standby.GoOn() | standby.Discard() | Note():
                     pass
         if not self._is_at_work:

@@ -78,8 +78,14 @@ from holdfast.testing.scenario import (
     Signal,
     Stranger,
     Stuck,
+    Suspend,
 )
-from holdfast.testing.simulated_node import SIGTERM, SimulatedNode, launcher_of
+from holdfast.testing.simulated_node import (
+    LONGEST_KILL_S,
+    SIGTERM,
+    SimulatedNode,
+    launcher_of,
+)
 from holdfast.wire.sealed import Sealer, SealError
 
 OPS_PER_MESSAGE = 2
@@ -268,8 +274,13 @@ class Simulation:
         one = self._launchers.get(fault.host)
         if one is None or not one.alive or one.has_quit:
             return
+        if one.clock.is_asleep and not isinstance(fault, (Crash, Cut, Suspend)):
+            one.clock.call_at(one.clock.asleep_until, partial(self.inflict, fault))
+            return
         self._say(one.name, f"** {fault}")
         match fault:
+            case Suspend(for_s=for_s):
+                self._suspend(one, for_s)
             case RankFails(every=every, may_restart=may_restart):
                 self._fail_ranks(one, one.running, every, may_restart)
             case Crash():
@@ -282,7 +293,7 @@ class Simulation:
                 if one.running is not None:
                     one.tell(ControlRequested(0, action, "as planned"))
                     fail = partial(self._fail_ranks, one, one.running, True, True)
-                    self.clock.call_in(0.01, fail)
+                    one.clock.call_in(0.01, fail)
             case Signal(grace_s=grace_s, well=well):
                 self._signal(one, grace_s, well)
             case Sick():
@@ -410,6 +421,7 @@ class Simulation:
             sender.ops += OPS_PER_MESSAGE
         if isinstance(message, Join):
             sender.joined_at = self.clock.now
+            self._by_node[message.node] = sender  # it may be another, which comes back
         if self.scenario.codec:
             sealed = self.sealer.seal("up/1", SESSION, encode(message))
             message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))
@@ -517,6 +529,24 @@ class Simulation:
             self._promises.break_rules(other)
         self.clock.call_at(one.paused_until, one.resume)
 
+    def _suspend(self, one: SimulatedNode, for_s: float) -> None:
+        until = max(one.clock.asleep_until, self.clock.now + for_s)
+        one.clock.asleep_until = one.paused_until = max(one.paused_until, until)
+        for other in self._launchers.values() if one.host == 0 else [one]:
+            other.audible = False
+        if one.signalled or one.stuck:
+            self._promises.break_rules(one)
+        self._promises.falls_asleep(one)
+        self.clock.call_at(one.paused_until, partial(self._wake, one))
+
+    def _wake(self, one: SimulatedNode) -> None:
+        one.resume()
+        if not one.clock.is_asleep:
+            pace = self.scenario.pace
+            answer_s = 2 * self.longest_way_s + LONGEST_KILL_S
+            bound_s = pace.ask_s + pace.lease_s + answer_s
+            self.clock.call_in(bound_s, partial(self._promises.is_awake, one, self.clock.now))
+
     def _has_store(self) -> bool:
         home = self._launchers.get(0)
         return home is None or (home.alive and not home.has_quit)
@@ -550,7 +580,7 @@ class Simulation:
             may_follow = one.running == cycle and one.is_member and not one.failing
             if may_follow and one.rng.random() < self.scenario.cascade:
                 after_s = one.rng.choice((0.001, 0.1, 5.0)) * one.rng.random()
-                self.clock.call_in(after_s, partial(self._follow_suit, one, cycle))
+                one.clock.call_in(after_s, partial(self._follow_suit, one, cycle))
 
     def _follow_suit(self, one: SimulatedNode, cycle: int) -> None:
         if not one.failing:

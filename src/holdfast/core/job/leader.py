@@ -19,10 +19,16 @@ After a failure comes a Stop, always, and one decision when all survivors are ba
 knows stands in neighbours: who is there (``nodes.py``), what the next cycle waits for
 (``forming.py``), whether there is one (``restarts.py``), what the job asks for (``rules.py``).
 
+Silence. A node that says nothing for ``silence_s`` is given up: the cycle is stopped, its place is
+another's. A leader that slept gives its sleep to the others (``core/excuse.py``). In the last
+cycle that the budget allows (``Round.is_last``) no place can be another's: a silent node is awaited
+while ranks of others run, as each job would without a launcher that restarts, and no node ends its
+ranks for silence. So no cycle may follow that one before each of its nodes has said that its ranks
+are gone. A node that was given up and was only silent may come back, as another.
+
 Duties of the caller:
 
-1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`;
-   else a leader that was asleep would bury those who spoke meanwhile.
+1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`.
 2. Publish decisions in order, each before the next event is handled.
 3. Come back at :meth:`Leader.next_deadline`.
 
@@ -39,8 +45,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
+from holdfast.core.excuse import overslept
 from holdfast.core.job import membership as msg
-from holdfast.core.job.assign import Assignment, AssignmentError, assign
+from holdfast.core.job.assign import Assignment, AssignmentError, assign, name_some
 from holdfast.core.job.forming import Forming, News
 from holdfast.core.job.incidents import Incidents
 from holdfast.core.job.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
@@ -131,10 +138,17 @@ class Leader:
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
     _newcomers: int = field(default=0, init=False)
+    _is_last: bool = field(default=False, init=False)
+    """See :attr:`.Round.is_last`."""
     _held: tuple[str, str] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
     _has_reported_difference: bool = field(default=False, init=False)
+    _due_at: float | None = field(default=None, init=False)
+    _handled_at: float = field(default=0.0, init=False)
+    _slept_s: float = field(default=0.0, init=False)
+    _woke_at: float = field(default=-math.inf, init=False)
+    """For how long this leader did nothing when it slept last, and when that was over."""
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _reported: int = field(default=-1, init=False)
@@ -164,6 +178,7 @@ class Leader:
         elif self.phase is Phase.RUNNING:
             due_at = self.incidents.until or self._grow_at
             at = at if due_at is None else min(at, due_at)
+            at = min(at, self._awaited_until())
         elif self.phase is Phase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -189,17 +204,20 @@ class Leader:
             case _:
                 assert_never(event)
         self._on_time(now)
+        self._due_at, self._handled_at = self.next_deadline(), now
         return self._effects
 
     def _on_waking(self, now: float) -> None:
-        """Who was silent for so long leads nobody: every member has fenced itself meanwhile.
-
-        Its own launcher does so, too, unless a last word of ours was still on its way to it.
-        """
-        silent_s = now - (self._beat_at - self.pace.beat_s)
-        if self.phase in (Phase.FORMING, Phase.RUNNING) and silent_s > self.pace.fence_s:
-            cause = f"the launcher that led the job was asleep for {silent_s:.1f} s"
-            self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
+        """A leader that slept ends nothing for a silence that it overslept."""
+        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        if excuse is None:
+            return
+        self._slept_s, self._woke_at = now - self._handled_at, now
+        limit_s, before = self.pace.silence_s, self.nodes.excuse
+        if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
+            self.nodes.excuse = excuse
+        self._forming.join_by += excuse.late_s
+        self._close_by += excuse.late_s
 
     # ------------------------------------------------------------ who is there
     def _on_message(self, message: msg.Message, now: float) -> None:
@@ -207,9 +225,13 @@ class Leader:
         if self.nodes.is_gone(node):
             # It lives after all, but its place may be another's by now: tell it, once.
             if (refusal := self.nodes.refusal(message)) is not None:
-                self._publish(msg.Refused(node, refusal, self.term))
+                may_return = node in self.nodes.silent and self.phase is not Phase.ENDING
+                self._publish(msg.Refused(node, refusal, self.term, may_return))
             return
         if node in self.nodes.alive:
+            if node in self.nodes.awaited:
+                silent = f"after {self.nodes.silence_of(node, now):.1f} s of silence"
+                self._note("info", f"{self.nodes.shown(node)} sends messages again, {silent}")
             self.nodes.heard(node, now)
         elif isinstance(message, msg.Leave):
             self.nodes.never_joins(message)
@@ -340,6 +362,11 @@ class Leader:
         forming = self._forming
         forming.form_at = None
         late = now >= forming.join_by
+        if late and self._is_last and self._restarts.cause is None and forming.awaited:
+            cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
+            late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
+            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), f"{cause}: {late_ones}", now)
+            return
         if late:
             for node in sorted(forming.awaited):
                 limit = f"{self.pace.join_timeout_s:g} s"
@@ -421,7 +448,9 @@ class Leader:
             term=self.term,
             ended_by=ended_by,
             workload=self.rules.workload,
+            is_last=self._restarts.is_none_left,
         )
+        self._is_last = formed.is_last
         self._publish(formed)
         self.incidents.cycle_began(formed)
         if self.cycle == 0 and self.rules.reads_iterations:
@@ -447,6 +476,7 @@ class Leader:
         return None
 
     def _refuse(self, node: str, why: str, now: float) -> None:
+        """For what it is, or does; it stays away."""
         self._publish(msg.Refused(node, why, self.term))
         self._lose(node, why, now)
 
@@ -487,12 +517,30 @@ class Leader:
         if self.phase is Phase.FORMING and restarts.cause is None and not message.may_restart:
             # Who failed first may be heard of last.
             self._end_failed(Ending.NO_USE, message.cause, now)
+        cause = message.cause
+        if message.unheard_s:
+            cause = self._why_unheard(message, now)
+        if self.phase is Phase.FORMING and message.unheard_s:  # of this cycle: what others lost
+            restarts.reported(node, cause, message.names_a_peer)
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
-        if message.cause and state is not NodeState.LEAVING:
-            restarts.reported(node, message.cause, message.names_a_peer, message.signature)
-        self._judge(message.cause, node, now)
+        if cause and state is not NodeState.LEAVING:
+            restarts.reported(node, cause, message.names_a_peer, message.signature)
+        self._judge(cause, node, now)
+
+    def _why_unheard(self, state: msg.State, now: float) -> str:
+        """A node ended its ranks, because it had heard nothing of us; it may have been our sleep.
+
+        Then we have just woken up: it has waited for that.
+        """
+        who = self.nodes.shown(state.node)
+        if now - self._woke_at > self.pace.silence_s:
+            return f"{who} was cut off, and ended its ranks: {state.cause}"
+        return (
+            f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {who} ended "
+            f"its ranks after {state.unheard_s:.1f} s without a message from it"
+        )
 
     def _set_state(self, node: str, state: NodeState | None) -> None:
         self._tally[self._states[node]] -= 1
@@ -551,6 +599,7 @@ class Leader:
     def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
         self.phase = Phase.FORMING
         left, silent_s = self._restarts.left, self.nodes.silent.get(node, 0.0)
+        self.nodes.awaited.clear()
         self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term, silent_s))
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)
@@ -566,6 +615,10 @@ class Leader:
         """Stop for the newcomers if there will be more ranks with them, and all is well."""
         self._grow_at = None
         if self._tally[NodeState.HEALTHY] < len(self._states) or not self.nodes.ready:
+            return
+        is_silent = self.nodes.awaited or self.nodes.silent_at(self.pace.fence_s) <= now
+        if self._is_last and is_silent:
+            self._grow_at = now + self.pace.silence_s  # it might be waited for in vain
             return
         everyone = [self.nodes.alive[node] for node in (*self._states, *self.nodes.ready)]
         try:
@@ -587,16 +640,17 @@ class Leader:
         self._close_by = now + self.rules.linger_s
         self.end = msg.End(outcome, exit_code, cause, why, self.term)
         self._publish(self.end)
+        self.nodes.awaited.clear()
+        self._on_silence(now)
 
     def _on_time(self, now: float) -> None:
-        while (silent := self.nodes.next_silent(self.pace.silence_s, now)) is not None:
-            node, silent_s = silent
-            self._lose(node, f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+        self._on_silence(now)
         if self.phase is Phase.RUNNING:
             self._conclude_incident(now)
         may_grow = self.phase is Phase.RUNNING and not self.incidents.is_open
         if may_grow and self._grow_at is not None and now >= self._grow_at:
             self._grow(now)
+        self._on_silence(now)  # the cycle may have been stopped since
         if self.phase is Phase.FORMING:
             self._try_to_form(now)
         if self.phase is Phase.ENDING and (not self.nodes.alive or now >= self._close_by):
@@ -609,6 +663,44 @@ class Leader:
         elif self.phase is not Phase.NEW and now >= self._beat_at:
             self._publish_beat()
             self._beat_at = now + self.pace.beat_s
+
+    def _on_silence(self, now: float) -> None:
+        """Give up who was silent for too long, or say that it is awaited."""
+        silence_s = self.pace.silence_s
+        while (silent := self.nodes.next_silent(silence_s, now)) is not None:
+            node, silent_s = silent
+            if self._waits_for(node):
+                self.nodes.awaited.add(node)
+                self._note(
+                    "warning",
+                    f"{self.nodes.shown(node)} is silent for {silent_s:.1f} s. No restart is left, "
+                    "so nothing is gained by giving it up: it is awaited while other ranks run",
+                )
+            else:
+                self._lose(node, f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+        while now >= self._awaited_until():
+            longest = self.nodes.longest_awaited(silence_s)
+            assert longest is not None
+            silent_s = self.nodes.silence_of(longest[0], now)
+            self._lose(longest[0], f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+
+    def _waits_for(self, node: str) -> bool:
+        """A node of the last cycle may still have ranks, and nobody can take its place."""
+        if not self._is_last or node not in self._states:
+            return False
+        if self.phase is Phase.FORMING:
+            return self._restarts.cause is None and node in self._forming.awaited
+        return self._is_at_work(node)
+
+    def _awaited_until(self) -> float:
+        """When a silent node is given up that no ranks of other nodes wait for."""
+        if self.phase is not Phase.RUNNING or not self.nodes.awaited:
+            return math.inf
+        others = (node for node in self.nodes.alive if node not in self.nodes.awaited)
+        if any(self._is_at_work(node) for node in others):
+            return math.inf
+        longest = self.nodes.longest_awaited(self.pace.silence_s + self.pace.return_s)
+        return math.inf if longest is None else longest[1]
 
     def _publish_beat(self) -> None:
         self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported))

@@ -8,9 +8,9 @@ them and tells what becomes of them.
          +----------------------------------------+
          v                                        |
       WAITING --- Round with our name ---> ACTIVE(cycle)
-         ^                                    |   |
-         |   Stop(cycle)                      |   | End, Refused, a signal,
-         |      v                             |   | or the leader is silent
+         ^      Stop(cycle), or               |   |
+         |      the leader is silent          |   | End, Refused, a signal,
+         |      v                             |   | or the leader is lost
          +-- STOPPING <-----------------------+   v
         our ranks are gone                     LEAVING ---> DONE
                                                   our ranks are gone
@@ -18,9 +18,18 @@ them and tells what becomes of them.
 Decisions are followed in order; those of cycles we are past, or were never in, mean nothing to us.
 
 A launcher that hears nothing of the leader for ``fence_s`` must assume that the others are going
-on without it: it ends its ranks at once (*fences* itself), and only then leaves, with exit code 1.
-Not so after a signal: when a whole job is told to end, its leader may be the first that is done,
-and the others must not lose the work they are saving.
+on without it: it ends its ranks at once (*fences* itself). It leaves, with exit code 1, when it has
+heard nothing for ``return_s`` more: the leader may be asleep. If the leader says something, the
+launcher tells it that its ranks are gone; if its place has been given away, it joins again, as
+another node.
+
+It does not fence itself
+
+- where it has slept itself, before it has asked the leader, for ``ask_s``, once. What it hears then
+  may be older than its sleep, and gives it no more time than that;
+- in a cycle that no other follows (``Round.is_last``): nobody can go on without it;
+- after a signal: when a whole job is told to end, its leader may be the first that is done, and the
+  others must not lose the work they are saving.
 
 Duties of the caller:
 
@@ -41,6 +50,7 @@ import math
 from dataclasses import dataclass, field
 
 from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.core.excuse import overslept
 from holdfast.core.job import membership as msg
 from holdfast.core.job.membership import (
     EXCLUDE,
@@ -270,11 +280,35 @@ class Member:
     _heard_leader: bool = field(default=False, init=False)
     _told: str = field(default="", init=False)
     _has_compared: bool = field(default=False, init=False)
+    _is_last: bool = field(default=False, init=False)
+    """No other cycle can follow while our ranks run."""
+    _fenced_s: float | None = field(default=None, init=False)
+    """We have ended our ranks after such a silence, and the leader is still to be told."""
+    _is_given_up: bool = field(default=False, init=False)
+    """Our place may be another's; we come back as another node."""
+    _returns: int = field(default=0, init=False)
+    _are_ended: bool = field(default=False, init=False)
+    """Our ranks have SIGKILL already, because of a silence."""
+    _heard_at: float = field(default=0.0, init=False)
     _fence_at: float = field(default=0.0, init=False)
+    _asks_until: float | None = field(default=None, init=False)
+    """Since we slept; None: we have not, or were answered since."""
+    _asks_from: float = field(default=0.0, init=False)
+    _silent_s: float = field(default=0.0, init=False)
+    """How long the silence was then, or has been since, at least."""
+    _slept_s: float = field(default=0.0, init=False)
+    """For how much of it we did nothing ourselves."""
+    _handled_at: float = field(default=0.0, init=False)
+    _has_joined_since: bool = field(default=False, init=False)
+    """A round with our name follows that, and is not older."""
     _beat_at: float = field(default=0.0, init=False)
+    _due_at: float | None = field(default=None, init=False)
     _reported: int = field(default=-1, init=False)
     _heard_reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._first_name = self.node
 
     @property
     def ranks_may_live_until(self) -> float | None:
@@ -287,32 +321,40 @@ class Member:
             return None
         if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
             return None
-        pace = self.pace
-        if math.isinf(pace.silence_s):
+        if math.isinf(self.pace.silence_s) or self._is_last or not self.ranks_alive:
             return None
-        return self._fence_at + (pace.silence_s - pace.beat_s - pace.fence_s) / 4
+        # We are ending them ourselves then; the others go on four of these later, at the earliest.
+        return self._fence_at + self.pace.lease_s * (4 if self._are_ended else 1)
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (Phase.NEW, Phase.DONE):
             return None
-        fence_at = math.inf if self.phase is Phase.LEAVING else self._fence_at
-        at = min(self._beat_at, fence_at)
+        at = min(self._beat_at, self._patient_until())
         return None if math.isinf(at) else at
+
+    def _patient_until(self) -> float:
+        """When we act upon the silence of the leader."""
+        if self.phase is Phase.LEAVING:
+            return math.inf
+        if not self.ranks_alive:
+            return self._fence_at + self.pace.return_s
+        return math.inf if self._is_last or self._are_ended else self._fence_at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
         self._effects = []
         if self.phase is Phase.DONE:
             return self._effects
+        self._on_waking(now)
         match event:
             case Begin():
-                self._fence_at = now + self.pace.fence_s
+                self._heard_at, self._fence_at = now, now + self.pace.fence_s
                 self._join()
             case Heard(decision):
                 self._heard_leader = True
-                self._fence_at = now + self.pace.fence_s
-                self._follow(decision)
+                self._note_sign(now)
+                self._follow(decision, now)
             case RanksFailed():
                 self._on_failure(event)
             case CauseFound(cycle):
@@ -349,20 +391,53 @@ class Member:
             case _:
                 assert_never(event)
         self._on_time(now)
+        self._due_at, self._handled_at = self.next_deadline(), now
         return self._effects
 
+    def _on_waking(self, now: float) -> None:
+        """We have slept: we ask the leader, which the beat does that is due, and wait a little."""
+        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        if excuse is not None and (self._asks_until is None or self._heard_at > self._asks_from):
+            until = excuse.extend(now, self.pace.ask_s)
+            self._begin_to_ask(until, now, slept_s=now - self._handled_at)
+            self._fence_at = max(self._fence_at, until)
+
+    def _note_sign(self, now: float) -> None:
+        """The leader was there when it said this, which may have been before we slept."""
+        was_silent = now >= self._fence_at and self.phase is not Phase.NEW
+        if was_silent and not self._asks(now):  # we were cut off, or the leader slept
+            self._begin_to_ask(now + self.pace.ask_s, now)
+            self._beat_at = now
+        self._heard_at = now
+        if self._asks(now):
+            self._fence_at = max(self._fence_at, now + self.pace.ask_s)
+        else:
+            self._asks_until, self._slept_s = None, 0.0
+            self._fence_at = now + self.pace.fence_s
+
+    def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
+        self._asks_from, self._asks_until, self._has_joined_since = now, until, False
+        self._silent_s, self._slept_s = now - self._heard_at, slept_s
+
+    def _asks(self, now: float) -> bool:
+        """We have slept, and do not know yet what the others did meanwhile."""
+        return self._asks_until is not None and now < self._asks_until
+
     # ------------------------------------------------------------ what the leader decides
-    def _follow(self, decision: msg.Decision) -> None:
+    def _follow(self, decision: msg.Decision, now: float) -> None:
         match decision:
             case msg.Round():
-                self._on_round(decision)
+                may_be_old = self._asks(now) and not self._has_joined_since
+                self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
             case msg.Stop(cycle=cycle):
                 if cycle == self.cycle:
                     self._on_stop(decision)
             case msg.End():
                 self._on_end(decision)
-            case msg.Refused(node=node, why=why):
-                if node == self.node:
+            case msg.Refused(node=node, why=why, may_return=may_return):
+                if node == self.node and may_return and self.phase is not Phase.LEAVING:
+                    self._on_given_up(why)
+                elif node == self.node:
                     self._fence(f"refused by the leader: {why}")
             case msg.LeaderBeat(waits=waits, reported=reported):
                 if self.phase is Phase.ACTIVE and self._heard_reported < reported == self.cycle:
@@ -377,7 +452,7 @@ class Member:
             case _:
                 assert_never(decision)
 
-    def _on_round(self, formed: msg.Round) -> None:
+    def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
         place = formed.place_of(self.node)
         if self.phase is Phase.WAITING and place is not None and formed.cycle > self.cycle:
             self.phase = Phase.ACTIVE
@@ -389,11 +464,18 @@ class Member:
             self._all_ended_well = False
             self._stopped_for = self._told_why = ""
             self._report_difference(formed)
+            self._is_last, self._are_ended, self._fenced_s = formed.is_last, False, None
+            if may_be_old:
+                self.phase, self.ranks_alive = Phase.STOPPING, False
+                self._tell_that_fenced(self._silent_s)
+                return
             self._effects.append(StartRanks(formed, place))
         elif self.phase is Phase.WAITING and self.node in formed.spares:
             self._own_state = NodeState.HEALTHY
             self._report_difference(formed)
             self._effects.append(Standby(formed.cycle))
+        elif self.phase is Phase.STOPPING and self.ranks_alive and formed.cycle > self.cycle:
+            self._effects.append(StopRanks(self.cycle, How.AT_ONCE))  # we were given up
         elif self.phase is Phase.ACTIVE and formed.cycle > self.cycle:
             # Cannot be while there is one leader: a Stop comes first.
             self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
@@ -469,7 +551,9 @@ class Member:
         if cycle != self.cycle or not self.ranks_alive:
             return
         self.ranks_alive = False
-        if self.phase is Phase.STOPPING:
+        if self.phase is Phase.STOPPING and self._fenced_s is not None:
+            self._tell_that_fenced(self._fenced_s)
+        elif self.phase is Phase.STOPPING:
             self._cycle_over()
         elif self.phase is Phase.LEAVING and self._last_words is not None:
             self._leave(self._last_words)
@@ -479,25 +563,38 @@ class Member:
             about = found.names_a_peer, found.signature
             self._on_failure(RanksFailed(cycle, found.cause, True, True, *about))
 
+    def _tell_that_fenced(self, silent_s: float) -> None:
+        """We have no ranks in this cycle: the leader decides, if it has not done so."""
+        self._fenced_s, self._own_state = silent_s, NodeState.FAILED
+        about = self._no_message(silent_s), self._may_restart, self._what_is_asked()
+        state = msg.State(self.node, self.cycle, NodeState.FAILED, *about, unheard_s=silent_s)
+        self._send(state)
+
     def _on_stop(self, stop: msg.Stop) -> None:
         no_restart = stop.no_restart
         asks = self._what_is_asked()
         if not no_restart and asks is not None:
             no_restart = f"a rank has asked for {asks.action}"
-        here = stop.node == self.node
+        here = stop.node == self.node and not stop.silent_s
         told = stop.cause, here, stop.restarts_left, no_restart
         stopping = CycleStopping(self.cycle, *told, silent_s=stop.silent_s)
+        # If it is we who were silent, others go on without us now.
+        how = How.AT_ONCE if stop.node == self.node and stop.silent_s else How.POLITE
         if self.phase is Phase.LEAVING and self._keeps_signal_grace:
             # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
             self._keeps_signal_grace = False
             self._effects += [stopping, StopRanks(self.cycle, How.POLITE, for_good=True)]
-        if self.phase is not Phase.ACTIVE:
+        is_fenced, self._fenced_s = self._fenced_s is not None, None
+        if self.phase is not Phase.ACTIVE and not is_fenced:
             return
         self.phase = Phase.STOPPING
         self._stopped_for, self._told_why = stop.cause, stop.no_restart
-        self._effects.append(stopping)
+        if is_fenced:
+            self._note("info", f"cycle {self.cycle} is over for this node: {stop.cause}")
+        else:
+            self._effects.append(stopping)
         if self.ranks_alive:
-            self._effects.append(StopRanks(self.cycle, How.POLITE, for_good=bool(no_restart)))
+            self._effects.append(StopRanks(self.cycle, how, for_good=bool(no_restart)))
         else:
             self._cycle_over()
 
@@ -505,6 +602,10 @@ class Member:
         """Our ranks are gone: what they asked for takes effect, or we join again."""
         asks = self._what_is_asked()
         self._requests.clear()
+        if self._is_given_up:
+            self._returns += 1
+            self.node = f"{self._first_name}.{self._returns}"
+            self._is_given_up, self._cause = False, None
         if asks is None:
             self._join()
         elif asks.action == SHUTDOWN:
@@ -517,10 +618,23 @@ class Member:
             self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
 
     def _join(self) -> None:
-        self.phase = Phase.WAITING
+        self.phase, self._has_joined_since = Phase.WAITING, True
         found = self._cause
         about = (found.cause[:MAX_CAUSE], found.names_a_peer, found.signature) if found else ()
         self._send(msg.Join(self.node, self.desc, self.cycle, *about))
+
+    def _on_given_up(self, why: str) -> None:
+        """Others go on without us, as we were silent: our ranks must be gone; then we come back."""
+        self._is_given_up, self._fenced_s = True, None
+        what = "ends its ranks, and joins again" if self.ranks_alive else "joins again"
+        self._note("warning", f"the others have gone on without this node ({why}), which {what}")
+        if not self.ranks_alive:
+            self._cycle_over()
+            return
+        if self.phase is not Phase.STOPPING:
+            self.phase = Phase.STOPPING
+            self._effects.append(CycleStopping(self.cycle, why, how=How.AT_ONCE))
+        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
 
     # ------------------------------------------------------------ the way out
     def _on_told_to_end(self, how: str) -> None:
@@ -546,6 +660,20 @@ class Member:
         self._note("error", f"{why}: this node {ends} the job")
         self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s)
 
+    def _fence_ranks(self, silent_s: float) -> None:
+        """Others may go on without us; or the leader sleeps, and comes back."""
+        why = self._no_message(silent_s)
+        self._note(
+            "error",
+            f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it",
+        )
+        self._are_ended = True
+        if self.phase is Phase.ACTIVE:
+            self.phase, self._fenced_s = Phase.STOPPING, silent_s
+            about = why, False, 0, "", How.AT_ONCE, silent_s
+            self._effects.append(CycleStopping(self.cycle, *about))
+        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
+
     def _leave(self, last_words: Finish, how: How = How.POLITE, silent_s: float = 0.0) -> None:
         """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
         if self._last_words is None:
@@ -569,10 +697,12 @@ class Member:
     def _on_time(self, now: float) -> None:
         if self.phase in (Phase.NEW, Phase.DONE):
             return
-        if self.phase is not Phase.LEAVING and now >= self._fence_at:
-            silent_s = self.pace.fence_s + now - self._fence_at
-            if self._heard_leader:
-                self._fence(f"no message from the leader of the job for {silent_s:.1f} s", silent_s)
+        if now >= self._patient_until():
+            silent_s = now - self._heard_at
+            if self.ranks_alive:
+                self._fence_ranks(silent_s)
+            elif self._heard_leader:
+                self._fence(self._no_message(silent_s), silent_s)
             else:
                 self._fence("no message from any leader of the job came", silent_s)
         if any(isinstance(effect, Send) for effect in self._effects):
@@ -586,3 +716,8 @@ class Member:
 
     def _note(self, level: str, text: str) -> None:
         self._effects.append(Note(level, text))
+
+    def _no_message(self, for_s: float) -> str:
+        text = f"no message from the leader of the job for {for_s:.1f} s"
+        slept = f", in {self._slept_s:.1f} s of which this launcher did nothing itself"
+        return text + slept if self._slept_s else text

@@ -137,7 +137,8 @@ class State(Value):
 
     ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
     ``asks``: what a rank wants in the place of a restart, if one does. ``names_a_peer``,
-    ``signature``: see Join.
+    ``signature``: see Join. ``unheard_s``: its launcher has ended its ranks, for it had heard
+    nothing of the leader for so long; 0: that is not the cause.
     """
 
     node: Name
@@ -148,6 +149,7 @@ class State(Value):
     asks: Control | None = None
     names_a_peer: bool = False
     signature: Text = ""
+    unheard_s: Limit = 0.0
 
 
 class Leave(Value):
@@ -220,7 +222,9 @@ class Round:
     Nodes in neither list joined too late and stay in the queue. ``places`` are in the order of
     their group ranks; group rank 0 is the master. ``restarts_used``: of the budget, so far.
     ``ended_by``: the first cause of all reported, if the cycle before has failed. ``workload``: of
-    the job, which is the leader's; None: not said.
+    the job, which is the leader's; None: not said. ``is_last``: no
+    other can follow unless each of its nodes has said that its ranks are gone, so none has to end
+    them because it hears nothing of the leader.
     """
 
     cycle: Count
@@ -233,6 +237,7 @@ class Round:
     term: Count = 0
     ended_by: Text = ""
     workload: Workload | None = None
+    is_last: bool = False
 
     @cached_property
     def _by_node(self) -> dict[str, Place]:
@@ -301,11 +306,15 @@ class Judged(Value):
 
 
 class Refused(Value):
-    """This one node can't take part; nobody else is concerned."""
+    """This one node can't take part; nobody else is concerned.
+
+    ``may_return``: it can, as another node, when its ranks are gone: it was only silent.
+    """
 
     node: Name
     why: Text
     term: Count = 0
+    may_return: bool = False
 
 
 class LeaderBeat(Value):
@@ -353,6 +362,11 @@ class Pace:
     start at the last beat that came through, so the node gives up first: ``fence_s`` plus the time
     SIGKILL takes stays below ``silence_s`` less one ``beat_s`` and the delay of a message.
 
+    Whoever was held up itself (suspended, stopped) has not been listening, and gives that time to
+    the others: the leader up to ``silence_s``, for it may always wait longer; a node up to
+    ``ask_s``, in which it asks the leader, for the others may have gone on without it. Late by less
+    than a beat is no sleep.
+
     Attributes:
         silence_s: A node not heard of for this long is gone. Longer than any pause of a healthy
             launcher; the price of a machine that loses power is this long.
@@ -377,6 +391,27 @@ class Pace:
             )
         if self.join_timeout_s <= 0:
             raise ValueError(f"join_timeout_s must be positive, is {self.join_timeout_s:g}")
+
+    @property
+    def ask_s(self) -> float:
+        """How long a node that slept may wait, once, for a word of the leader, its ranks alive.
+
+        A leader that is there speaks within one ``beat_s``.
+        """
+        return min(self.fence_s, 1.5 * self.beat_s)
+
+    @property
+    def return_s(self) -> float:
+        """How long a launcher without ranks waits, beyond ``fence_s``, for a leader to return.
+
+        And the leader for a node that nobody else needs to wait for. It may be asleep.
+        """
+        return 8 * self.silence_s
+
+    @property
+    def lease_s(self) -> float:
+        """How much later than the launcher its monitors end ranks, if the launcher cannot."""
+        return (self.silence_s - self.beat_s - self.fence_s) / 4
 
     @classmethod
     def of(cls, silence_s: float, join_timeout_s: float = 900.0) -> Pace:

@@ -10,6 +10,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from holdfast.core.excuse import Excuse
 from holdfast.core.job.assign import AssignmentError, NodeDesc, name_some
 from holdfast.core.job.membership import Join, Leave, LeaveWhy, Message
 
@@ -26,6 +27,8 @@ class Nodes:
         ports: Free on their hosts for the next cycle's MASTER_PORT.
         unfit: Excluded or not healthy, and why: whoever started them starts no others.
         silent: Those that fell silent, and for how many seconds they had been when given up.
+        excuse: Of the leader, if it was held up itself: others have that much longer to speak.
+        awaited: Those that are silent and are not given up, until they speak.
     """
 
     alive: dict[str, NodeDesc] = field(default_factory=dict)
@@ -33,6 +36,8 @@ class Nodes:
     ports: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, str] = field(default_factory=dict)
     silent: dict[str, float] = field(default_factory=dict)
+    excuse: Excuse | None = None
+    awaited: set[str] = field(default_factory=set)
     _joined: int = 0
     _joined_at: dict[str, float] = field(default_factory=dict)
     _heard: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -68,12 +73,14 @@ class Nodes:
         """A node that is there has spoken."""
         self._heard[node] = now
         self._heard.move_to_end(node)
+        self.awaited.discard(node)
 
     def lose(self, node: str, why: str, silent_s: float | None) -> str:
         """A node is out of the job, by its own word (None) or by its silence; in words."""
         lost = f"{self.shown(node)} {'left the job' if silent_s is None else 'was lost'} ({why})"
         del self.alive[node], self._heard[node], self._joined_at[node], self.ports[node]
         self.ready.pop(node, None)
+        self.awaited.discard(node)
         self._gone[node] = why
         if silent_s is None:
             self._told_gone.add(node)
@@ -105,13 +112,38 @@ class Nodes:
 
     # ------------------------------------------------------------ silence
     def silent_at(self, silence_s: float) -> float:
-        """When the next node will have been silent for so long."""
-        return next(iter(self._heard.values()), math.inf) + silence_s
+        """When the next node will have been silent for so long; awaited ones are not."""
+        heard = (at for node, at in self._heard.items() if node not in self.awaited)
+        return self._over_at(next(heard, math.inf), silence_s)
 
     def next_silent(self, silence_s: float, now: float) -> tuple[str, float] | None:
-        """A node that has been silent for that long, and how long."""
-        node, at = next(iter(self._heard.items()), ("", math.inf))
-        return (node, now - at) if now >= at + silence_s else None
+        """A node that has been silent for that long, less the time the leader slept; how long."""
+        for node, at in self._heard.items():
+            if node not in self.awaited:
+                is_over = now >= self._over_at(at, silence_s)
+                return (node, self._silence_s(at, now)) if is_over else None
+        return None
+
+    def longest_awaited(self, silence_s: float) -> tuple[str, float] | None:
+        """The awaited node that has been silent for longest, and when it was for that long."""
+        for node, at in self._heard.items():
+            if node in self.awaited:
+                return node, self._over_at(at, silence_s)
+        return None
+
+    def silence_of(self, node: str, now: float) -> float:
+        """For how long it has been silent, less the time the leader slept."""
+        return self._silence_s(self._heard[node], now)
+
+    def _over_at(self, heard_at: float, silence_s: float) -> float:
+        at = heard_at + silence_s
+        return at if self.excuse is None else self.excuse.extend(at, silence_s)
+
+    def _silence_s(self, heard_at: float, now: float) -> float:
+        excuse = self.excuse
+        if excuse is None or heard_at >= excuse.woke_at:
+            return now - heard_at
+        return max(0.0, now - heard_at - excuse.late_s)
 
     # ------------------------------------------------------------ claims to one infra rank
     def at_fault(self, error: AssignmentError, beat_s: float) -> tuple[str, ...]:

@@ -122,6 +122,17 @@ class Restarts:
         """Restarts that the budget still has."""
         return self._budget.left
 
+    @property
+    def is_none_left(self) -> bool:
+        """Whether a cycle that fails now, or at any time later, is followed by no other.
+
+        Where a cycle goes on without nodes that are lost, none needs to be.
+        """
+        rules = self.rules
+        ends_all = rules.restart is RestartPolicy.ANY_FAILED and not rules.is_of_one
+        is_spent = self.left == 0 and (rules.restarts_period_s is None or not rules.max_restarts)
+        return ends_all and is_spent
+
     def cycle_started(self, now: float) -> None:
         """All ranks start."""
         self.may_restart = True

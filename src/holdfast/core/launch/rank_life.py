@@ -173,6 +173,7 @@ class RankLife:
         is_told: The node knows that it was killed.
         is_gone: It was reaped.
         has_reported: Its monitor watches it, or did.
+        launcher_slept_s: The monitors have ended it, for its launcher did nothing for so long.
     """
 
     hang: Hang | None = None
@@ -187,6 +188,7 @@ class RankLife:
     is_told: bool = False
     is_gone: bool = False
     has_reported: bool = False
+    launcher_slept_s: float | None = None
 
     def state(self, now: float) -> State:
         """Where it is."""
@@ -287,6 +289,10 @@ class RankLives:
             case MonitorSaid(local_rank, said.Armed(cycle, by_steps)):
                 if cycle == self.cycle and not by_steps:  # others may make none
                     self._reported(local_rank, now, effects)
+            case MonitorSaid(_, said.LeaseOver(cycle, slept_s)):
+                lives = self._cycles[cycle].ranks if cycle in self._cycles else {}
+                for life in (life for life in lives.values() if not life.is_gone):
+                    life.launcher_slept_s = slept_s
             case JobReported(cycle):
                 if cycle == self.cycle:
                     self._await_reports(now, effects)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
+    from holdfast.core.excuse import Excuse
+
     ClockKey: TypeAlias = tuple[str, str | None]
 
 INITIAL_HEARTBEAT = "initial heartbeat"
@@ -133,18 +135,6 @@ class Overdue(Value):
         return now - self.since
 
 
-class Excuse(Value):
-    """Time given back to a rank because its *monitor* was late (suspended, starved).
-
-    Whatever held the monitor up may have held up the rank, too. So after a monitor woke ``late_s``
-    too late at ``woke_at``, no clock runs out before ``woke_at + min(late_s, its limit)``: a
-    healthy rank needs at most one limit to show a sign of life, however long the interruption was.
-    """
-
-    woke_at: float
-    late_s: float
-
-
 def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
     """All running clocks that have a limit, in no particular order."""
     if snapshot.left_at is not None:
@@ -183,9 +173,7 @@ def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
 
 
 def _excused_deadline(clock: Overdue, excuse: Excuse | None) -> float:
-    if excuse is None:
-        return clock.deadline
-    return max(clock.deadline, excuse.woke_at + min(excuse.late_s, clock.limit_s))
+    return clock.deadline if excuse is None else excuse.extend(clock.deadline, clock.limit_s)
 
 
 def overdue(

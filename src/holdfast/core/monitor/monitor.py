@@ -16,12 +16,13 @@ Rules kept here:
     K-2  nobody is signalled before the evidence is concluded: ``TakeEvidence`` precedes
          ``Conclude`` precedes ``Send``
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
-    a monitor that woke late by itself gives the rank the delay back (``hang.Excuse``)
+    a monitor that woke late by itself gives the rank the delay back (``core/excuse.py``)
     a learned limit never trips twice at the same value (``learned.TrippedLimits``)
 """
 
 from __future__ import annotations
 
+from holdfast.core.excuse import LATE_S, Excuse, overslept
 from holdfast.core.kill_ladder import (
     EVIDENCE_S,
     SIGCONT,
@@ -31,7 +32,7 @@ from holdfast.core.kill_ladder import (
     KillLadder,
 )
 from holdfast.core.monitor import hang
-from holdfast.core.monitor.hang import Excuse, Limits, Overdue, Snapshot
+from holdfast.core.monitor.hang import Limits, Overdue, Snapshot
 from holdfast.core.monitor.learned import TrippedLimits
 from holdfast.core.monitor.steps import Progress
 from holdfast.core.value import Value
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 WATCHING = "watching"
-
-LATE_S = 0.5
-"""A wake-up later than this means that the monitor itself was held up, not just scheduled."""
 
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
@@ -232,8 +230,7 @@ class Watch:
         return effects + self._go_on(self.verdict, self._kill, now)
 
     def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
-        if self._wake_at is not None and now - self._wake_at > LATE_S:
-            self._excuse = Excuse(now, now - self._wake_at)
+        self._excuse = overslept(self._wake_at, now, LATE_S) or self._excuse
         found = hang.overdue(snapshot, limits, now, self._excuse)
         if found is None:
             self._suspect = None

@@ -158,6 +158,16 @@ class Bye(Value):
     pid: Count
 
 
+class LeaseOver(Value):
+    """The ranks of this node are ended, for their launcher did nothing for ``slept_s``.
+
+    Each monitor of the node says so.
+    """
+
+    cycle: Count
+    slept_s: float
+
+
 # ---------------------------------------------------------------- to the launcher: one verdict
 class Overdue(Value):
     """The rank is hung; evidence is taken now. ``at``: when the clock ran out."""
@@ -244,7 +254,7 @@ class Event(Value):
 
 ToMonitor = Configure | Cycle | Tripped | Await | LookNow | GoOn
 Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
-ToLauncher = Ready | Hello | Armed | Bye | Verdict | Looked | Log | Event
+ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log | Event
 
 TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

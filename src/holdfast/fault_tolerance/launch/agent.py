@@ -316,9 +316,10 @@ class NodeAgent:
         self._is_at_work = True
         try:
             while (event := self._next_event()) is not None:
-                effects = self._launcher.handle(event, clock.monotonic())
+                now = clock.monotonic()
+                effects = self._launcher.handle(event, now)
                 if self._lease:  # before there are ranks
-                    self._lease.extend(self._launcher.ranks_may_live_until)
+                    self._lease.extend(self._launcher.ranks_may_live_until, now)
                 for effect in effects:
                     self._do(effect)
         except Exception as error:  # noqa: BLE001 - raised by _serve

@@ -88,7 +88,8 @@ def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:
     from holdfast.host.lease import Lease  # noqa: PLC0415 - of no use to one node
 
     try:
-        return Lease(f"{runtime_dir}/lease", writable=True)
+        wake_s = plan.meeting.pace.ask_s + plan.meeting.pace.lease_s
+        return Lease(f"{runtime_dir}/lease", writable=True, wake_s=wake_s)
     except OSError as error:
         LOGGER.warning("if this launcher is stopped, its ranks run on: %s", error)
         return None

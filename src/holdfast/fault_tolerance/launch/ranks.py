@@ -109,6 +109,7 @@ class Rank:
             hang=life.hang,
             host_problem=life.host_problem,
             hung_in_place=self.hung_in_place,
+            launcher_slept_s=life.launcher_slept_s,
             error=error,
             traceback=traceback,
             last_lines=lines,

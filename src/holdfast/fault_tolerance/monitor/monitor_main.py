@@ -152,7 +152,7 @@ class Monitor:
             self._visitors.next_deadline(),
             self._looks.next_step_at,
             self._watch.next_deadline() if self._is_watching else None,
-            self._lease_until(),
+            self._lease_until(clock.monotonic()),
             self._kin.next_look_at if self._kin is not None else None,
             self._restarter.next_deadline() if self._restarter is not None else None,
         )
@@ -166,15 +166,15 @@ class Monitor:
         self._visitors.look_for_end(now)
         if self._restarter is not None:
             self._restarter.on_time(now)
-        until = self._lease_until()
+        until = self._lease_until(now)
         if until is not None and now >= until:
             self._launcher_stopped(until, now)
         if self._kin is not None and now >= self._kin.next_look_at:
             self._kin.look(now)
 
-    def _lease_until(self) -> float | None:
+    def _lease_until(self, now: float) -> float | None:
         """None also if it is over, and the ranks are ended."""
-        until = self._lease.until if self._lease is not None else None
+        until = self._lease.end(now) if self._lease is not None else None
         return until if until != self._lease_over else None
 
     def _look(self, now: float) -> None:
@@ -474,12 +474,16 @@ class Monitor:
 
     def _launcher_stopped(self, until: float, now: float) -> None:
         """It would have ended its ranks itself: the others go on without this node now."""
+        assert self._lease is not None
         self._lease_over = until
+        slept_s = now - self._lease.moved_at
+        if self._cycle is not None:  # before they end: their launcher asks for the reason then
+            self._reports.tell(messages.LeaseOver(self._cycle.cycle, slept_s))
         if self._end_all():
             self._reports.log(
                 "error",
-                f"this launcher did nothing for so long ({now - until:.1f} s beyond its time) that "
-                "the other nodes go on without it; its monitors have ended its ranks",
+                f"this launcher was stopped, or got no processor, for {slept_s:.1f} s; the other "
+                "nodes may go on without it, so its monitors have ended its ranks",
             )
 
     def _end_all(self) -> int | None:
