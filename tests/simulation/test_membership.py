@@ -41,9 +41,11 @@ from holdfast.testing import (
     Signal,
     Simulation,
     Stranger,
+    Suspend,
     Violation,
     random_scenario,
 )
+from holdfast.testing.scenario import random_suspension
 from holdfast.testing.simulate import main, one_restart
 from holdfast.testing.simulated_node import SimulatedNode
 from holdfast.wire.sealed import Sealer, unsigned_body
@@ -208,6 +210,55 @@ def test_a_leader_that_overslept_buries_nobody() -> None:
     result = run(scenario)
 
     assert (result.cycles, set(result.exit_codes.values())) == (1, {0})
+
+
+def suspended(seed: int) -> Scenario:
+    """A job without other faults: nodes sleep up to 60 s, together or in turn."""
+    rng = random.Random(seed)
+    hosts = rng.randint(2, 6)
+    least = rng.choice((hosts, hosts, rng.randint(1, hosts)))
+    rules = Rules(
+        NodePolicy(least, hosts),
+        max_restarts=rng.choice((0, 0, 1, 3)),
+        grow_cooldown_s=rng.choice((0.0, 5.0, 30.0)),
+    )
+    faults: list[Suspend] = []
+    at = rng.choice((rng.uniform(0, 1), rng.uniform(0, 40)))
+    for _time in range(rng.choice((1, 1, 2))):
+        faults += random_suspension(rng, hosts, at)
+        at = max(fault.at + fault.for_s for fault in faults) + rng.uniform(0, 30)
+    network = Network(delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))), duplicate=0.02)
+    work_s = rng.choice((20.0, 60.0))
+    return Scenario(hosts, rules, network=network, faults=tuple(faults), work_s=work_s)
+
+
+def test_no_suspension_ends_a_job() -> None:
+    """D-1: all of it, some nodes or the leader's, at once or one after the other, restarts or none.
+
+    It goes on or restarts; R-1 and B-1 hold.
+    """
+    first = FRESH.randrange(2**31)
+    for seed in range(first, first + SEEDS // 2):
+        result = run(suspended(seed), seed)
+        assert result.end is not None, f"seed {seed}"
+        assert result.end.outcome is Outcome.SUCCEEDED, f"seed {seed}"
+        assert set(result.exit_codes.values()) == {0}, f"seed {seed}"
+
+
+def test_a_job_that_is_suspended_as_a_whole_restarts_nothing() -> None:
+    """Whatever the budget; nodes wake within two seconds of each other."""
+    for restarts, for_s in product((0, 3), (12.0, 25.0, 60.0)):
+        faults = tuple(Suspend(5.0, host, for_s + 0.5 * host) for host in range(4))
+        rules = Rules(NodePolicy(4, 4), max_restarts=restarts)
+        assert run(Scenario(4, rules, faults=faults)).cycles == 1
+
+
+def test_the_simulator_finds_launchers_that_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all did that found on waking that they had received nothing for so long."""
+    monkeypatch.setattr(Member, "_on_waking", lambda _self, _now: None)
+    rules = Rules(NodePolicy(2, 2), max_restarts=3)
+    faults = (Suspend(5.0, 0, 25.0), Suspend(5.0, 1, 25.0))
+    assert run(Scenario(2, rules, faults=faults)).cycles > 1
 
 
 @pytest.mark.parametrize("nodes", [8, 100, 1000])
