@@ -45,7 +45,7 @@ def port() -> Iterator[int]:
 
 def test_a_wait_for_a_decision_ends_when_the_connection_is_hung_up(port: int) -> None:
     """With the error of a store that is lost; the other connections stay."""
-    hosted = job_store.host_store("127.0.0.1", port, 30)
+    hosted = job_store.host_store("127.0.0.1", port, 30, "j1")
     a, b = (
         job_store.JobStore(lambda: job_store.store_client("127.0.0.1", port, 30), "job")
         for _ in range(2)
@@ -87,7 +87,7 @@ class Counted:
 
 def test_decisions_are_pushed_and_nobody_polls_for_them(port: int) -> None:
     """Whoever waits asks once, is woken by the decision, and fetches it: whatever goes on else."""
-    hosted = job_store.host_store("127.0.0.1", port, 30)
+    hosted = job_store.host_store("127.0.0.1", port, 30, "j1")
 
     def connect() -> Any:
         return job_store.JobStore(lambda: job_store.store_client("127.0.0.1", port, 30), "job")
@@ -123,7 +123,7 @@ def test_decisions_are_pushed_and_nobody_polls_for_them(port: int) -> None:
 def connect(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes connections to a store; a number without a message is asked for soon."""
     monkeypatch.setattr(mailbox_rules, "HOLE_S", 0.2)
-    hosted = job_store.host_store("127.0.0.1", port, 30)
+    hosted = job_store.host_store("127.0.0.1", port, 30, "j1")
     made: list[Any] = []
 
     def make() -> Any:

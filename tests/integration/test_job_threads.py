@@ -78,9 +78,10 @@ class Store:
         secret: str | None = SECRET,
         *,
         leads: bool = False,
+        run_id: str = "j1",
     ) -> Launcher:
         """One more; the one that leads has to be first."""
-        one = Launcher(StoreAddress(HERE, self.port, leads, 30, "j1", secret=secret))
+        one = Launcher(StoreAddress(HERE, self.port, leads, 30, run_id, secret=secret))
         self._launchers.append(one)
         until(lambda: one.met or one.lost, "it has met the others, or cannot")
         return one
@@ -133,6 +134,27 @@ def test_launchers_with_one_secret_meet_and_those_that_come_late_hear_what_follo
     late = store.launcher()
     leader.threads.publish(Refused("n9", "no"))
     assert late.heard.get(timeout=BOUND_S) == Refused("n9", "no")
+
+
+def test_a_job_of_another_name_has_its_own_log_in_the_store(store: Store) -> None:
+    """Its first launcher leads it, and neither job hears of the other."""
+    host, member = store.launcher(leads=True), store.launcher()
+    guest = store.launcher(run_id="j2")
+    second = store.launcher(run_id="j2")
+    assert (guest.met, second.met) == ([True], [False])
+    talk(guest, second, 1)
+    talk(host, member, 2)
+    assert guest.heard.empty()
+    assert host.arrived.empty()
+
+
+def test_a_stranger_who_says_whose_the_store_is_makes_no_second_leader(store: Store) -> None:
+    """The leader of the job answers, whatever stands there."""
+    host = store.launcher(leads=True)
+    store.stranger().set("holdfast/hosted_for", "'j9' \x1b[2J" + "x" * 10_000)
+    member = store.launcher()
+    assert (host.met, member.met) == ([True], [False])
+    talk(host, member, 1)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def work():
 """
 """First lines of a rank's script."""
 
+TELLS = TELLS_ITS_PLACE + "tell()\n"
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"
 
 LOSES_A_PEER = (

@@ -21,6 +21,7 @@ from tests.real.nodes import (
     LOSES_A_PEER,
     REDUCES,
     SHORT_SILENCE_S,
+    TELLS,
     TRAINS_TOGETHER,
     WAITS_FOR_ANOTHER_NODE,
     WORKS,
@@ -480,9 +481,25 @@ def test_a_launcher_of_another_script_is_refused_and_the_job_goes_on(nodes: Node
     )
     for other in (before, spare):
         assert other.said(f"refused by the leader: .*{what}the job runs script script0.py")
-        assert other.said("Give each job an --rdzv-endpoint of its own")
+        assert other.said("Give each job an --rdzv-id and an --rdzv-endpoint of its own")
         assert "another job\n" not in other.stdout
     assert len([line for line in a.stderr.splitlines() if "a launcher was refused: " in line]) == 2
+
+
+def test_two_jobs_of_different_names_at_one_endpoint_are_two_jobs(nodes: Nodes) -> None:
+    """As under torchrun: the second lives in the store of the first, and says so."""
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    in_cycle(0, a, b)
+    other = [nodes.add(TELLS, "2", "--rdzv-id=j2") for _ in range(2)]
+
+    assert [job.wait() for job in other] == [0, 0]
+
+    assert [life(job, 0) is not None for job in other] == [True, True]
+    for job in other:
+        assert job.said("is that of another job, 'j1': this job, 'j2', ends when that store does")
+    assert len([job for job in (a, b, *other) if job.said("leads the job 'j2'")]) == 1
+    end_well(nodes, a, b)
+    assert not a.events("cycle_stopping")
 
 
 def test_a_launcher_that_comes_after_the_end_does_not_start_the_job_again(

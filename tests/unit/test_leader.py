@@ -1272,7 +1272,7 @@ def test_a_launcher_of_another_job_is_refused_whatever_the_job_is_doing(phase: s
     assert refused.node == "n5"
     assert "the launcher on n5 (pid 5) belongs to another job" in refused.why
     assert "script eval.py (sha256 2e, 0 arguments, --nnodes 1)" in refused.why
-    assert "--rdzv-endpoint of its own" in refused.why
+    assert "Give each job an --rdzv-id and an --rdzv-endpoint of its own" in refused.why
     assert job.notes[-1] == f"a launcher was refused: {refused.why}"
     assert job.join("n5", workload=OTHER) == []  # a late copy
     if phase == "forming":

@@ -5,7 +5,9 @@
     <prefix>/down/count        how many decisions have been published
     <prefix>/down/<k>          decision k; the last ``_KEPT`` are kept
     <prefix>/welcome/<nonce>   the leader's answer to a launcher that is new
-    <prefix>/leaders           how many wanted to lead; only where no launcher hosts the store
+    <prefix>/leaders           how many wanted to lead; only where no launcher of the job hosts the
+                               store
+    holdfast/hosted_for        name of the job whose launcher hosts the store
 
 Values are bytes here: who may have written them is :mod:`holdfast.wire.sealed`'s business.
 
@@ -67,6 +69,7 @@ _WAIT_S = 3600.0
 _SLICE_S = 1.0
 """How long a wait that cannot be interrupted may be."""
 _KEPT = 512
+_HOSTED_FOR = "holdfast/hosted_for"
 _TRY_AGAIN_S = 0.2
 """How often a store that is away is tried: it cannot tell us when it is back."""
 
@@ -123,6 +126,18 @@ class JobStore:
         """
         # Not tried again: an attempt that failed may have counted, and nobody would lead.
         return _guarded(lambda: self._store.add(f"{self._prefix}/leaders", 1)) == 1
+
+    def hosted_for(self) -> str | None:
+        """``ascii`` of the name of the job whose launcher hosts the store; None: not said.
+
+        Any stranger may have written it.
+
+        Raises:
+            StoreLostError: The store is gone.
+        """
+        if not _guarded(lambda: self._store.check([_HOSTED_FOR])):
+            return None
+        return _guarded(lambda: self._store.get(_HOSTED_FOR)).decode(errors="replace")
 
     def post(self, seal: Seal) -> int:
         """Put a message into the mailbox; returns its number.
@@ -336,13 +351,15 @@ def _slot_up(number: int) -> str:
     return f"up/{number}"
 
 
-def host_store(host: str, port: int, timeout_s: float) -> Store:
-    """Host the job's store in this process; to be kept as long as the job lives.
+def host_store(host: str, port: int, timeout_s: float, run_id: str) -> Store:
+    """Host the store of the job ``run_id`` in this process; to be kept as long as the job lives.
 
     Raises:
         StoreLostError: The port cannot be had.
     """
-    return _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=True))
+    store = _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=True))
+    _guarded(lambda: store.set(_HOSTED_FOR, ascii(run_id)))
+    return store
 
 
 def store_client(host: str, port: int, timeout_s: float) -> Store:

@@ -52,6 +52,7 @@ from holdfast.core.job.membership import (
     Wake,
     Welcome,
 )
+from holdfast.core.printable import one_line
 from holdfast.host import clock
 from holdfast.host.address import gloo_interface, is_our_address, publish, way_to_store
 from holdfast.host.reach import UnreachableError, wait_until_reachable
@@ -197,6 +198,10 @@ class _Connections:
     ours: OwnAddress
 
 
+class _NoAnswerError(ConnectionError):
+    """The launcher that leads the job is not there, or stopped."""
+
+
 class JobThreads:
     """One launcher's ways to and from the store of its job."""
 
@@ -334,11 +339,13 @@ class JobThreads:
 
             follower = connect()
             leads = follower.is_first() if at.other else self._hosted is not None
-            if at.other and leads:
-                LOGGER.info("this launcher came first, and leads the job %r", at.run_id)
             if at.other and not leads:
                 self._refuse_a_job_that_is_over(follower)
             poster = connect()
+            if not leads and at.other is None and self._is_guest(follower):
+                leads = self._leads_as_guest(follower, poster)
+            if leads and self._hosted is None:
+                LOGGER.info("this launcher came first, and leads the job %r", at.run_id)
             session, published = (secrets.token_hex(8), 0) if leads else self._greet(poster)
             connections = _Connections(
                 follower=follower,
@@ -381,7 +388,7 @@ class JobThreads:
         if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
             host = way_to_store(at.host)
             try:
-                self._hosted = job_store.host_store(host, at.port, at.connect_s)
+                self._hosted = job_store.host_store(host, at.port, at.connect_s, at.run_id)
             except ConnectionError as error:
                 if at.hosts_store:
                     raise ConnectionError(_cannot_host(error)) from error
@@ -423,21 +430,50 @@ class JobThreads:
         in_session, body = self._session if session is None else session, encode(message)
         return lambda slot: self._sealer.seal(slot, in_session, body)
 
-    def _greet(self, store: JobStore) -> tuple[str, int]:
+    def _is_guest(self, store: JobStore) -> bool:
+        """The store is that of another job; their names keep both apart, as under torchrun."""
+        host, at = store.hosted_for(), self._address
+        if host is None or host == ascii(at.run_id):
+            return False
+        LOGGER.warning(
+            "the store at %s is that of another job, %s: this job, %r, ends when that store does. "
+            "Give each job an --rdzv-endpoint of its own (another port will do)",
+            at,
+            one_line(host[:100]),
+            at.run_id,
+        )
+        return True
+
+    def _leads_as_guest(self, follower: JobStore, poster: JobStore) -> bool:
+        """No launcher of this job hosts the store: the first to come leads, as in other backends.
+
+        Asked first, for a stranger may have written whose store it is: a leader would answer.
+
+        Raises:
+            ConnectionError: The job is over there.
+        """
+        self._refuse_a_job_that_is_over(follower)
+        try:
+            self._greet(poster, _DOUBT_S)
+        except _NoAnswerError:
+            return follower.is_first()
+        return False
+
+    def _greet(self, store: JobStore, within_s: float = _WELCOME_S) -> tuple[str, int]:
         """Ask the leader for the session, and for the number of the last decision.
 
         Raises:
-            ConnectionError: It does not answer, or has another secret.
+            _NoAnswerError: It does not answer.
+            ConnectionError: It has another secret, or is of another version.
         """
         at, nonce = self._address, secrets.token_hex(16)
         who = f"{socket.gethostname()} (pid {os.getpid()})"
         store.post(self._seal(Hello(nonce, who), session=""))
         slot = f"welcome/{nonce}"
-        if not store.wait_for(slot, _WELCOME_S):
-            raise ConnectionError(
+        if not store.wait_for(slot, within_s):
+            raise _NoAnswerError(
                 f"the launcher that leads the job {at.run_id!r} has not answered within "
-                f"{_WELCOME_S:g} s. If another job has its store at {at}, give this one an "
-                "--rdzv-endpoint of its own (another port will do)"
+                f"{within_s:g} s"
             )
         pause_s, waited_s = 0.1, 0.0
         while True:

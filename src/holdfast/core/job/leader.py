@@ -718,11 +718,11 @@ UNNAMED_JOB = (
     "each job an --rdzv-id of its own, the same on all its nodes"
 )
 _KEEP_JOBS_APART = (
-    "Give each job an --rdzv-endpoint of its own (another port will do); if nodes of one job run "
+    "Give each job an --rdzv-id and an --rdzv-endpoint of its own; if nodes of one job run "
     f"different programs, say so with --rdzv-conf {MIXED}=1 on all of them"
 )
 _IF_ANOTHER_JOB = (
-    "If it is of another job, end it, and give each job an --rdzv-endpoint of its own. (Said once; "
+    "If it is of another job, end it, and give each job an --rdzv-id of its own. (Said once; "
     "each further launcher that differs says so itself)"
 )
 _ENDS_WITH = {

@@ -490,7 +490,7 @@ class Member:
             self._note(
                 "warning",
                 f"this launcher differs from the leader of its job: {found.text}. If it is of "
-                "another job, end it, and give each job an --rdzv-endpoint of its own",
+                "another job, end it, and give each job an --rdzv-id of its own",
             )
 
     def _on_end(self, end: msg.End) -> None:
