@@ -105,6 +105,44 @@ def test_a_rank_that_a_profiler_stops_for_moments_is_not_stopped(states: str, st
     assert state_of(Sight("t", "", 0, 7), Sight("t", "", 0, 9)) == "R", "it has run in between"
 
 
+def test_the_thread_that_trains_is_looked_at_instead_of_the_main_one(
+    look: RankLook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as well: the main one waits for it, whatever it does."""
+    computes = itertools.count()
+    real = sight.look_at
+    monkeypatch.setattr(
+        sight,
+        "look_at",
+        lambda pid, thread=None: (
+            Sight("R", "", next(computes) * 50_000_000, 0) if thread == 77 else real(pid)
+        ),
+    )
+    look.step(100.0 + APART_S)
+    look.helper_said(Alive())
+    look.helper_said(Operations(thread=77))
+
+    assert not look.step(100.1)
+    assert look.next_step_at == pytest.approx(100.1 + APART_S)
+    assert look.step(100.1 + APART_S)
+    look._take_stacks(THREADS)  # of which there are none here
+    seen = look.seen()
+    assert (seen.first, seen.second) == (Sight("R", "", 0, 0), Sight("R", "", 50_000_000, 0))
+    assert seen.apart_s == pytest.approx(APART_S)
+    assert (seen.place.line, seen.place.is_main) == ("train train.py:8", False)
+
+
+THREADS = """\
+Thread 0x02 (most recent call first):
+  File "/x/site-packages/torch/optim/sgd.py", line 9 in step
+  File "/home/me/train.py", line 8 in train
+
+Thread 0x01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 1112 in join
+  File "/home/me/train.py", line 90 in <module>
+"""
+
+
 def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:
     """It was just being asked for its stacks."""
     process = proc.Process(os.getpid())

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.stacks import HELPER, Frame, main_thread, place_of, threads, without_helper
+from holdfast.core.stacks import (
+    HELPER,
+    Frame,
+    lock_holder,
+    main_thread,
+    place_of,
+    threads,
+    training_thread,
+    without_helper,
+)
 
 TORCH = "/usr/lib/python3.11/site-packages/torch"
 DUMP = f"""\
@@ -149,3 +158,58 @@ def test_a_data_loader_is_one_though_it_waits_for_its_worker_in_a_queue() -> Non
         )
     )
     assert (place.is_in_loader, place.waits_for) == (True, "")
+
+
+JOIN = frames(f"{PYTHON}/threading.py:1112 join", "/home/me/train.py:90 main")
+QUEUE = frames(
+    f"{PYTHON}/threading.py:320 wait", f"{PYTHON}/queue.py:171 get", "/home/me/train.py:91 main"
+)
+SLEEP = frames("/home/me/train.py:92 main")
+REDUCES = frames(f"{TORCH}/distributed/distributed_c10d.py:9 all_reduce", "/home/me/train.py:8 t")
+STEPS = frames(f"{TORCH}/optim/sgd.py:9 step", "/home/me/train.py:7 t")
+LOADS = frames("/home/me/data.py:8 fetch", f"{PYTHON}/threading.py:975 run")
+PINS = frames(f"{TORCH}/utils/data/_utils/pin_memory.py:32 do", f"{PYTHON}/threading.py:975 run")
+
+
+@pytest.mark.parametrize(
+    ("others", "main", "chosen"),
+    [
+        ([REDUCES], JOIN, 0),
+        ([PINS, STEPS], QUEUE, 1),
+        ([LOADS, REDUCES], JOIN, 1),
+        ([LOADS], JOIN, 0),
+        ([LOADS], QUEUE, 1),
+        ([PINS], JOIN, 1),
+        ([REDUCES, STEPS], JOIN, 2),
+        ([LOADS, LOADS], JOIN, 2),
+        ([REDUCES], SLEEP, 1),
+        ([LOADS], REDUCES, 1),
+        ([], JOIN, 0),
+    ],
+    ids=str,
+)
+def test_the_thread_that_trains_is_shown_where_the_main_one_waits_for_it(
+    others: list[list[Frame]], main: list[Frame], chosen: int
+) -> None:
+    """In torch, with a line of the user's; or the only one that may be joined."""
+    assert training_thread([*others, main]) == chosen
+
+
+@pytest.mark.parametrize(
+    ("others", "main", "main_waits", "chosen"),
+    [
+        ([LOADS], JOIN, False, 0),
+        ([LOADS], SLEEP, True, 0),
+        ([LOADS], SLEEP, False, 1),
+        ([LOADS, JOIN], SLEEP, True, 0),
+        ([QUEUE], SLEEP, False, 1),
+        ([LOADS, STEPS], SLEEP, True, 2),
+        ([LOADS, STEPS], JOIN, True, 1),
+    ],
+    ids=str,
+)
+def test_the_thread_that_holds_the_interpreters_lock_does_not_wait_in_python(
+    others: list[list[Frame]], main: list[Frame], main_waits: bool, chosen: int
+) -> None:
+    """The main one is seen to ask for it every few milliseconds; of several, none is guessed."""
+    assert lock_holder([*others, main], main_waits=main_waits) == chosen

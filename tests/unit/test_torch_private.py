@@ -23,9 +23,11 @@ ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "src/holdfast/torch_edge/torch_private.py"
 SOURCES = sorted({*(ROOT / "src").rglob("*.py"), *(ROOT / "compat/src").rglob("*.py")} - {MODULE})
 NOT_TORCHS = {
+    "_asdict",  # named tuples
     "_data",  # os.environ
     "_is_owned",  # threading.RLock
     "_inheriting",  # multiprocessing
+    *("_scheduled_tasks", "_all_tasks", "_fut_waiter", "_children"),  # asyncio
     "_save_checkpoint",  # transformers
     "_ub_communicators",  # Transformer Engine
 }

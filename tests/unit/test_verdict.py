@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core import evidence as e
 from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, Missing, RankDigest, Verdict
-from holdfast.core.evidence_words import FROZEN
+from holdfast.core.evidence_words import FROZEN, STORE
 from holdfast.core.rank_sets import text_of
 from holdfast.core.verdict import judge
 
@@ -109,6 +109,11 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
             ),
         ),
         ({"call": "send"}, e.WAITING, "waits in `train` train.py:9, in its call of `send`"),
+        (
+            {"waits_for": "a lock", "place": "fit x.py:3", "is_main_thread": False},
+            e.WAITING,
+            "waits for a lock in `fit` x.py:3, in another thread than its main one",
+        ),
         ({"switches": 9}, e.COMPUTING, "runs in `train` train.py:9 (in small steps)"),
         (
             {"is_in_loader": True, "place": "load d.py:4", "worker": "pid 9, state S, read d.py:4"},
@@ -221,6 +226,56 @@ def test_a_receive_that_no_recorder_has_is_not_taken_for_a_culprit() -> None:
         "rank 2 (pid 102, node n1) waits in `train` train.py:9, in its call of `recv` for a rank "
         "that torch does not record; 3 other ranks wait for it in `all_reduce`"
     )
+
+
+TRANSFER = {"call": "req.wait", "is_transfer": True, "waits_for": "a lock"}
+AT_STORE = {"call": "store.wait", "waits_for": STORE, "place": "meet train.py:30"}
+STORE_WAITS = "wait for a key of torch's store in `meet` train.py:30, in its call of `store.wait`"
+
+
+def test_a_rank_is_named_though_its_peers_are_in_receives_that_no_recorder_has() -> None:
+    """A ring: its neighbours wait in ``req.wait()``, which has no frame of torch's."""
+    sleeps = rank(1, done(20), waits_for="a sleep")
+    ring = [rank(n, done(20), **TRANSFER) for n in (0, 2)]
+    for third in (waiter(3), rank(3, done(20), **TRANSFER)):
+        verdict = on(sleeps, *ring, third)
+
+        assert (verdict.culprits, verdict.kind) == ((1,), e.WAITING)
+        assert "wait in a send or receive in `train` train.py:9, in its call of `req.wait`" in (
+            verdict.reason
+        )
+
+
+def test_the_few_that_do_not_wait_at_the_store_are_named() -> None:
+    """All others wait for a key."""
+    verdict = on(rank(1, done(20), waits_for="a sleep"), *(rank(n, **AT_STORE) for n in (0, 2, 3)))
+
+    assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.WAITING, e.MEDIUM)
+    assert verdict.reason == (
+        f"rank 1 (pid 101, node n0) sleeps in `train` train.py:9; 3 other ranks {STORE_WAITS}"
+    )
+
+
+def test_a_rank_at_the_store_is_named_where_all_others_wait_for_it() -> None:
+    """But not beside one that may have to set the key."""
+    verdict = on(*others(1), rank(1, done(20), **AT_STORE))
+    assert (verdict.culprits, verdict.confidence) == ((1,), e.HIGH)
+    assert verdict.reason.startswith(
+        f"rank 1 (pid 101, node n0) {STORE_WAITS.replace('wait', 'waits', 1)}"
+    )
+
+    both = on(waiter(0), waiter(3), rank(1, done(20), **AT_STORE), rank(2, waits_for="a sleep"))
+    assert both.culprits == (2,)
+
+
+def test_no_rank_is_named_where_all_or_most_wait_at_the_store() -> None:
+    everyone = on(*(rank(n, **AT_STORE) for n in range(4)))
+    assert (everyone.culprits, everyone.kind) == ((), e.WAITING)
+    assert everyone.reason == f"all 4 ranks {STORE_WAITS}, which none of them sets"
+
+    one = on(rank(0, **AT_STORE), *(rank(n, state="R", cpu=1.0) for n in (1, 2, 3)))
+    assert one.culprits == ()
+    assert one.reason.endswith("and it is not known which rank sets it")
 
 
 def test_ranks_that_are_being_stopped_are_not_blamed_for_their_silence() -> None:

@@ -104,6 +104,8 @@ class RankDigest(Value):
         place: The telling line: ``load_batch data.py:88``.
         call: The library's function that is called there: ``all_reduce``; "": none with a frame.
         is_in_collective: Its main thread is inside torch.distributed, or in backward.
+        is_main_thread: That is the main thread, else another one that trains, or that holds the
+            interpreter's lock.
         is_transfer: It is in a send or receive of torch.distributed's.
         is_in_loader: It is inside a data loader of torch.
         helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
@@ -137,6 +139,7 @@ class RankDigest(Value):
     place: Raw = ""
     call: Raw = ""
     is_in_collective: bool = False
+    is_main_thread: bool = True
     is_transfer: bool = False
     is_in_loader: bool = False
     helper: Raw = ""

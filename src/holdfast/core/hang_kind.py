@@ -82,7 +82,8 @@ def shown(place: str) -> str:
 def at(digest: RankDigest) -> str:
     """`` in `load_batch` data.py:88``; nothing where that is not known."""
     call = f", in its call of `{digest.call}`" if digest.call else ""
-    return f" in {shown(digest.place)}{call}" if digest.place else ""
+    thread = "" if digest.is_main_thread else ", in another thread than its main one"
+    return f" in {shown(digest.place)}{call}{thread}" if digest.place else ""
 
 
 def exiting_after(digest: RankDigest) -> str:

@@ -20,8 +20,8 @@ from holdfast.core.evidence import (
     RankDigest,
     Verdict,
 )
-from holdfast.core.evidence_words import ENDED_WELL
-from holdfast.core.hang_kind import exiting_after, how, is_frozen, kind_of, shown
+from holdfast.core.evidence_words import ENDED_WELL, STORE
+from holdfast.core.hang_kind import at, exiting_after, how, is_frozen, kind_of, shown
 from holdfast.core.mismatch import CallsAt
 from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wait_graph import complete
@@ -150,8 +150,9 @@ class JobEvidence:
         if kind_of(digest) == EXITING:
             return f"exiting{exiting_after(digest)}" if digest.exception else "exiting"
         if pending is not None and with_line:
-            at = f" in {shown(digest.place)}" if digest.place else ""
-            return f"in `{pending.pending}` of group {pending.name} (collective {pending.seq}){at}"
+            line = f" in {shown(digest.place)}" if digest.place else ""
+            call = f"`{pending.pending}` of group {pending.name} (collective {pending.seq})"
+            return f"in {call}{line}"
         if pending is not None:
             return f"in `{pending.pending.partition(' ')[0]}`"
         if digest.place:
@@ -172,14 +173,39 @@ class JobEvidence:
         waiting = [rank for rank in rest if rank in self.waiting]
         if not calls:
             inside = [rank for rank in rest if self.digests[rank].is_in_collective]
+            inside = [rank for rank in inside if not self.digests[rank].is_transfer]
             calls, waiting = Counter(self.digests[rank].call for rank in inside), inside
+        transfers = self._others_in_transfers(rest)
         if not waiting:
-            return ""
+            return transfers or self._others_at_store(rest)
         it = "it" if len(culprits) == 1 else "them"
         verb = "waits" if len(waiting) == 1 else "wait"
         call = calls.most_common(1)[0][0]
         place = f" in `{call}`" if call else ""
-        return f"; {count(len(waiting), 'other rank')} {verb} for {it}{place}"
+        return f"; {count(len(waiting), 'other rank')} {verb} for {it}{place}{transfers}"
+
+    @cached_property
+    def at_store(self) -> set[int]:
+        """Ranks that wait for a key of torch's store, which another one may have to set."""
+        return {rank for rank, digest in self.digests.items() if digest.waits_for == STORE}
+
+    def _others_in_transfers(self, rest: Collection[int]) -> str:
+        """For whom those wait is not known."""
+        waiting = [rank for rank in rest if self.digests[rank].is_transfer]
+        waiting = [rank for rank in waiting if rank not in self.waiting]
+        if not waiting:
+            return ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        where = at(self.digests[waiting[0]])
+        return f"; {count(len(waiting), 'other rank')} {verb} in a send or receive{where}"
+
+    def _others_at_store(self, rest: Collection[int]) -> str:
+        waiting = sorted(self.at_store.intersection(rest))
+        if not waiting:
+            return ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        where = at(self.digests[waiting[0]])
+        return f"; {count(len(waiting), 'other rank')} {verb} for {STORE}{where}"
 
     def looks_alike(self) -> str:
         """What the ranks show, and that it decides nothing."""

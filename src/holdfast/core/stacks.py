@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.evidence_words import OTHER_PROCESS
+from holdfast.core.evidence_words import OTHER_PROCESS, TASKS
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -30,11 +30,20 @@ _WAITS = (
     (("/pdb.py", "/bdb.py", "/pudb/", "/IPython/", "pydevd", "/debugpy/"), "a debugger"),
     (("/code.py", "/getpass.py", "/prompt_toolkit/"), "a person"),
     (("/subprocess.py", "/sh.py", "/pexpect/"), "a child process"),
-    (("/concurrent/futures/", "/asyncio/", "/multiprocessing/pool.py", "/fsspec/"), "its tasks"),
+    (
+        ("/concurrent/futures/", "/asyncio/", "/multiprocessing/pool.py", "/fsspec/", "/gevent/"),
+        TASKS,
+    ),
     (("/multiprocessing/queues.py", "/multiprocessing/connection.py"), OTHER_PROCESS),
     (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), "a server"),
 )
 """Files of which a frame tells what a thread waits for, though its kernel function says less."""
+_PARKED = ("/threading.py", "/queue.py", "/concurrent/futures/", "/asyncio/", "/gevent/")
+"""Files in which a thread waits for another one, or for its tasks."""
+_RELEASES = (*_PARKED, "/selectors.py", "/socket.py", "/ssl.py", "/subprocess.py", "/connection.py")
+"""Files in whose innermost frames a thread waits without the interpreter's lock."""
+_JOINS = ("join", "_wait_for_tstate_lock", "result")
+_TRAINS = (*_COLLECTIVE, *_LOADER, "torch/autograd/", "torch/optim/", "torch/nn/modules/")
 _WRAPPERS = (
     "wrapper",
     "_call_impl",
@@ -80,6 +89,7 @@ class Place(Value):
         waits_for: A person, or work that was given away, as far as the frames tell; "": no more
             than the kernel does, or a data loader.
         code: Hash of all frames.
+        is_main: It is the main thread.
     """
 
     line: str = ""
@@ -89,6 +99,7 @@ class Place(Value):
     is_in_loader: bool = False
     waits_for: str = ""
     code: str = ""
+    is_main: bool = True
 
 
 def threads(dump: str) -> list[list[Frame]]:
@@ -103,6 +114,47 @@ def threads(dump: str) -> list[list[Frame]]:
             if number.isdigit():
                 found[-1].append(Frame(file, int(number), function))
     return found
+
+
+def training_thread(found: Sequence[Sequence[Frame]]) -> int:
+    """Index of the thread that trains, of threads of which the main one is last.
+
+    It is the main one, unless that waits in Python for another thread, and one with code of the
+    user's is inside torch, or is the only one that may be joined.
+    """
+    main = len(found) - 1
+    if main < 1 or not _is_in_python(found[main], _PARKED) or _any_in(found[main], _TRAINS):
+        return main
+    users = [at for at in range(main) if any(not frame.is_library for frame in found[at])]
+    trains = [at for at in users if _any_in(found[at], _TRAINS)]
+    joins = any(frame.function in _JOINS for frame in found[main] if frame.is_library)
+    chosen = trains or (users if joins else [])
+    return chosen[0] if len(chosen) == 1 else main
+
+
+def lock_holder(found: Sequence[Sequence[Frame]], *, main_waits: bool) -> int:
+    """Index of the thread that holds the interpreter's lock, as far as frames tell; see above.
+
+    ``main_waits``: the main thread is seen to wait for it.
+    """
+    may = range(len(found) - main_waits)
+    holds = [at for at in may if found[at] and not _any_in(found[at][:1], _RELEASES)]
+    return holds[0] if len(holds) == 1 else training_thread(found)
+
+
+def _is_in_python(frames: Sequence[Frame], files: tuple[str, ...]) -> bool:
+    own = next((at for at, frame in enumerate(frames) if not frame.is_library), len(frames))
+    return _any_in(frames[:own], files)
+
+
+def awaits_tasks(frames: Sequence[Frame]) -> bool:
+    """A thread runs a loop of asyncio or gevent, and no task of it is running."""
+    return _is_in_python(frames, ("/asyncio/", "/gevent/"))
+
+
+def without_helpers(found: Sequence[list[Frame]]) -> list[list[Frame]]:
+    """The threads that are the rank's own."""
+    return [frames for frames in found if not _is_helper(frames)]
 
 
 def main_thread(dump: str) -> list[Frame]:
@@ -129,13 +181,16 @@ def without_helper(dump: str) -> str:
     return "".join(kept)
 
 
-def place_of(frames: Sequence[Frame], earlier: Sequence[str] = ()) -> Place:
+def place_of(
+    frames: Sequence[Frame], earlier: Sequence[str] = (), *, is_main: bool = True
+) -> Place:
     """Where a thread is that has these frames, innermost first.
 
     Args:
         frames: Of now.
         earlier: Of a look before, each as text; where they have changed, it is the loop in which
             they did, and not what it calls at this moment, unless that is a collective.
+        is_main: It is the main thread.
     """
     if not frames:
         return Place()
@@ -153,6 +208,7 @@ def place_of(frames: Sequence[Frame], earlier: Sequence[str] = ()) -> Place:
         is_in_loader=is_in_loader,
         waits_for="" if is_in_loader else waits_for,
         code=hash_of(frames),
+        is_main=is_main,
     )
 
 
@@ -177,7 +233,7 @@ def _is_transfer(frame: Frame) -> bool:
     return "torch/distributed/" in frame.file and frame.function in _TRANSFERS
 
 
-def hash_of(frames: Sequence[Frame]) -> str:
+def hash_of(frames: Sequence[Frame] | Sequence[str]) -> str:
     """The same for the same frames, on every node: eight hexadecimal digits (FNV-1a)."""
     value = 0x811C9DC5
     for byte in "\n".join(map(str, frames)).encode(errors="replace"):

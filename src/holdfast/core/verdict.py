@@ -12,10 +12,11 @@ within milliseconds. So no rule looks at that. They are tried in this order:
     5  those who are awaited were not asked    nobody is named
     6  all members of a collective are in it   nobody is named: the network is stuck
                                                (``wait_graph.py``)
-    7  stacks                                  it is outside collectives, and others are in one
-    8  all are in the same collective          unread bytes show whose threads do not read
-    9  no rank waits, and ranks move           the timeout is too short
-   10  it cannot be told
+    7  keys of torch's store                   some wait for one, and few do not
+    8  stacks                                  it is outside collectives, and others are in one
+    9  all are in the same collective          unread bytes show whose threads do not read
+   10  no rank waits, and ranks move           the timeout is too short
+   11  it cannot be told
 
 Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (``hang_kind.py``). Without
 a flight recorder that is a guess, and its confidence says so.
@@ -49,7 +50,7 @@ from holdfast.core.evidence import (
     RankDigest,
     Verdict,
 )
-from holdfast.core.evidence_words import BEING_STOPPED, ENDED_WELL, NOT_ASKED
+from holdfast.core.evidence_words import BEING_STOPPED, ENDED_WELL, NOT_ASKED, STORE
 from holdfast.core.failure import NAMES_A_PEER
 from holdfast.core.hang_kind import at, how, kind_of, shown
 from holdfast.core.job_evidence import JobEvidence
@@ -80,7 +81,12 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
 
 def _is_inside(digest: RankDigest) -> bool:
     waits = any(group.pending for group in digest.groups)
-    return waits or digest.is_in_collective or digest.is_transfer
+    return waits or _is_in_call(digest) or digest.waits_for == STORE
+
+
+def _is_in_call(digest: RankDigest) -> bool:
+    """Of torch.distributed's."""
+    return digest.is_in_collective or digest.is_transfer
 
 
 # ---------------------------------------------------------------- rules
@@ -118,6 +124,7 @@ def _awaited(job: JobEvidence) -> Verdict | None:
         return None
     # A receive that no recorder has: it waits, for a rank that is not known.
     free = {rank for rank in blamed if not _is_transfer(job.digests.get(rank))}
+    free = free - job.at_store or free  # another one may have to set the key
     if not free:
         waits = "waits" if len(blamed) == 1 else "wait"
         where = at(job.digests[min(blamed)])
@@ -271,10 +278,31 @@ def _complete(job: JobEvidence) -> Verdict | None:
     return job.verdict((), COMMUNICATION, reason, NONE)
 
 
+def _at_store(job: JobEvidence) -> Verdict | None:
+    """Ranks wait for a key of torch's store, and none in a collective: a few others may set it."""
+    waits = job.at_store
+    if not waits or job.waiting:
+        return None
+    known = {rank for rank, digest in job.digests.items() if digest.state}
+    outside = {rank for rank in known if not _is_inside(job.digests[rank])}
+    if outside and (job.is_few(outside) or 2 * len(outside) == len(known)):
+        return job.named(outside, MEDIUM)
+    first = job.digests[min(waits)]
+    verb = "waits" if len(waits) == 1 else "wait"
+    who = f"all {count(len(waits), 'rank')}" if waits == known else _ranks(waits)
+    sets = "which none of them sets" if waits == known else "and it is not known which rank sets it"
+    reason = f"{who} {verb} for {STORE}{at(first)}, {sets}"
+    return job.verdict((), WAITING, reason, NONE)
+
+
 def _outside(job: JobEvidence) -> Verdict | None:
     """By stacks alone; with a recorder for ranks that it says nothing of."""
-    inside = {rank for rank, digest in job.digests.items() if digest.is_in_collective}
-    idle = {rank for rank in inside if kind_of(job.digests[rank]) in (NATIVE, COMPUTING)}
+    inside = {rank for rank, digest in job.digests.items() if _is_in_call(digest)}
+    idle = {
+        rank
+        for rank in inside
+        if kind_of(job.digests[rank]) in (NATIVE, COMPUTING) or _is_transfer(job.digests[rank])
+    }
     known = {rank for rank, digest in job.digests.items() if digest.state}
     outside = known - inside - job.waiting
     if idle and outside and len(outside) < len(known):
@@ -292,7 +320,7 @@ def _outside(job: JobEvidence) -> Verdict | None:
 
 def _same_collective(job: JobEvidence) -> Verdict | None:
     known = {rank: digest for rank, digest in job.digests.items() if digest.state}
-    inside = [rank for rank in known if rank in job.waiting or known[rank].is_in_collective]
+    inside = [rank for rank in known if rank in job.waiting or _is_in_call(known[rank])]
     if not inside or len(inside) < len(known) or len(known) < 2:
         return None
     unread = {rank for rank in inside if known[rank].unread_bytes}
@@ -351,6 +379,7 @@ _RULES: Iterable[Callable[[JobEvidence], Verdict | None]] = (
     _mismatch,
     _not_asked,
     _complete,
+    _at_store,
     _outside,
     _same_collective,
     _slow,

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from holdfast.core.evidence import ANSWERED, SILENT, RankDigest
-from holdfast.core.evidence_words import FIFO, FROZEN, LOCK, PIPE, SLEEP, SOCKET, SOCKET_OR_PIPE
-from holdfast.core.stacks import Place
+from holdfast.core.evidence_words import (
+    FIFO,
+    FROZEN,
+    LOCK,
+    PIPE,
+    SLEEP,
+    SOCKET,
+    SOCKET_OR_PIPE,
+    STORE,
+    TASKS,
+)
+from holdfast.core.stacks import Place, hash_of
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -35,6 +45,8 @@ _WAITS = (
 )
 """Kernel functions by a part of their name, and what a process sleeps in them for."""
 _PLACES_MAX = 200
+_STORE_CALLS = ("wait", "get", "multi_get", "add", "compare_set", "check", "queue_pop", "barrier")
+"""Methods of torch's stores that wait for an answer."""
 
 
 class Sight(Value):
@@ -59,7 +71,7 @@ class Seen(Value):
     """All that was seen of a rank.
 
     Attributes:
-        first: Of two looks.
+        first: Of two looks, at the main thread, or at the one that trains instead of it.
         second: The later one; None: it was gone, or there was no time.
         apart_s: Seconds between them.
         place: Where its main thread is.
@@ -139,13 +151,16 @@ def digest(
     cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
     state = state_of(first, second)
     helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
+    call, is_transfer, is_at_store = _native_call(place, told, last)
+    if told is not None and told.awaits and place.waits_for == TASKS:
+        place = Place(**{**vars(place), "line": told.awaits[0], "call": ""})
     waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
     why_not = (told.why_not,) if told is not None and told.why_not else ()
     return RankDigest(
         **identity,
         state=state,
         wchan=last.wchan if last is not None else "",
-        waits_for=FROZEN if seen.is_frozen else waits,
+        waits_for=FROZEN if seen.is_frozen else STORE if is_at_store else waits,
         cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
         switches=max(0, second.switches - first.switches) if first and second else 0,
         unread_bytes=seen.unread_bytes,
@@ -156,9 +171,10 @@ def digest(
         iteration=iteration,
         stack=place.code,
         place=place.line[:_PLACES_MAX],
-        call=place.call[:_PLACES_MAX],
+        call=(place.call or call)[:_PLACES_MAX],
         is_in_collective=place.is_in_collective,
-        is_transfer=place.is_transfer,
+        is_main_thread=place.is_main,
+        is_transfer=place.is_transfer or is_transfer,
         is_in_loader=place.is_in_loader,
         helper=helper,
         groups=told.groups if told is not None else (),
@@ -166,6 +182,23 @@ def digest(
         lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
         idle_s=round(idle_s, 3),
     )
+
+
+def _native_call(
+    place: Place, told: Operations | None, last: Sight | None
+) -> tuple[str, bool, bool]:
+    """What a line of the user's calls in C; whether that is a transfer, or a wait at a store.
+
+    Frames show neither, and gloo's recorder has no transfers.
+    """
+    if told is None or hash_of(told.frames) != place.code:
+        return "", False, False  # it has gone on meanwhile
+    waits, name = waits_for(last), told.call.rpartition(".")[2]
+    is_in_group = bool(told.groups) and not any(group.pending for group in told.groups)
+    is_transfer = name == "wait" and waits == LOCK and is_in_group and not place.call
+    is_store_call = name in ("", *_STORE_CALLS) and waits in (SOCKET, SOCKET_OR_PIPE)
+    is_at_store = told.is_at_store and is_store_call and not place.waits_for
+    return told.call, is_transfer, is_at_store
 
 
 def clock_name(overdue: Overdue) -> str:

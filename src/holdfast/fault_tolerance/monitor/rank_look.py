@@ -104,6 +104,8 @@ class RankLook:
         self.second: Sight | None = None
         self._second_at = 0.0
         self._is_frozen = False
+        self._of_thread: list[Sight | None] = []  # that trains, if it is not the main one
+        self._of_thread_at = self._of_thread_s = 0.0
         self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
         self._pending: list[int] = []  # workers whose stacks are wanted
         self._is_asked = helper is not None and self.first is not None
@@ -158,6 +160,8 @@ class RankLook:
             wait_until = (
                 self._started_at + OPERATIONS_S if now < self._started_at + OPERATIONS_S else None
             )
+        if wait_until is None:
+            wait_until = self._look_at_thread(now)
         if wait_until is None or now >= self._until:
             self._end_dump()
             if self._place.is_in_collective:
@@ -175,6 +179,20 @@ class RankLook:
         if state_of(self.first, self.second) in ("D", *_STOPPED):
             self._helper_until = now  # it is stopped, too; or as good as that
             self._is_frozen = sight.is_frozen(self._process.pid)
+
+    def _look_at_thread(self, now: float) -> float | None:
+        """Of the thread that trains the same as of the main one; until when to wait for it."""
+        thread_id = self._operations.thread if self._operations is not None else 0
+        if not thread_id or len(self._of_thread) > 1:
+            return None
+        if self._of_thread and now < self._of_thread_at + sight.APART_S:
+            return self._of_thread_at + sight.APART_S
+        self._of_thread.append(sight.look_at(self._process.pid, thread_id))
+        if len(self._of_thread) > 1:
+            self._of_thread_s = now - self._of_thread_at
+            return None
+        self._of_thread_at = now
+        return now + sight.APART_S
 
     def _wait_for_answer(self, now: float) -> float | None:
         """Until when to wait for the helper's first word; None: no longer."""
@@ -260,7 +278,22 @@ class RankLook:
     def _take_stacks(self, text: str) -> None:
         self.text = stacks.without_helper(text)
         earlier = self._operations.frames if self._operations is not None else ()
-        self._place = stacks.place_of(stacks.main_thread(text), earlier)
+        found = stacks.without_helpers(stacks.threads(text))
+        at = len(found) - 1
+        if found and self._is_silent:
+            at = stacks.lock_holder(found, main_waits=self._waits_for_lock)
+        elif found:
+            at = stacks.training_thread(found)
+        is_main = at == len(found) - 1
+        self._place = stacks.place_of(found[at] if found else [], earlier, is_main=is_main)
+
+    @property
+    def _waits_for_lock(self) -> bool:
+        """The main thread wakes every few ms to ask for the interpreter's lock."""
+        first, second = self.first, self.second
+        if first is None or second is None or second.state != "S":
+            return False
+        return second.switches >= first.switches + LOCK_SWITCHES
 
     def _end_dump(self) -> None:
         dump, self._dump = self._dump, None
@@ -309,10 +342,14 @@ class RankLook:
         lacks = [f"no stacks: {why_not}"] if why_not and not self.is_left_stopped else []
         if self._is_starved and not self._is_alive:
             lacks.append("its helper thread had no CPU to answer")
+        first, second = self.first, self.second
+        apart_s = self._second_at - self._started_at if self._second_at else 0.0
+        if len(self._of_thread) > 1 and not self._place.is_main:
+            (first, second), apart_s = self._of_thread, self._of_thread_s
         return Seen(
-            self.first,
-            self.second,
-            self._second_at - self._started_at if self._second_at else 0.0,
+            first,
+            second,
+            apart_s,
             self._place,
             self._is_asked and (self._is_alive or not self._is_starved),
             self._is_alive,

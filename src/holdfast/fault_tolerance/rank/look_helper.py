@@ -16,7 +16,6 @@ import contextlib
 import signal
 import socket
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from holdfast.core.codec import MessageError, decode, encode
@@ -31,7 +30,7 @@ from holdfast.core.monitor.rank_messages import (
     Look,
     Operations,
 )
-from holdfast.core.stacks import Frame
+from holdfast.fault_tolerance.rank.whereabouts import whereabouts
 from holdfast.host.dump_signal import dump_signal, write_stacks
 from holdfast.wire.frames import Decoder, FrameError
 from holdfast.wire.frames import encode as frame
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 THREAD_NAME = "holdfast-look"
 """As in /proc, where the monitor looks whether it has the CPU."""
 _CHUNK_BYTES = 4096
-_FRAMES_MAX = 200
 _START_S = 0.1
 """How long its start may hold up the rank, on a machine that has no time for it."""
 _C10D = "torch.distributed.distributed_c10d"
@@ -159,8 +157,8 @@ def _count() -> int:
 
 def _answer(connected: socket.socket) -> None:
     _send(connected, Alive())
-    frames = _frames_of_main()
-    answer = Operations(frames=frames)
+    where = vars(whereabouts())
+    answer = Operations(**where)
     if _is_initialized():
         try:
             from holdfast.torch_edge.current_collectives import (  # noqa: PLC0415 - imports torch
@@ -168,18 +166,7 @@ def _answer(connected: socket.socket) -> None:
             )
 
             groups, recent = current_collectives()
-            answer = Operations(groups, recent, frames=frames)
+            answer = Operations(groups, recent, **where)
         except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
-            answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200])
+            answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200], **where)
     _send(connected, answer)
-
-
-def _frames_of_main() -> tuple[str, ...]:
-    """Innermost first: the stacks, which come later, show whether they have changed."""
-    found: list[str] = []
-    at = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
-    while at is not None and len(found) <= _FRAMES_MAX:
-        code = at.f_code
-        found.append(str(Frame(code.co_filename, at.f_lineno or 0, code.co_name)))
-        at = at.f_back
-    return tuple(found) if len(found) <= _FRAMES_MAX else ()
