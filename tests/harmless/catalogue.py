@@ -1,0 +1,3 @@
+"""All scenarios: import this one."""
+
+from tests.harmless import hangs, lives, pauses, waits  # noqa: F401 - they list themselves

@@ -1,0 +1,37 @@
+"""A sample of ``make harmless`` (invariant D-1), all jobs at once: see ``tests/harmless``."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import pytest
+
+from tests.harmless import runner
+from tests.harmless.runner import OURS, TORCHRUN, Outcome
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+JOBS = [
+    ("OnlyTrains", TORCHRUN),
+    ("runs_a_program", OURS),
+    ("evaluates_alone", OURS),
+    ("stopped_in_a_step", OURS),
+]
+
+
+@pytest.mark.timeout(400)
+def test_a_rank_that_is_away_ends_nothing_and_a_hang_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that runs a program or evaluates does as under torchrun; one that is stopped restarts."""
+    monkeypatch.setattr(runner, "PAUSE_S", 4.0)
+    monkeypatch.setattr(runner, "FLOOR_S", 1.0)
+
+    with ThreadPoolExecutor(len(JOBS)) as pool:
+        outcomes: list[Outcome] = list(pool.map(lambda job: runner.run("plain", *job), JOBS))
+    theirs, *healthy, hung = outcomes
+
+    for outcome in healthy:
+        assert not runner.differences(theirs, outcome), outcome.said
+        assert outcome.incidents, "the pause was too short to be seen"
+    assert not runner.misses(hung), hung.said
