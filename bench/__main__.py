@@ -32,6 +32,7 @@ NAMES = (
     "restart",
     "warm",
     "trainers",
+    "exceptions",
     "nodes",
     "teardown",
     "assignment",

@@ -163,6 +163,19 @@ CONTROL = {
 }
 
 
+class NoRanks:
+    """No caller is a rank whose end is seen to."""
+
+    def uncaught(self, _pid: int, traceback: str) -> bool:
+        assert traceback.encode() is not None
+        return False
+
+    def exits_now(self, _pid: int) -> None:
+        raise AssertionError("it was told that it is no rank")
+
+    goes_on = exits_now
+
+
 @fuzz
 @given(data=st.lists(streams(CONTROL), min_size=1, max_size=3))
 def test_garbage_ends_no_control_endpoint(
@@ -176,7 +189,7 @@ def test_garbage_ends_no_control_endpoint(
     with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
         said = Lines(monkeypatch, control_endpoint)
         note = asked.append
-        control = ControlEndpoint(path, loop, lambda *request: note(request), note, note)
+        control = ControlEndpoint(path, loop, lambda *request: note(request), note, note, NoRanks())
         for one in data:
             _say_all(loop, unix(path), one)
             loop.wait(0.0)
@@ -203,7 +216,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
 
     said = Lines(monkeypatch, control_endpoint)
     with Loop() as loop:
-        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail)
+        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail, NoRanks())
         for _ in range(3):
             with unix(str(tmp_path / "c")) as rank:
                 rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))
@@ -299,7 +312,7 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
         parked = standbys._Parked(process, Channel(ours, loop.epoll), is_idle=False)  # type: ignore[arg-type]
         nobody = [], {}, None
         node = standbys.Standbys(
-            WarmStandby(), 1, loop, [], "job", "", lambda _: nobody, counts_steps=False
+            WarmStandby(), 1, loop, [], "job", "", lambda _: nobody, start_hook=None
         )
         node._parked[0] = parked
         node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]

@@ -98,7 +98,7 @@ def _first(node: NodeCount, cycle: int) -> Fault | None:
     stops = [event for event in node.of("cycle_stopping", cycle) if event["restart"]]
     stop_at = stops[0]["t"] if stops else float("inf")
     found = [Fault("elsewhere", stop_at)] if stops else []
-    for event in node.of("worker_exited", cycle):
+    for event in [*node.of("rank_raised", cycle), *node.of("worker_exited", cycle)]:
         if event["exit_code"] and event["t"] <= stop_at:
             kind = "signal" if event["exit_code"] < 0 else "exit"
             found.append(Fault(kind, event["t"], event["rank"]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.launch.auto_start import counting_steps
+from holdfast.fault_tolerance.launch.auto_start import StartHook
 
 OPTIMIZER = """
 hooks = []
@@ -41,7 +41,7 @@ def run(code: str, env: dict[str, str]) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
-        env=counting_steps({**kept, **env}),
+        env=StartHook(counts_steps=True, exception_grace_s=2.0).added_to({**kept, **env}),
         capture_output=True,
         text=True,
         check=False,

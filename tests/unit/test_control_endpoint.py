@@ -30,13 +30,27 @@ class Node:
         self.asked: list[tuple[int, WorkloadAction, str]] = []
         self.restarts: list[RestartedInPlace] = []
         self.hung: list[EndsHungRank] = []
+        self.ranks = {os.getpid()}
+        self.exits: list[tuple[str, int]] = []
         self.endpoint = ControlEndpoint(
             self.path,
             loop,
             lambda rank, action, why: self.asked.append((rank, action, why)),
             self.restarts.append,
             self.hung.append,
+            self,
         )
+
+    def uncaught(self, pid: int, traceback: str) -> bool:
+        """As the launcher: whether it is a rank."""
+        self.exits.append((traceback, pid))
+        return pid in self.ranks
+
+    def exits_now(self, pid: int) -> None:
+        self.exits.append(("exits now", pid))
+
+    def goes_on(self, pid: int) -> None:
+        self.exits.append(("goes on", pid))
 
     def connect(self, rank: socket.socket) -> None:
         rank.settimeout(30)
@@ -170,3 +184,37 @@ def test_without_even_the_reserve_nobody_is_listened_to_until_there_is_one(node:
 
         node.endpoint.retry()
         assert node.ask(rank) == "ok"
+
+
+def test_a_rank_that_an_exception_ends_is_followed_until_its_exit_handlers_have_run(
+    node: Node,
+) -> None:
+    """What it says is of the process that the kernel names, and its connection tells the rest."""
+    me = os.getpid()
+    for last in ("exits now", "goes on"):
+        node.exits.clear()
+        with socket.socket(socket.AF_UNIX) as rank:
+            node.connect(rank)
+            rank.sendall(encode({"op": "uncaught", "traceback": "ValueError: x"}))
+            node.turn(2)
+            [answer] = Decoder().feed(rank.recv(1 << 16))
+            assert answer["op"] == "ok"
+            if last == "exits now":
+                rank.sendall(encode({"op": "exitsnow"}))
+                node.turn(1)
+        node.turn(2)
+        assert node.exits == [("ValueError: x", me), (last, me)]
+
+
+def test_no_process_but_a_rank_is_followed_to_its_end(node: Node) -> None:
+    """A child of a rank, which has its environment, ends as plain Python does."""
+    node.ranks.clear()
+    with socket.socket(socket.AF_UNIX) as child:
+        node.connect(child)
+        child.sendall(encode({"op": "uncaught", "traceback": "ValueError: x"}))
+        child.sendall(encode({"op": "exitsnow"}))
+        node.turn(3)
+        [answer] = Decoder().feed(child.recv(1 << 16))
+        assert answer["op"] == "error"
+    node.turn(2)
+    assert [said for said, _ in node.exits] == ["ValueError: x"]

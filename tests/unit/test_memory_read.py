@@ -319,7 +319,7 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
     with Loop() as loop:
         like = ["python"], {}, os.getpid()
         standbys = Standbys(
-            plan, 1, loop, [], "job", str(tmp_path), lambda _: like, counts_steps=False
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: like, start_hook=None
         )
         standbys.hear(CycleStarted(None))  # type: ignore[arg-type]
         standbys.on_time()

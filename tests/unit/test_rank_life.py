@@ -31,13 +31,17 @@ from holdfast.core.launch.rank_life import (
     AwaitReport,
     Deliver,
     Effect,
+    EndHandlers,
     Event,
     Exited,
+    ExitsNow,
+    GoesOn,
     HostFailed,
     JobReported,
     MonitorGone,
     MonitorSaid,
     NodeReported,
+    Raised,
     RankLife,
     RankLives,
     Sent,
@@ -57,7 +61,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.lives = RankLives()
+        self.lives = RankLives(exception_grace_s=2.0)
         self.ranks = self.lives.start_cycle(0, 3, self.now)
 
     def hears(self, *events: Event) -> list[Effect]:
@@ -102,6 +106,54 @@ def closed(local_rank: int, cycle: int = 0) -> MonitorSaid:
 
 def outlived(local_rank: int, cycle: int = 0) -> MonitorSaid:
     return MonitorSaid(local_rank, said.Stuck(cycle, local_rank, PID, UNKILLABLE_S, "state D"))
+
+
+def test_an_exception_fails_its_rank_when_its_exit_handlers_have_run(launcher: Launcher) -> None:
+    """Not before: they may end the process well. And not after: it takes long to free memory."""
+    assert launcher.hears(Raised(1)) == []
+    launcher.now += 0.5
+    assert launcher.hears(ExitsNow(1)) == [RankKilled(1)]
+    assert launcher.hears(Sent((0, 2), SIGTERM)) == []
+    assert launcher.hears(Exited(1, 1)) == [WorkerExited(1, 1)]
+    assert launcher.lives.next_deadline() is None
+    assert launcher.ranks[1].raised_at == 100.0
+    assert not launcher.ranks[1].was_asked(1)
+
+
+def test_exit_handlers_have_their_time_and_no_more(launcher: Launcher) -> None:
+    """The rank is killed for its exception, and that is its failure."""
+    launcher.hears(Raised(1))
+    assert launcher.lives.next_deadline() == 102.0
+    launcher.now = 101.9
+    assert launcher.hears(TimePassed()) == []
+    launcher.now = 102.0
+    assert launcher.hears(TimePassed()) == [EndHandlers(1, 2.0), RankKilled(1)]
+    assert launcher.hears(TimePassed(), ExitsNow(1)) == []
+    assert not launcher.ranks[1].was_asked(-SIGKILL)
+
+
+def test_a_rank_that_goes_on_after_its_exception_has_not_failed(launcher: Launcher) -> None:
+    """An exit handler made it another program, or ended it well."""
+    launcher.hears(Raised(1))
+    assert launcher.hears(GoesOn(1)) == []
+    assert launcher.lives.next_deadline() is None
+    launcher.now += 60.0
+    assert launcher.hears(TimePassed(), Exited(1, 0)) == [WorkerExited(1, 0)]
+
+
+def test_an_exception_of_a_rank_that_was_told_to_stop_is_no_failure(launcher: Launcher) -> None:
+    """Many programs leave with one then; the grace of the stop bounds their exit handlers."""
+    launcher.hears(Sent((0, 1, 2), SIGTERM))
+    assert launcher.hears(Raised(1), ExitsNow(1)) == []
+    assert launcher.ranks[1].was_asked(1)
+
+
+def test_an_exception_waits_for_evidence_of_another_rank(launcher: Launcher) -> None:
+    """K-2: the others are stopped because of it, and a rank that was stopped shows no stacks."""
+    launcher.hears(hung(0), Raised(1))
+    assert launcher.hears(ExitsNow(1)) == []
+    launcher.now += HELD_S
+    assert RankKilled(1) in launcher.hears(TimePassed())
 
 
 def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launcher) -> None:

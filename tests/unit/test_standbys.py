@@ -50,7 +50,7 @@ def test_no_process_is_parked_once_that_was_given_up(
             "job",
             str(tmp_path),
             lambda _: nobody,
-            counts_steps=False,
+            start_hook=None,
         )
         node.hear(CycleStarted(None))  # type: ignore[arg-type]
         node.on_time()
@@ -80,7 +80,7 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
     with Loop() as loop, theirs:
         nobody = ["python"], {}, None
         node = standbys.Standbys(
-            plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, counts_steps=False
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
         )
         node.hear(CycleStarted(None))  # type: ignore[arg-type]
         node.on_time()

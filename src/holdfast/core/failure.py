@@ -88,6 +88,9 @@ class RankEnd:
         hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
         launcher_slept_s: Its monitor ended it, for its launcher did nothing for so long.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
+        raised: The traceback of the exception that nothing caught, as the rank told its launcher.
+        raised_at: When it did, monotonic seconds; None: it told of none.
+        exit_handlers_s: It was killed, as its exit handlers had not ended after so long.
     """
 
     local_rank: LocalRank
@@ -109,6 +112,9 @@ class RankEnd:
     host_problem: str | None = None
     hung_in_place: str | None = None
     launcher_slept_s: float | None = None
+    raised: str = ""
+    raised_at: float | None = None
+    exit_handlers_s: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -120,14 +126,21 @@ class RankEnd:
         """What it said of its end."""
         if self.error:
             return last_words.of_error_file(self.error, self.traceback)
+        if self.raised and not self._on_stderr.is_final:  # a terminal's, or a file's
+            return last_words.read(self.raised.splitlines())
         return self._on_stderr
+
+    @property
+    def _code(self) -> int:
+        """What it ends with by itself."""
+        return 1 if self.raised_at is not None else self.exit_code
 
     @cached_property
     def _on_stderr(self) -> LastWords:
         return last_words.read(
             self.last_lines,
             self.line_times,
-            exit_code=1 if self.asked else self.exit_code,
+            exit_code=1 if self.asked else self._code,
             ended_at=self.ended_at,
         )
 
@@ -146,6 +159,8 @@ class RankEnd:
         """When its failure began, as well as can be known."""
         if self.hang is not None:
             return self.hang.found_at
+        if self.raised_at is not None:
+            return min(self.raised_at, self.ended_at)
         if self.exit_code == -signal.SIGKILL and not self.is_stuck:
             return self.ended_at - FREEING_S_PER_GIB * self.peak_rss_kib / 2**20
         wrote_at = self._on_stderr.began_at
@@ -154,7 +169,7 @@ class RankEnd:
     @property
     def names_a_peer(self) -> bool:
         """It failed of an error that says that another rank is gone, or does not answer."""
-        if self.exit_code <= 0 and self.exit_code != -signal.SIGABRT:
+        if self._code <= 0 and self._code != -signal.SIGABRT:
             return False  # a signal from outside
         if self._was_ended:
             return False
@@ -175,7 +190,7 @@ class RankEnd:
             return Attribution()
         is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
         lines = self.last_lines
-        return attribute(self.exit_code, self.last_words, lines, is_oom_kill=is_oom_kill)
+        return attribute(self._code, self.last_words, lines, is_oom_kill=is_oom_kill)
 
 
 def _names_a_peer(words: LastWords) -> bool:
@@ -256,7 +271,9 @@ def explain(end: RankEnd) -> str:
             f"ended by its monitor, as the launcher of its node did nothing for "
             f"{end.launcher_slept_s:.1f} s and the other nodes could go on without it"
         )
-    if end.exit_code == -signal.SIGKILL:
+    if end.exit_handlers_s is not None:
+        how = f"{how}, as its exit handlers had not ended after {end.exit_handlers_s:g} s"
+    elif end.exit_code == -signal.SIGKILL and end.raised_at is None:
         used = f"it had used {end.peak_rss_kib / 1024:.0f} MiB"
         if "cgroup" in end.oom_kills:
             return f"out of memory: {how} by the kernel (out-of-memory kill in this cgroup; {used})"
@@ -272,4 +289,5 @@ def explain(end: RankEnd) -> str:
     words, last = found.words, found.message
     if not words:
         return f"{how} (its last line: {last})" if last else f"{how}{found.at}"
-    return f"{words}: {how}{found.at}" if end.exit_code > 0 else f"{how} ({words}){found.at}"
+    has_said = end.exit_code > 0 or end.raised_at is not None
+    return f"{words}: {how}{found.at}" if has_said else f"{how} ({words}){found.at}"

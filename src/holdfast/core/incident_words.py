@@ -28,6 +28,7 @@ from holdfast.core.evidence import (
     RankDigest,
     Verdict,
 )
+from holdfast.core.evidence_words import NO_STACK
 from holdfast.core.monitor.hang import Overdue
 from holdfast.core.monitor.incident import advice, seconds, what
 from holdfast.core.monitor.monitor_messages import Overdue as SaidOverdue
@@ -55,6 +56,7 @@ _NEXT = {
     COMMUNICATION: "Check the network between the nodes, and the communication library's own log",
     SLOW: "Give it a longer timeout",
 }
+_NEXT_OF_HIDDEN_WORKER = "Give the DataLoader a timeout: its error says what the workers did"
 
 
 @dataclass
@@ -177,6 +179,9 @@ def next_steps(incident: Incident) -> list[str]:
     verdict, parts = incident.verdict, []
     if verdict.kind in _NEXT:
         parts.append(_NEXT[verdict.kind])
+        shown = [digest.worker for digest in incident.digests.values() if digest.worker]
+        if verdict.kind == LOADER and not any(NO_STACK not in each for each in shown):
+            parts[-1] = _NEXT_OF_HIDDEN_WORKER
     here = [rank for rank in verdict.culprits if rank in incident.digests]
     if verdict.kind == MISMATCH and len(verdict.groups) > 1:
         parts += _files_of_calls(incident)

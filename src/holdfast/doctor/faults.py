@@ -49,12 +49,13 @@ def faults_of(plan: LaunchPlan) -> list[Fault]:
 
 def _of_ranks(plan: LaunchPlan) -> Iterator[Fault]:
     many = plan.meeting is not None
-    yield Fault(
-        "a rank raises, exits or crashes",
-        f"its launcher, {_AT_ONCE}" + ("; all nodes, a few milliseconds later" if many else ""),
+    later = "; all nodes, a few milliseconds later" if many else ""
+    report = (
         "the report has its exit code, the last lines of its stderr, and the error file of "
-        f"@record; then {_restart(plan)}",
+        f"@record; then {_restart(plan)}"
     )
+    yield Fault("a rank raises an exception that nothing catches", _raised(plan) + later, report)
+    yield Fault("a rank exits or crashes", f"its launcher, {_AT_ONCE}{later}", report)
     yield Fault(
         "a rank is killed (SIGKILL, out of memory)",
         "its launcher, when the kernel has freed its memory: 0.1 to 0.2 s for each GiB",
@@ -68,6 +69,14 @@ def _of_ranks(plan: LaunchPlan) -> Iterator[Fault]:
         + ("the others go on" if many else "the job ends"),
         1,
     )
+
+
+def _raised(plan: LaunchPlan) -> str:
+    grace_s = plan.ft.exception_grace_in_force
+    if plan.start_hook is None or grace_s is None:
+        return "its launcher, when its process has ended, which waits for threads and peers"
+    handlers = f", its exit handlers ({grace_s:g} s at most, --ft-exception-grace)"
+    return f"its launcher, {_AT_ONCE} after the exception{handlers if grace_s else ''}"
 
 
 def _hangs(plan: LaunchPlan) -> Iterator[Fault]:

@@ -57,8 +57,8 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
     began_at = clock.monotonic()
     with tempfile.TemporaryDirectory() as folder, Loop() as loop:
         job = f"{os.getpid()}-doctor"
-        tie, steps = child.death_tie(), plan.counts_steps
-        standbys = Standbys(warm, 1, loop, tie, job, folder, like, counts_steps=steps)
+        tie, hook = child.death_tie(), plan.start_hook
+        standbys = Standbys(warm, 1, loop, tie, job, folder, like, start_hook=hook)
 
         def reap(_signum: int) -> None:
             for reaped in child.reap(standbys.pids()):

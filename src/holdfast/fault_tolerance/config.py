@@ -316,8 +316,15 @@ class FaultToleranceConfig:
     install_exception_hook: bool = _setting(
         False,
         _ON_UNLESS_SAID,
-        "End a rank at once when an exception reaches its top level, even if threads still run",
+        "End a rank at once when an exception reaches its top level: exception_grace is 0",
         "exit handlers of the training program would not run",
+    )
+    exception_grace: float | None = _setting(
+        2.0,
+        Number("seconds", least=0, null="none"),
+        "How long exit handlers of a rank may take after an exception that nothing caught, before "
+        "it is killed; threads are not waited for. none: the rank ends by itself, as with torchrun",
+        "the other ranks wait for the restart; handlers that take longer mostly wait for them",
     )
     auto_heartbeat: bool = _setting(
         True,
@@ -353,6 +360,11 @@ class FaultToleranceConfig:
         "most jobs have no such service",
         later=True,
     )
+
+    @property
+    def exception_grace_in_force(self) -> float | None:
+        """``exception_grace``, or 0 with ``install_exception_hook``."""
+        return 0.0 if self.install_exception_hook else self.exception_grace
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():

@@ -152,7 +152,10 @@ VARIABLES: Mapping[str, Variable] = {
     "HOLDFAST_VIEW_TOKEN": Variable("holdfast view", "token of --token"),
     "TERM": Variable("holdfast top", "dumb or unknown: nothing live can be shown"),
     "HOLDFAST_AUTO": Variable(
-        "rank", "set while a rank starts: the PYTHONPATH that its script is to have"
+        "rank", "set while a rank starts: what its first lines set up, and its own PYTHONPATH"
+    ),
+    "PYTHONINSPECT": Variable(
+        "rank", "set: an exception does not end the rank, as Python shows a prompt after it"
     ),
     "HOLDFAST_PARKED": Variable("rank", "set for parked interpreters: their instructions"),
     "NVRX_CYCLE": Variable("rank", "set for ranks: the cycle, from 0"),

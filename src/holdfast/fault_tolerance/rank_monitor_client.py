@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Collection, Mapping
@@ -35,6 +36,7 @@ from holdfast.fault_tolerance.data import (
     timeouts_text,
 )
 from holdfast.fault_tolerance.rank import iterations, limits_state
+from holdfast.fault_tolerance.rank.auto import sitecustomize as start
 from holdfast.fault_tolerance.rank.client_errors import NoSetupError
 from holdfast.fault_tolerance.rank.learned_where import (
     LEARNED_WHERE,
@@ -51,7 +53,6 @@ from holdfast.fault_tolerance.rank.rank_progress import RankProgress, Section
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
-from holdfast.host.exception_hook import install_exception_hook
 from holdfast.host.page import Page, PageError, map_page, private_page
 from holdfast.host.proc import start_ticks
 from holdfast.host.rank_log import rank_logger
@@ -208,8 +209,8 @@ class RankMonitorClient(RankProgress):
         self._given = GivenTimeouts.of(welcome.cfg.get(GIVEN))
         self._is_cold_start = _begins_cold(welcome.cycle, is_automatic=self._is_automatic)
         heartbeats, sections = self._with_loaded(*configured)
-        if cfg.install_exception_hook:
-            install_exception_hook()
+        if cfg.exception_grace_in_force is not None and start.KEPT_AS not in sys.modules:
+            start.watch_end(cfg.exception_grace_in_force)
 
         try:
             # None: no space for a page; the sections of this rank go nowhere.

@@ -10,17 +10,40 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 
 from holdfast.host.proc import process_state
 
 _PREFERRED = 7
 """Above SIGRTMIN."""
+_START = "_holdfast_start"
+"""The module in which the first lines of a rank live on: ``rank/auto/sitecustomize.py``."""
 
 _RANK_MONITOR = "rank monitor"
 _registered: dict[str, tuple[str, int]] = {}
 """By owner: path of the dump file, and the signal."""
 _files: dict[str, list[int]] = {}
 """By owner: descriptors that its signal handler has written to, and writes to; never closed."""
+
+
+def _take_over() -> None:
+    """Know the registration that this process was started with."""
+    found = getattr(sys.modules.get(_START), "dump", None)
+    if found is not None:
+        path, number, fd = found
+        _registered[_RANK_MONITOR], _files[_RANK_MONITOR] = (path, number), [fd]
+
+
+_take_over()
+
+
+def signal_of_start(path: str | None) -> int:
+    """The signal that dumps the stacks of a rank, if its start has registered it; 0: it has not.
+
+    Args:
+        path: The file that the rank's start makes; by that it is known.
+    """
+    return signal.SIGRTMIN + _PREFERRED if path is not None and os.path.exists(path) else 0
 
 
 def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:

@@ -138,6 +138,14 @@ class Connection:
             )
         return answers[0]
 
+    def say(self, message: Mapping[str, object], timeout_s: float) -> None:
+        """Send ``message``, which has no answer.
+
+        Raises:
+            OSError: The other end is gone, or does not take it within ``timeout_s``.
+        """
+        self._send(encode(message), timeout_s)
+
     def owes_answers(self) -> bool:
         """Whether answers to questions that were given up are still to come; waits for none.
 

@@ -101,7 +101,7 @@ class Outages:
                 if len(self.ranks) == self._nproc and self._failed_at is not None:
                     yield Recovered(float(event["t"]) - self._failed_at)
                     self._failed_at = None
-            case "worker_exited":
+            case "worker_exited" | "rank_raised":
                 code = int(event["exit_code"])
                 if rank := self.ranks.get(int(event["local_rank"])):
                     rank.state = "failed" if code else "completed"

@@ -28,6 +28,7 @@ Event = Mapping[str, Any]
 
 _NONE: Mapping[str, Any] = {}
 _LOCAL_RANKS_MAX = 1024
+_OF_RANK = ("worker_started", "rank_armed", "worker_exited", "rank_overdue", "rank_raised")
 _VERDICT_S = 5.0
 """A node that stops so soon after a verdict on all ranks stops because of it."""
 _CYCLES_MAX = 100
@@ -298,7 +299,13 @@ class RankSpans:
                     self.last_progress[cycle.cycle, int(local_rank)] = shown
             cycle.is_final = event.get("final") is True
             self._give_finished()
-        elif kind in ("worker_started", "rank_armed", "worker_exited", "rank_overdue"):
+        elif kind in (
+            "worker_started",
+            "rank_armed",
+            "worker_exited",
+            "rank_overdue",
+            "rank_raised",
+        ):
             self._take_of_rank(kind, event, at, cycle)
 
     def _take_of_rank(self, kind: str, event: Event, at: float, cycle: _Cycle) -> None:
@@ -315,6 +322,8 @@ class RankSpans:
             rank.exited_at, rank.exit_code = at, int(event["exit_code"])
             if rank.exit_code:
                 self._detected(cycle, at)
+        elif kind == "rank_raised":
+            self._detected(cycle, at)
         else:
             self.is_watched = self._is_armed = cycle.has_hang = True
             found_at = number(event.get("detected_at")) or at

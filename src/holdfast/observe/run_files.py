@@ -36,6 +36,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "worker_exited": ("local_rank", "rank", "exit_code"),
     "rank_armed": ("local_rank", "rank"),
     "rank_overdue": ("rank", "age_s", "limit_s"),
+    "rank_raised": ("local_rank", "rank", "exit_code"),
     "evidence": ("rank",),
     "first_cause": ("rank", "began_at"),
     "kill_sent": ("rank", "signal"),

@@ -23,6 +23,7 @@ from holdfast.core.failure import Hang, describe_exit
 from holdfast.observe.rank_words import named
 
 Event = Mapping[str, Any]
+_ENDS = ("worker_exited", "rank_raised")
 _UNSURE_S = 0.02
 """Instants of two nodes that are nearer than that may be in either order."""
 _PLACE = re.compile(r" \(pid \d+(?:, node [^)]*)?\)")
@@ -112,7 +113,7 @@ def _symptoms(here: Sequence[Event]) -> list[Event]:
         for event in here
         if event["kind"] == "rank_overdue"
         or (
-            event["kind"] == "worker_exited"
+            event["kind"] in _ENDS
             and event["exit_code"] != 0
             and float(event["t"]) <= stopped_at.get(event.get("launcher"), float("inf"))
         )
@@ -162,12 +163,12 @@ def _first(kind: str, events: Iterable[Event]) -> Event | None:
 def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
     first = symptoms[0]
     causes = [event for event in here if event["kind"] == "first_cause"]
-    if causes and all(event["kind"] == "worker_exited" for event in symptoms):
+    if causes and all(event["kind"] in _ENDS for event in symptoms):
         cause = _first_cause(causes, here)
         return f"rank {cause['rank']}: {cause.get('why')}"
     if first["kind"] == "cycle_stopping":
         return str(first.get("cause") or "not known")
-    if first["kind"] == "worker_exited":
+    if first["kind"] in _ENDS:
         return f"rank {first['rank']}: {describe_exit(int(first['exit_code']))}"
     clock, name = str(first["clock"]), first.get("name")
     hang = Hang(clock, name, age_s=float(first["age_s"]), limit_s=float(first["limit_s"]))

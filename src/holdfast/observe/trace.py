@@ -50,6 +50,7 @@ _OF_RANK = {
     "evidence": "evidence taken",
     "kill_sent": "signal sent",
     "rank_stuck": "cannot be killed",
+    "rank_raised": "ended by an exception",
     "worker_exited": "exits",
     "fault": "fault planted",
     "resumed": "resumed",

@@ -457,6 +457,8 @@ def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
     match event.get("kind"):
         case "cycle_started":
             return f"cycle {event.get('cycle')} started"
+        case "rank_raised" if not outages.is_stopping:
+            return f"rank {event.get('rank')}: an exception has ended its program"
         case "worker_exited" if event.get("exit_code") and not outages.is_stopping:
             return f"rank {event.get('rank')}: {describe_exit(int(event['exit_code']))}"
         case "rank_overdue":

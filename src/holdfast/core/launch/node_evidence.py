@@ -39,10 +39,13 @@ from holdfast.core.job.membership import Judged, Look, Place, Round
 from holdfast.core.launch import rank_life
 from holdfast.core.launch.rank_life import (
     Exited,
+    ExitsNow,
+    GoesOn,
     HostFailed,
     JobReported,
     MonitorGone,
     MonitorSaid,
+    Raised,
     Sent,
     Swept,
 )
@@ -235,6 +238,8 @@ class NodeEvidence:
                 it = self._survey
                 if cycle == self.cycle and it is not None and it.incident == incident:
                     self._conclude(it, event.verdict, event.without, now)
+            case Raised() | ExitsNow() | GoesOn():
+                pass
             case HostFailed() | Swept() | JobReported() | TimePassed():
                 pass
             case _:

@@ -21,6 +21,8 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
   :data:`WRITING_S` after its timeout is not waited for.
 - A rank that was condemned has failed, whatever exit code it ends with. One that was found hung and
   let go has not.
+- A rank that an exception ends (decision 44) has failed when its exit handlers have run, before
+  its process has ended. Handlers that take longer than they may are ended with it.
 - The evidence of a cycle is delivered as it comes, and its folder is freed when the cycle is over
   and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
   and may be about to note it in the incident.
@@ -36,6 +38,7 @@ Pure. Times are seconds on the caller's monotonic clock.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -77,6 +80,24 @@ class HostFailed(Value):
     problem: str
 
 
+class Raised(Value):
+    """An exception that nothing caught ends the program of a rank; its exit handlers run."""
+
+    local_rank: int
+
+
+class ExitsNow(Value):
+    """The exit handlers of a rank that has raised have run: it ends with 1 as its next step."""
+
+    local_rank: int
+
+
+class GoesOn(Value):
+    """A rank that has raised became another program, or ends otherwise than with 1."""
+
+    local_rank: int
+
+
 class Sent(Value):
     """The launcher has sent a signal to ranks of this cycle."""
 
@@ -101,7 +122,19 @@ class JobReported(Value):
     cycle: int
 
 
-Event = MonitorSaid | MonitorGone | HostFailed | Sent | Exited | Swept | JobReported | TimePassed
+Event = (
+    MonitorSaid
+    | MonitorGone
+    | HostFailed
+    | Raised
+    | ExitsNow
+    | GoesOn
+    | Sent
+    | Exited
+    | Swept
+    | JobReported
+    | TimePassed
+)
 
 
 # ---------------------------------------------------------------- effects
@@ -109,6 +142,13 @@ class StartMonitor(Value):
     """Put a new monitor in the place of one that died."""
 
     local_rank: int
+
+
+class EndHandlers(Value):
+    """SIGKILL for a rank that has raised: its exit handlers have not ended within ``after_s``."""
+
+    local_rank: int
+    after_s: float
 
 
 class AwaitReport(Value):
@@ -137,6 +177,7 @@ Effect = (
     | OnlyStuckLeft
     | WorkerExited
     | StartMonitor
+    | EndHandlers
     | AwaitReport
     | NodeReported
     | Deliver
@@ -174,6 +215,9 @@ class RankLife:
         is_gone: It was reaped.
         has_reported: Its monitor watches it, or did.
         launcher_slept_s: The monitors have ended it, for its launcher did nothing for so long.
+        raised_at: When it told of the exception that ends it; None: it has not.
+        exits_now: Its exit handlers have run after that.
+        exit_handlers_s: They were ended after so long.
     """
 
     hang: Hang | None = None
@@ -189,6 +233,9 @@ class RankLife:
     is_gone: bool = False
     has_reported: bool = False
     launcher_slept_s: float | None = None
+    raised_at: float | None = None
+    exits_now: bool = False
+    exit_handlers_s: float | None = None
 
     def state(self, now: float) -> State:
         """Where it is."""
@@ -203,9 +250,14 @@ class RankLife:
             return State.CONDEMNED
         return State.SIGNALLED if self.signals else State.RUNNING
 
+    @property
+    def has_raised(self) -> bool:
+        """It ends because of its exception, whatever is sent to it."""
+        return self.exits_now or self.exit_handlers_s is not None
+
     def was_asked(self, exit_code: int) -> bool:
         """An end like this is what the launcher's signals lead to, and no failure."""
-        is_failure = self.hang is not None or self.host_problem is not None
+        is_failure = self.hang is not None or self.host_problem is not None or self.has_raised
         return not is_failure and was_asked(exit_code, self.signals)
 
 
@@ -228,16 +280,23 @@ class RankLives:
     Args:
         first_call_s: Warn once if no rank has connected to its monitor for so long; None: never.
         evidence_s: How long a monitor may wait for evidence.
+        exception_grace_s: How long exit handlers may take after an exception.
 
     Attributes:
         held_s: How long a failure is held back for evidence of another rank, at most.
         cycle: This one; -1: there was none.
     """
 
-    def __init__(self, first_call_s: float | None = None, evidence_s: float = EVIDENCE_S) -> None:
+    def __init__(
+        self,
+        first_call_s: float | None = None,
+        evidence_s: float = EVIDENCE_S,
+        exception_grace_s: float = math.inf,
+    ) -> None:
         self.cycle = -1
         self.held_s = evidence_s + WRITING_S
         self._first_call_s = first_call_s
+        self._exception_grace_s = exception_grace_s
         self._call_by: float | None = None
         self._here = _Cycle({})
         self._cycles: dict[int, _Cycle] = {}
@@ -262,7 +321,7 @@ class RankLives:
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         until = self._held_until() if self._held or self._untold() else None
-        return earliest(until, self._call_by)
+        return earliest(until, self._call_by, *(due for _, due in self._running_handlers()))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
@@ -271,6 +330,19 @@ class RankLives:
             case HostFailed(local_rank, problem):
                 life = self._here.ranks[local_rank]
                 life.host_problem, life.killed_at, life.is_told = problem, now, True
+            case Raised(local_rank):
+                life = self._here.ranks[local_rank]
+                if not (life.signals or life.is_gone or life.is_condemned):
+                    life.raised_at = now
+            case ExitsNow(local_rank):
+                life = self._here.ranks[local_rank]
+                if life.raised_at is not None and life.killed_at is None and not life.is_gone:
+                    life.exits_now = True
+                    self._held.append(RankKilled(local_rank))
+            case GoesOn(local_rank):
+                life = self._here.ranks[local_rank]
+                if not life.has_raised:
+                    life.raised_at = None
             case Sent(local_ranks, signum):
                 self._here.is_stopping = True
                 for local_rank in local_ranks:
@@ -303,6 +375,9 @@ class RankLives:
                 pass
             case _:
                 assert_never(event)
+        for local_rank, due in self._running_handlers():
+            if now >= due:
+                self._end_handlers(local_rank, now, effects)
         until = self._held_until()
         if until is None or now >= until:
             for local_rank in self._untold():
@@ -326,6 +401,24 @@ class RankLives:
         life.asked_at = now if life.asked_at is None else life.asked_at
         if signum == SIGKILL and life.killed_at is None:
             life.killed_at, life.is_told = now, True
+
+    def _running_handlers(self) -> list[tuple[int, float]]:
+        """Ranks whose exit handlers run after an exception, and until when they may."""
+        if self._exception_grace_s == math.inf:
+            return []
+        return [
+            (local_rank, life.raised_at + self._exception_grace_s)
+            for local_rank, life in self._here.ranks.items()
+            if life.raised_at is not None
+            and not (life.has_raised or life.is_gone or life.killed_at is not None)
+        ]
+
+    def _end_handlers(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+        life = self._here.ranks[local_rank]
+        life.exit_handlers_s = self._exception_grace_s
+        life.killed_at, life.is_told = now, True
+        effects.append(EndHandlers(local_rank, self._exception_grace_s))
+        self._held.append(RankKilled(local_rank))
 
     def _reported(self, local_rank: int, now: float, effects: list[Effect]) -> None:
         ranks = self._here.ranks

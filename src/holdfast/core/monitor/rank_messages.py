@@ -9,6 +9,8 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
                         Alive, then Operations
 
     rank ──► launcher   Control                      ◄── Ok, or Error
+                        Uncaught                     ◄── Ok, or Error
+                        then ExitsNow, on the same connection; not answered
     guard ─► launcher   RestartedInPlace EndsHungRank   (core/in_place.py; not answered)
 
 The helper is a thread of the rank with a connection of its own.
@@ -206,10 +208,23 @@ class Control(Value):
     description: Raw = ""
 
 
+class Uncaught(Value):
+    """An exception that nothing caught ends the rank's program: exit handlers run next.
+
+    ``traceback``: as Python prints it. The answer is Ok if the launcher will see to the end.
+    """
+
+    traceback: Raw
+
+
+class ExitsNow(Value):
+    """Exit handlers have run; the process ends with exit code 1 as its next step."""
+
+
 FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped | Counted
 ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
-ToLauncher = Control | RestartedInPlace | EndsHungRank
+ToLauncher = Control | Uncaught | ExitsNow | RestartedInPlace | EndsHungRank
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -215,6 +215,7 @@ FT_OPTIONS = [
         "learned_timeout_floor",
         "learned_timeouts_below_given",
         "rank_termination_signal",
+        "exception_grace",
         "install_exception_hook",
     ),
     *_fields("Output", "log_level", "restart_check_interval"),

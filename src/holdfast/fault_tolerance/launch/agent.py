@@ -226,7 +226,7 @@ class NodeAgent:
                 self._job,
                 self._folders.runtime_dir,
                 self._what_a_rank_is,
-                counts_steps=plan.counts_steps,
+                start_hook=plan.start_hook,
             )
             self._parts.append(self._standbys)
 
@@ -239,6 +239,7 @@ class NodeAgent:
             self._on_request,
             self._says.restarted_in_place,
             self._on_hung_in_place,
+            self,
         )
         try:
             self._feed(Begin())
@@ -363,6 +364,32 @@ class NodeAgent:
             shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
             rank.hung_in_place = f"{shows}{ended.text}"
 
+    # What a rank says that an exception ends (control_endpoint.Exits); no other process counts.
+    def uncaught(self, pid: int, traceback: str) -> bool:
+        """Whether it is a rank; its end is seen to."""
+        rank = self._ranks and self._ranks.with_pid(pid)
+        if not rank or self._plan.ft.exception_grace_in_force is None:
+            return False
+        rank.raised = traceback
+        self._feed(rank_life.Raised(rank.place.local_rank))
+        return True
+
+    def exits_now(self, pid: int) -> None:
+        """Its exit handlers have run."""
+        if rank := self._raising(pid):
+            if rank.life.raised_at is not None:
+                self._says.rank_raised(rank)
+            self._feed(rank_life.ExitsNow(rank.place.local_rank))
+
+    def goes_on(self, pid: int) -> None:
+        """It has left without that."""
+        if rank := self._raising(pid):
+            self._feed(rank_life.GoesOn(rank.place.local_rank))
+
+    def _raising(self, pid: int) -> Rank | None:
+        ranks = self._ranks.ranks.values() if self._ranks else ()
+        return next((rank for rank in ranks if rank.pid == pid and rank.raised), None)
+
     def _on_host_checked(self, problem: str | None) -> None:
         self._feed(node.HostChecked(problem))
 
@@ -408,6 +435,16 @@ class NodeAgent:
             case rank_life.StartMonitor(local_rank):
                 if not self._watch.replace(local_rank):
                     self._feed(rank_life.MonitorGone(local_rank))
+            case rank_life.EndHandlers(local_rank, after_s):
+                rank = self._rank(local_rank)
+                self._says.rank_raised(rank)
+                LOGGER.warning(
+                    "rank %d: its exit handlers have not ended %g s after its exception "
+                    "(--ft-exception-grace): killing it",
+                    rank.place.rank,
+                    after_s,
+                )
+                rank.signal(signal.SIGKILL, group=True)
             case rank_life.AwaitReport() | node_evidence.LookAt() | node_evidence.LetGoOn():
                 assert self._ranks is not None
                 self._watch.carry_out(effect, self._ranks)

@@ -118,6 +118,10 @@ class Announcer:
         signum = -exit_code if exit_code < 0 else None
         self._event("worker_exited", **_whose(rank), exit_code=exit_code, signal=signum)
 
+    def rank_raised(self, rank: Rank) -> None:
+        """For the events file: an exception ends it, and its process ends when it can."""
+        self._event("rank_raised", **_whose(rank), exit_code=1)
+
     def standing_by(self, cycle: int) -> None:
         """A cycle has been formed without this node."""
         self._event("standing_by", without_us=cycle)

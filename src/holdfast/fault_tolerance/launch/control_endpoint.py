@@ -1,6 +1,7 @@
 """Where ranks ask something of their launcher: one framed request per connection, one answer.
 
-The guard of a restart in place tells it here, too, and wants no answer.
+A rank that ends with an exception says so, and stays connected until its exit handlers have run.
+The guard of a restart in place reports here, too, and wants no answer.
 
 Strangers (another user), garbage and floods end their own connection and nothing else.
 """
@@ -10,12 +11,12 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
 from holdfast.core.in_place import EndsHungRank, RestartedInPlace
-from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, Ok
+from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, ExitsNow, Ok, Uncaught
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock, endpoint
@@ -35,6 +36,19 @@ OnRequest = Callable[[int, WorkloadAction, str], None]
 """Called with global rank, action and description."""
 
 
+class Exits(Protocol):
+    """Takes what ranks say that end with an exception; ``pid`` is the kernel's word."""
+
+    def uncaught(self, pid: int, traceback: str) -> bool:
+        """Whether this launcher will see to the end of ``pid``: it is a rank of its own."""
+
+    def exits_now(self, pid: int) -> None:
+        """Its exit handlers have run."""
+
+    def goes_on(self, pid: int) -> None:
+        """Its connection was closed before they had."""
+
+
 class ControlEndpoint:
     """Listens on ``path`` and reports requests that make sense."""
 
@@ -45,6 +59,7 @@ class ControlEndpoint:
         on_request: OnRequest,
         on_restart: Callable[[RestartedInPlace], None],
         on_hung: Callable[[EndsHungRank], None],
+        exits: Exits,
     ) -> None:
         """Start to listen.
 
@@ -55,6 +70,9 @@ class ControlEndpoint:
         self._on_request = on_request
         self._on_restart = on_restart
         self._on_hung = on_hung
+        self._exits = exits
+        self._exiting: set[Channel] = set()
+        """Connections of ranks whose exit handlers run."""
         self._peers: dict[Channel, Callable[[], None]] = {}
         """Those who have called, and how each is served."""
         self._complaints = Complaints()
@@ -109,7 +127,7 @@ class ControlEndpoint:
         peer.flush()
         try:
             for message in peer.receive():
-                answer = self._answer(message)
+                answer = self._answer(message, peer, pid)
                 if answer is not None:
                     peer.send(encode(answer))
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
@@ -117,14 +135,17 @@ class ControlEndpoint:
         if peer.gone:
             if peer.gone != "closed":
                 self._complain(pid, f"was cut off: {peer.gone}")
+            was_exiting = peer in self._exiting
             self._drop(peer)
+            if was_exiting:
+                self._exits.goes_on(pid)
 
     def _complain(self, pid: int, what: str) -> None:
         line = self._complaints.line(f"process {pid}", what, clock.monotonic())
         if line is not None:
             LOGGER.warning("control socket: %s", line)
 
-    def _answer(self, message: Message) -> Ok | Error | None:
+    def _answer(self, message: Message, peer: Channel, pid: int) -> Ok | Error | None:
         try:
             request = decode(TO_LAUNCHER, message)
         except MessageError as error:
@@ -135,6 +156,16 @@ class ControlEndpoint:
         if isinstance(request, EndsHungRank):
             self._on_hung(request)
             return None
+        if isinstance(request, Uncaught):
+            if not self._exits.uncaught(pid, for_people(request.traceback)):
+                return Error("not a rank whose end this launcher sees to")
+            self._exiting.add(peer)
+            return Ok()
+        if isinstance(request, ExitsNow):
+            if peer in self._exiting:
+                self._exiting.discard(peer)
+                self._exits.exits_now(pid)
+            return None
         if request.action not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return Error(f"unknown action {request.action!r:.100}; there are {known}")
@@ -144,6 +175,7 @@ class ControlEndpoint:
 
     def _drop(self, peer: Channel) -> None:
         del self._peers[peer]
+        self._exiting.discard(peer)
         self._loop.hang_up(peer)
         self.retry()
 

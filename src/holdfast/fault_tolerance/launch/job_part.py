@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -50,9 +51,11 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         signal_grace_s=plan.term_timeout_s,
         checks_host=plan.care is not None,
     )
+    grace_s = plan.ft.exception_grace_in_force
     lives = RankLives(
         plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
         evidence_s(plan) or EVIDENCE_S,
+        math.inf if grace_s is None else grace_s,
     )
     evidence = NodeEvidence(evidence_s(plan))
     if plan.meeting is None:

@@ -39,6 +39,7 @@ from holdfast.fault_tolerance.config import (
     resolve,
 )
 from holdfast.fault_tolerance.launch import without_effect
+from holdfast.fault_tolerance.launch.auto_start import StartHook
 from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA, Prefixes, bindings
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.host import facts
@@ -162,6 +163,7 @@ class LaunchPlan:
         virtual_local_rank: Each rank sees one GPU only, as device 0.
         monitors_enabled: Ranks are watched.
         counts_steps: Optimizer steps are heartbeats of ranks that send none.
+        start_hook: What the first lines of a rank set up; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they don't, where that may surprise.
         health_endpoint: Path of the socket of this node's health service.
@@ -211,6 +213,7 @@ class LaunchPlan:
     virtual_local_rank: bool = False
     monitors_enabled: bool = True
     counts_steps: bool = False
+    start_hook: StartHook | None = None
     warm: WarmStandby | None = None
     why_cold: str | None = None
     health_endpoint: str | None = None
@@ -267,6 +270,7 @@ def make_plan(
         warnings.append(
             f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
         )
+    is_python = entry.kind != "program"
     return LaunchPlan(
         command=entry.command,
         numa=_numa(args, entry, nproc, environ, machine),
@@ -313,7 +317,8 @@ def make_plan(
         meeting=meeting,
         workload=_workload(args, entry, meeting, environ, machine) if meeting else None,
         monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
-        counts_steps=monitored and config.auto_heartbeat and entry.kind != "program",
+        counts_steps=(counts := monitored and config.auto_heartbeat and is_python),
+        start_hook=StartHook(counts, config.exception_grace_in_force) if is_python else None,
         later=tuple(later),
         warnings=tuple(warnings),
         notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),

@@ -39,6 +39,7 @@ _KINDS = frozenset(
         "rank_armed",
         "worker_exited",
         "rank_overdue",
+        "rank_raised",
         "restarted_in_place",
         "signal_received",
         "cycle_stopping",

@@ -23,7 +23,6 @@ from holdfast.core.attribution import Attribution
 from holdfast.core.failure import RankEnd
 from holdfast.core.launch.rank_life import RankLife, State
 from holdfast.core.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
-from holdfast.fault_tolerance.launch.auto_start import counting_steps
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
 from holdfast.host import (
@@ -72,6 +71,8 @@ class Rank:
     peak_rss_kib: int = 0
     hung_in_place: str | None = None
     """How it hung, where the guard of restarts in place ends it for that."""
+    raised: str = ""
+    """The traceback of the exception that ends it, as it told us."""
 
     _error: tuple[str | None, str | None] | None = None
 
@@ -79,7 +80,7 @@ class Rank:
         """Signal its process, with ``group`` its process group; False: it ends by itself."""
         if self.exit_code is not None or not self.pid:
             return False
-        if signum != signal.SIGKILL and child.is_ending(self.pid):
+        if signum != signal.SIGKILL and (self.life.exits_now or child.is_ending(self.pid)):
             return False  # what it ends with was not asked for
         if signum != signal.SIGKILL:  # a stopped process takes no other: see core/kill_ladder.py
             child.send_signal(self.pid, signal.SIGCONT, group=group)
@@ -96,7 +97,9 @@ class Rank:
     def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
         now, life = clock.monotonic(), self.life
-        exit_code = -signal.SIGKILL if self.exit_code is None else self.exit_code
+        exit_code = self.exit_code
+        if exit_code is None:
+            exit_code = 1 if life.exits_now else -signal.SIGKILL
         error, traceback = self._error or read_error_file(self.error_file)
         lines, times = self.last_lines()
         return RankEnd(
@@ -119,6 +122,9 @@ class Rank:
             peak_rss_kib=self.peak_rss_kib,
             is_stuck=life.state(now) is State.STUCK,
             is_condemned=life.is_condemned,
+            raised=self.raised,
+            raised_at=life.raised_at,
+            exit_handlers_s=life.exit_handlers_s,
         )
 
     @property
@@ -270,7 +276,7 @@ class Ranks:
             pid = parked or child.spawn_rank(
                 tie,
                 command,
-                counting_steps(env) if plan.counts_steps else env,
+                plan.start_hook.added_to(env) if plan.start_hook else env,
                 {**inputs, **changed},
             )
             rank.pid = Pid(pid)
@@ -299,7 +305,7 @@ class Ranks:
     def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
         """How and why a rank has failed, while others may still run."""
         rank = self.ranks[local_rank]
-        if rank.exit_code is not None and rank.exit_code != -signal.SIGKILL:
+        if rank.life.exits_now or rank.exit_code not in (None, -signal.SIGKILL):
             pump.settle(list(rank.streams.values()), _LAST_WORDS_S)
         return rank.end()
 

@@ -124,6 +124,9 @@ def _cause(cause: RankEnd, what: str, *, has_gone: bool) -> list[str]:
     elif shown := _shown(cause):
         lines += ["  last lines of its stderr:"]
         lines += [f"    {line}" for line in shown]
+    elif cause.raised:
+        lines += ["  traceback:"]
+        lines += [f"    {line}" for line in cause.raised.rstrip().splitlines()[-2 * 8 :]]
     return lines
 
 

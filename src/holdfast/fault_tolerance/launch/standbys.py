@@ -20,7 +20,6 @@ from holdfast.core.launch.parked_messages import FROM_PARKED, Ready, Unfit
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor.monitor_messages import Hello
 from holdfast.core.never import assert_never
-from holdfast.fault_tolerance.launch.auto_start import counting_steps
 from holdfast.fault_tolerance.launch.part import CycleEnding, CycleStarted, Happening, Part
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
 from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
@@ -31,6 +30,7 @@ from holdfast.host.memory_read import MemoryRead
 from holdfast.host.standby_process import StandbyProcess, park
 
 if TYPE_CHECKING:
+    from holdfast.fault_tolerance.launch.auto_start import StartHook
     from holdfast.fault_tolerance.launch.plan import WarmStandby
 
 LOGGER = logging.getLogger("holdfast")
@@ -80,7 +80,7 @@ class Standbys(Part):
         folder: For what they leave word in; private.
         like: Command, environment and pid of a rank as it would be started now; no pid where none
             runs.
-        counts_steps: See ``launch/auto_start.py``.
+        start_hook: See ``launch/auto_start.py``.
 
     Attributes:
         machine: Decides; to be read.
@@ -96,7 +96,7 @@ class Standbys(Part):
         folder: str,
         like: Callable[[int], tuple[list[str], dict[str, str], int | None]],
         *,
-        counts_steps: bool,
+        start_hook: StartHook | None,
     ) -> None:
         self._plan = plan
         self._loop = loop
@@ -104,7 +104,7 @@ class Standbys(Part):
         self._job = job
         self._folder = folder
         self._like = like
-        self._counts_steps = counts_steps
+        self._start_hook = start_hook
         self.machine = machine.Standby(
             nproc, plan.delay_s, plan.memory_mib_max << 10, is_idle=idle_priority.can_return()
         )
@@ -257,7 +257,7 @@ class Standbys(Part):
             self._feed(machine.NoRoom(local_rank, available_kib))
             return
         shape = _shape(command, env)
-        start_env = counting_steps(shape.env) if self._counts_steps else shape.env
+        start_env = self._start_hook.added_to(shape.env) if self._start_hook else shape.env
         is_idle = not self.machine.is_hurried(local_rank)
         try:
             process = park(

@@ -91,10 +91,11 @@ class Looks:
         """Look at a rank, or go on with the look at it that this incident has begun."""
         if self.look is None or not self._is_of(process, now):
             from holdfast.fault_tolerance.monitor.rank_look import RankLook  # noqa: PLC0415 - as in incident_case.py
+            from holdfast.host.dump_signal import signal_of_start  # noqa: PLC0415
 
             self.forget()
             helper = seat.helper if seat is not None else None
-            signum = view.dump_signal if view is not None else 0
+            signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
             self.idle.look_last(process.pid, now)
             self.look = RankLook(
                 process,

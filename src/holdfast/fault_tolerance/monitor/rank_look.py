@@ -15,7 +15,7 @@ Nothing here waits: ``step`` is called at ``next_step_at`` and when something ha
 from __future__ import annotations
 
 from holdfast.core import stacks
-from holdfast.core.evidence_words import OTHER_PROCESS
+from holdfast.core.evidence_words import NO_STACK, OTHER_PROCESS
 from holdfast.core.monitor.rank_digest import Seen, Sight, state_of, waits_for
 from holdfast.core.monitor.rank_messages import Dump, Dumped, Look, Operations
 from holdfast.host import proc, sight
@@ -42,6 +42,8 @@ STACKS_S = 0.1
 """Kept for the stacks, however late the helper is."""
 UNINTERRUPTIBLE_S = 0.1
 """How long stacks are awaited of a process in state D, which takes no signal."""
+_WORKER_NAME = "pt_data_worker"
+"""By which torch's loader names its workers, in /proc."""
 _WORKERS_MAX = 16
 _WORKER_DUMPS_MAX = 4
 _STOPPED = ("T", "t")
@@ -92,7 +94,7 @@ class RankLook:
         self._operations: Operations | None = None
         self._place = stacks.Place()
         self._unread_bytes = 0
-        self._worker = ""
+        self._worker = self._silent_worker = ""
         self._helper = helper
         self._latest: Sight | None = None
         self._asked: proc.Process | None = None  # for the stacks that come now
@@ -319,14 +321,28 @@ class RankLook:
         while self._pending and not self._worker:
             pid = self._pending.pop(0)
             state = proc.process_state(pid)
-            if state is None or not state.catches(self._signal) or not proc.is_fork(pid):
-                continue  # another program's handler of this signal is not ours
+            if state is None:
+                continue
+            # Another program's handler of this signal is not ours; without one, the signal kills.
+            if not state.catches(self._signal) or not proc.is_fork(pid):
+                self._note_silent_worker(pid)
+                continue
             try:
                 worker = proc.Process(pid)
             except ProcessLookupError:
                 continue
             self._ask(worker, now)
             return
+
+    def _note_silent_worker(self, pid: int) -> None:
+        why = "it was forked before the handler for stack dumps was installed"
+        if not proc.is_fork(pid):
+            seen = proc.stat(pid)
+            if seen is None or seen.name != _WORKER_NAME:
+                return
+            why = "it is an interpreter of its own (spawn, forkserver), which has no handler"
+        if not self._silent_worker:
+            self._silent_worker = _told(pid, self._workers.get(pid), f"{NO_STACK}{why}")
 
     def _note_worker(self, place: stacks.Place) -> None:
         worker = self._asked
@@ -355,7 +371,7 @@ class RankLook:
             self._is_alive,
             self._operations,
             self._unread_bytes,
-            self._worker,
+            self._worker or self._silent_worker,
             lacks,
             self._is_frozen,
         )

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 ORDERS = "HOLDFAST_PARKED"
 """Environment variable with our orders, a JSON object; see ``standby_process.py``."""
+_START_ORDERS = "HOLDFAST_AUTO"
+_START = "_holdfast_start"
+"""The first lines of a rank (``fault_tolerance/rank/auto``), which have run in this process."""
 CONTROL_FD = 3
 _STREAMS = (1, 2)
 _HOLDFAST = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
@@ -288,6 +291,10 @@ def _memory_kib() -> int:
 
 
 # ------------------------------------------------------------------ go on
+_way_in: dict[str, str] = {}
+"""Variables with which a plain start finds the first lines of a rank."""
+
+
 def _leave_word(note: str, why: str) -> None:
     """For the launcher, in the file ``note``, because it may happen again."""
     try:
@@ -304,7 +311,7 @@ def _become_plain(environ: Mapping[str, str], note: str, why: str) -> NoReturn:
     _leave_word(note, why)
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
         signal.signal(signum, signal.SIG_DFL)
-    os.execvpe(sys.orig_argv[0], sys.orig_argv, dict(environ))  # noqa: S606
+    os.execvpe(sys.orig_argv[0], sys.orig_argv, {**environ, **_way_in})  # noqa: S606
 
 
 def _refresh_streams() -> None:
@@ -669,6 +676,8 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
 
     began_ns = time.time_ns()
     note: str = orders["note"]
+    if _START_ORDERS in os.environ:
+        _way_in.update({_START_ORDERS: os.environ[_START_ORDERS]}, PYTHONPATH=orders["pythonpath"])
     plain_name = _command_name(_PARKED_NAME)
     control = socket.socket(fileno=CONTROL_FD)
     os.set_inheritable(CONTROL_FD, False)
@@ -728,6 +737,8 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
             _become_plain(environ, note, "")  # that was this time
         os.environ.clear()
         os.environ.update(environ)
+        if _START in sys.modules:
+            sys.modules[_START].register_dump()
         _restart_the_clock_of_log_records(time)
         _Aside(names, preloaded, places, orders["harmless"], note).hide(filters)
     except Exception as error:  # noqa: BLE001 - whatever it is, a plain start has it not
