@@ -6,8 +6,10 @@ cycle is :func:`culprit_of`.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import itertools
+import multiprocessing
 import os
 import re
 import signal
@@ -59,6 +61,39 @@ def spin() -> None:
         pass
 
 
+def receive() -> None:
+    """From a process that sends nothing; no method of torch's, though it has a name of one."""
+    ours, theirs = multiprocessing.Pipe()
+    ours.recv()
+    theirs.close()
+
+
+def wait_for_key() -> None:
+    """That no rank sets."""
+    _store().wait(["never"])
+
+
+def await_event() -> None:
+    """In a task of asyncio."""
+
+    async def event() -> None:
+        await asyncio.Event().wait()
+
+    asyncio.run(event())
+
+
+def hold_interpreter_elsewhere() -> None:
+    """In another thread than the main one."""
+    threading.Thread(target=hold_interpreter, daemon=True).start()
+    time.sleep(1000)
+
+
+def _store() -> Any:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
 def stop() -> None:
     """As a debugger does."""
     while True:
@@ -74,8 +109,12 @@ CASES: dict[str, Callable[[], object]] = {
     "busy": spin,
     "sleep": lambda: time.sleep(1000),
     "input": lambda: os.read(os.openpty()[1], 1),
+    "receive": receive,
+    "key": wait_for_key,
+    "task": await_event,
+    "interpreter elsewhere": hold_interpreter_elsewhere,
 }
-BY_TRAINING = ("loader", "skip", "native", "slow")
+BY_TRAINING = ("loader", "skip", "native", "slow", "ring", "keys")
 """Faults of the training itself."""
 STOPPED_NODES = {"stopped node": 1, "stopped leader": 0, "stopped launcher": 1}
 """Which node of two is stopped, from outside, when a file says that all ranks train."""
@@ -152,6 +191,10 @@ def train(
             CASES[case]()
         if is_culprit and step >= BEFORE and case == "slow":
             time.sleep(4.0)  # twice as long as it may take
+        if case == "ring":
+            exchange(sends=not hangs)
+        if case == "keys" and step == BEFORE:  # all others wait for one
+            time.sleep(1000) if hangs else wait_for_key()
         loss = model(batch).sum()
         if hangs and case == "native":
             (
@@ -165,6 +208,20 @@ def train(
         ends()
         if not trains_on:  # else a node may be stopped while the others wait here, in no section
             dist.barrier()
+
+
+def exchange(*, sends: bool) -> None:
+    """Send to the next rank and receive from the one before; gloo's recorder has neither."""
+    import torch
+    import torch.distributed as dist
+
+    if not sends:
+        time.sleep(1000)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    to_next = dist.P2POp(dist.isend, torch.ones(4), (rank + 1) % world)
+    from_last = dist.P2POp(dist.irecv, torch.ones(4), (rank - 1) % world)
+    for request in dist.batch_isend_irecv([to_next, from_last]):
+        request.wait()
 
 
 if __name__ == "__main__":

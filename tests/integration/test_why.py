@@ -31,6 +31,7 @@ CASES = [
     ("skip", e.MISMATCH),
     ("loader", e.LOADER),
     ("lock", e.WAITING),
+    ("ring", e.WAITING),
 ]
 TRAINING = """
 import os, signal, sys

@@ -211,3 +211,24 @@ def test_a_frozen_control_group_is_told_from_a_disk(
     monkeypatch.setattr(sight, "_CGROUPS", str(tmp_path / "cgroup"))
 
     assert sight.is_frozen(7) == is_frozen
+
+
+def test_a_thread_that_runs_beside_the_main_one_is_seen(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """Not the one that is left out by its name."""
+    runs = start(
+        "import _thread, signal\n"
+        "def run():\n"
+        "    open('/proc/thread-self/comm', 'w').write('busy')\n"
+        "    while True: pass\n"
+        "_thread.start_new_thread(run, ())\n" + SLEEP
+    )
+    sleeps = start(SLEEP)
+    for each in (runs, sleeps):
+        each.stdout.readline()
+    wait_until(lambda: sight.thread_of(runs.pid, "busy"))
+    wait_until(lambda: sight.others_run(runs.pid, "other"))
+
+    assert not sight.others_run(runs.pid, "busy")
+    assert not sight.others_run(sleeps.pid, "other")

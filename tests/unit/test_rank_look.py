@@ -132,6 +132,24 @@ def test_the_thread_that_trains_is_looked_at_instead_of_the_main_one(
     assert (seen.place.line, seen.place.is_main) == ("train train.py:8", False)
 
 
+@pytest.mark.parametrize(("others_run", "place"), [(True, "match re.py:9"), (False, "main x.py:3")])
+def test_a_main_thread_that_sleeps_holds_no_lock_while_another_one_runs(
+    look: RankLook, monkeypatch: pytest.MonkeyPatch, *, others_run: bool, place: str
+) -> None:
+    """Which runs without a pause: it has the lock. The main one may hold it asleep."""
+    monkeypatch.setattr(sight, "look_at", lambda *_: Sight("S", "hrtimer_nanosleep", 0, 5))
+    monkeypatch.setattr(sight, "others_run", lambda *_: others_run)
+    look.first = sight.look_at(0)
+    look.step(100.0 + APART_S)
+    look.step(100.0 + SILENT_S)
+    look._take_stacks(
+        'Thread 0x02 (most recent call first):\n  File "/home/me/re.py", line 9 in match\n\n'
+        'Thread 0x01 (most recent call first):\n  File "/home/me/x.py", line 3 in main\n'
+    )
+
+    assert look.seen().place.line == place
+
+
 THREADS = """\
 Thread 0x02 (most recent call first):
   File "/x/site-packages/torch/optim/sgd.py", line 9 in step

@@ -97,6 +97,8 @@ def test_a_call_with_a_request_that_the_store_has_not_answered_waits_for_a_key(
 
 
 def test_the_place_of_a_rank_that_waits_for_tasks_is_where_they_wait() -> None:
-    found = _digest("ep_poll", "", at={"waits_for": "its tasks"}, awaits=("read io.py:8",))
+    found = _digest(
+        "ep_poll", "selector.poll", at={"waits_for": "its tasks"}, awaits=("read io.py:8",)
+    )
 
-    assert (found.place, found.waits_for) == ("read io.py:8", "its tasks")
+    assert (found.place, found.call, found.waits_for) == ("read io.py:8", "", "its tasks")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.monitor.rank_digest import Sight
-from holdfast.host.proc import ROOT, _read
+from holdfast.host.proc import ROOT, Stat, _read
 
 APART_S = 0.05
 """Between two looks."""
@@ -17,6 +17,7 @@ _TABLE_BYTES_MAX = 4 << 20
 _READ = {"x86_64": {0: 0}, "aarch64": {63: 0}}
 """System calls that wait for a descriptor, by number; of which argument."""
 _ARGUMENTS = 7
+_THREADS_MAX = 512
 _CGROUPS = "/sys/fs/cgroup"
 STDIN = "the standard input"
 
@@ -98,6 +99,17 @@ def thread_of(pid: int, name: str) -> int:
         return 0
     comm = name.encode() + b"\n"
     return next((int(it) for it in threads if _read(f"{ROOT}/{pid}/task/{it}/comm") == comm), 0)
+
+
+def others_run(pid: int, but: str) -> bool:
+    """Whether another thread than the main one and the one of this name runs, or could run."""
+    try:
+        threads = os.listdir(f"{ROOT}/{pid}/task")[:_THREADS_MAX]
+    except OSError:
+        return False
+    stats = (_read(f"{ROOT}/{pid}/task/{it}/stat") for it in threads if it != str(pid))
+    known = [Stat(stat) for stat in stats if stat]
+    return any(stat.state == "R" and stat.name != but for stat in known)
 
 
 def unread_bytes(pid: int) -> int:

@@ -153,7 +153,7 @@ def digest(
     helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
     call, is_transfer, is_at_store = _native_call(place, told, last)
     if told is not None and told.awaits and place.waits_for == TASKS:
-        place = Place(**{**vars(place), "line": told.awaits[0], "call": ""})
+        place, call = Place(**{**vars(place), "line": told.awaits[0], "call": ""}), ""
     waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
     why_not = (told.why_not,) if told is not None and told.why_not else ()
     return RankDigest(

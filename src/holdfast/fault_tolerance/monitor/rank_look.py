@@ -105,7 +105,7 @@ class RankLook:
         self.first = sight.look_at(process.pid)
         self.second: Sight | None = None
         self._second_at = 0.0
-        self._is_frozen = False
+        self._is_frozen = self._others_run = False
         self._of_thread: list[Sight | None] = []  # that trains, if it is not the main one
         self._of_thread_at = self._of_thread_s = 0.0
         self._workers = _look_at_all(proc.children(process.pid)[:_WORKERS_MAX])
@@ -205,6 +205,7 @@ class RankLook:
         before, self._thread = self._thread, sight.look_at_thread(self._process.pid, HELPER_NAME)
         if self._thread is None or self._thread.state != "R":
             self._is_silent, self._is_starved = True, False
+            self._others_run = sight.others_run(self._process.pid, HELPER_NAME)
         elif before is None:  # it waits for a CPU, or wakes every 5 ms to ask for the lock
             self._helper_until, self._is_starved = now + sight.APART_S, True
         elif self._thread.switches >= before.switches + LOCK_SWITCHES:
@@ -291,11 +292,14 @@ class RankLook:
 
     @property
     def _waits_for_lock(self) -> bool:
-        """The main thread wakes every few ms to ask for the interpreter's lock."""
+        """The main thread wakes every few ms to ask for the interpreter's lock, or sleeps.
+
+        One that sleeps may hold it, unless another thread runs: without the lock, few do.
+        """
         first, second = self.first, self.second
         if first is None or second is None or second.state != "S":
             return False
-        return second.switches >= first.switches + LOCK_SWITCHES
+        return second.switches >= first.switches + LOCK_SWITCHES or self._others_run
 
     def _end_dump(self) -> None:
         dump, self._dump = self._dump, None
