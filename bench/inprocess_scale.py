@@ -66,7 +66,7 @@ class _Guards:
         self._first.sendall(encode(codec.encode(attach)))
         port = self._heard(self._first, Decoder(), "hosting")["port"]
         self._decoders = {self._first.fileno(): Decoder()}
-        self._sockets = {self._first.fileno(): self._first}
+        self._sockets: dict[int, socket.socket] = {self._first.fileno(): self._first}
         self._epoll = select.epoll()
         for rank in range(1, n):
             connected = socket.create_connection(("127.0.0.1", port))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.host.atomic import Atomic
+from holdfast.host.own_descriptor import OwnSocket
 from holdfast.host.progress_page import ProgressPage
 from holdfast.inprocess.session import Session
 
@@ -22,7 +23,7 @@ def bare_session(
         request=lambda: None, deliver_again=lambda: None, atomic=Atomic(), refused_at=""
     )
     return Session(
-        to_guard,
+        OwnSocket(to_guard.detach()),
         0,
         page,
         interrupt,

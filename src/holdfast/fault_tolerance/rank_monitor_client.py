@@ -22,7 +22,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.monitor.rank_messages import Armed, Limits
 from holdfast.errors import RankMonitorClientError
@@ -215,7 +215,7 @@ class RankMonitorClient(RankProgress):
         try:
             # None: no space for a page; the sections of this rank go nowhere.
             path = welcome.page
-            self._page = page = map_page(path, writable=True) if path else private_page()
+            self._page = page = _page_at(path) if path else private_page()
             page.words[layout.ARMED_AT] = page.words[layout.LEFT_AT] = 0.0
             page.store_names(list(sections.section))
         except PageError as error:
@@ -587,9 +587,30 @@ _clients: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
 
 
 class _Process:
-    """What a client that begins has to know of those before it in this process."""
+    """What a client that begins has to know of those before it in this process.
+
+    The page stays mapped: Python's mmap has a descriptor of its own, which it closes by its number
+    when it is freed, and the program may have closed it and reused the number.
+    """
 
     has_begun = False
+    pages: ClassVar[dict[tuple[str, int, int], Page]] = {}
+
+
+def _page_at(path: str) -> Page:
+    """The page, mapped once.
+
+    Raises:
+        PageError: It cannot be used.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116 - pathlib is heavy
+    except OSError as error:
+        raise PageError(f"page {path!r} cannot be mapped: {error.strerror}") from error
+    key = path, found.st_dev, found.st_ino
+    if key not in _Process.pages:
+        _Process.pages[key] = map_page(path, writable=True)
+    return _Process.pages[key]
 
 
 def _begins_cold(cycle: int, *, is_automatic: bool) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 
+from holdfast.host.own_descriptor import OwnDescriptor
 from holdfast.host.proc import process_state
 
 _PREFERRED = 7
@@ -22,7 +23,7 @@ _START = "_holdfast_start"
 _RANK_MONITOR = "rank monitor"
 _registered: dict[str, tuple[str, int]] = {}
 """By owner: path of the dump file, and the signal."""
-_files: dict[str, list[int]] = {}
+_files: dict[str, list[OwnDescriptor]] = {}
 """By owner: descriptors that its signal handler has written to, and writes to; never closed."""
 
 
@@ -68,11 +69,17 @@ def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
     number = number or free_signal(_PREFERRED)
     if number == 0:
         return 0
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    _files.setdefault(owner, []).append(fd)
-    faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    _open_dump(path, number, owner)
     _registered[owner] = path, number
     return number
+
+
+def _open_dump(path: str, number: int, owner: str) -> OwnDescriptor:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    file = OwnDescriptor(fd)
+    _files.setdefault(owner, []).append(file)
+    faulthandler.register(number, file=file.fd, all_threads=True, chain=False)
+    return file
 
 
 def dump_signal() -> int:
@@ -86,7 +93,10 @@ def write_stacks() -> None:
     While it lasts no thread runs Python, so all stacks are of the same moment.
     """
     if files := _files.get(_RANK_MONITOR):
-        faulthandler.dump_traceback(file=files[-1], all_threads=True)
+        file = files[-1]
+        if not file.is_own():  # the program has closed it
+            file = _open_dump(*_registered[_RANK_MONITOR], _RANK_MONITOR)
+        faulthandler.dump_traceback(file=file.fd, all_threads=True)
 
 
 def free_signal(above_first: int) -> int:

@@ -13,6 +13,7 @@ import socket
 import stat
 
 from holdfast.host.clock import monotonic
+from holdfast.host.own_descriptor import OwnSocket
 from holdfast.wire.frames import Decoder, FrameError, encode
 
 TYPE_CHECKING = False
@@ -92,7 +93,7 @@ class Connection:
 
     __slots__ = ("_decoder", "_owed", "_socket", "path")
 
-    def __init__(self, path: str, connected: socket.socket) -> None:
+    def __init__(self, path: str, connected: OwnSocket) -> None:
         self.path = path
         self._socket = connected
         self._decoder = Decoder()
@@ -152,6 +153,7 @@ class Connection:
         False also where the other end is gone: the next request finds that out.
         """
         try:
+            self._socket.check()
             self._socket.settimeout(0.0)
             while self._owed and (data := self._socket.recv(_CHUNK_BYTES)):
                 self._owed = max(0, self._owed - len(self._decoder.feed(data)))
@@ -163,6 +165,7 @@ class Connection:
 
     def _send(self, frame: bytes, timeout_s: float) -> None:
         try:
+            self._socket.check()
             self._socket.settimeout(timeout_s)
             # Whatever the process does with SIGPIPE, it is not for us to cause one.
             self._socket.sendall(frame, socket.MSG_NOSIGNAL)
@@ -174,6 +177,7 @@ class Connection:
         """At least one answer to the latest question."""
         self._owed += 1
         while True:
+            self._socket.check()
             self._socket.settimeout(max(deadline - monotonic(), _SHORTEST_S))
             data = self._socket.recv(_CHUNK_BYTES)
             if not data:
@@ -198,7 +202,7 @@ def connect(path: str, timeout_s: float = 30.0) -> Connection:
         EndpointError: Nobody listens there, it may not be used, or the queue stays full.
     """
     _check_length(path)
-    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connecting = OwnSocket()
     connecting.settimeout(timeout_s)
     try:
         connecting.connect(path)

@@ -10,6 +10,7 @@ import mmap
 import os
 
 from holdfast.host import system_calls
+from holdfast.host.own_descriptor import OwnDescriptor
 from holdfast.wire import progress as layout
 
 
@@ -22,10 +23,11 @@ class ProgressPage:
             ``words[i] = x``, nothing else.
     """
 
-    __slots__ = ("_map", "fd", "words")
+    __slots__ = ("_map", "_own", "fd", "words")
 
-    def __init__(self, fd: int, mapped: mmap.mmap) -> None:
-        self.fd = fd
+    def __init__(self, own: OwnDescriptor | None, mapped: mmap.mmap) -> None:
+        self.fd = -1 if own is None else own.fd
+        self._own = own
         self._map = mapped
         self.words = memoryview(mapped).cast("d")
 
@@ -38,8 +40,8 @@ class ProgressPage:
         """Unmap; nobody may be about to use ``words``."""
         self.words.release()
         self._map.close()
-        if self.fd >= 0:
-            os.close(self.fd)
+        if self._own is not None:
+            self._own.close()
             self.fd = -1
 
 
@@ -49,12 +51,12 @@ def make_progress_page() -> ProgressPage:
     Raises:
         OSError: The system has no memory or descriptor to give.
     """
-    fd = system_calls.memory_file("holdfast_progress")
+    own = OwnDescriptor(system_calls.memory_file("holdfast_progress"))
     try:
-        os.posix_fallocate(fd, 0, layout.PAGE_BYTES)
-        page = ProgressPage(fd, mmap.mmap(fd, layout.PAGE_BYTES))
+        os.posix_fallocate(own.fd, 0, layout.PAGE_BYTES)
+        page = ProgressPage(own, mmap.mmap(own.fd, layout.PAGE_BYTES))
     except OSError:
-        os.close(fd)
+        own.close()
         raise
     page.words[layout.VERSION] = layout.LAYOUT_VERSION
     return page
@@ -71,7 +73,7 @@ def map_progress_page(pid: int, fd: int) -> ProgressPage:
     try:
         if os.fstat(own).st_size != layout.PAGE_BYTES:
             raise OSError(0, f"{path} is not a progress page of this version of holdfast")
-        page = ProgressPage(-1, mmap.mmap(own, layout.PAGE_BYTES))
+        page = ProgressPage(None, mmap.mmap(own, layout.PAGE_BYTES))
     finally:
         os.close(own)
     if page.words[layout.VERSION] != layout.LAYOUT_VERSION:

@@ -20,6 +20,7 @@ from holdfast.core.address import is_loopback
 from holdfast.core.inprocess.messages import TO_FIRST_RANK, Attach, Hosting
 from holdfast.host.address import gloo_interface, publish, resolved
 from holdfast.host.clock import monotonic
+from holdfast.host.own_descriptor import OwnSocket
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
 from holdfast.inprocess.guard_process import connect_to_guard
 from holdfast.torch_edge.epoch_store import EpochOverError, EpochStore
@@ -57,7 +58,7 @@ class Meeting:
         return self.host, self.port
 
 
-def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[socket.socket, Meeting]:
+def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSocket, Meeting]:
     """Connect to the guard of this node.
 
     Args:

@@ -22,6 +22,7 @@ from pathlib import Path
 from holdfast.core.inprocess.handshake import is_proof, nonce_in, proof
 from holdfast.host.bare_process import start_bare
 from holdfast.host.channel import peer_of
+from holdfast.host.own_descriptor import OwnSocket
 from holdfast.host.proc import MARKER
 from holdfast.wire.frames import Decoder, FrameError, encode
 
@@ -66,7 +67,7 @@ def guard_address(token: str, number: int = 0) -> str:
     return "\0holdfast-guard-" + hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
-def connect_to_guard(token: str) -> socket.socket:
+def connect_to_guard(token: str) -> OwnSocket:
     """A connection to the guard of this node and job, started if need be; it has proved itself.
 
     Raises:
@@ -85,11 +86,11 @@ def connect_to_guard(token: str) -> socket.socket:
     )
 
 
-def _connect(address: str, token: str) -> socket.socket:
+def _connect(address: str, token: str) -> OwnSocket:
     has_started = False
     for _ in range(_TRIES):
         has_started |= _start_if_first(address, token)
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected = OwnSocket()
         try:
             connected.connect(address)
             _shake_hands(connected, token)

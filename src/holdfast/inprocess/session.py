@@ -33,6 +33,7 @@ from holdfast.core.never import assert_never
 from holdfast.host import wait_for
 from holdfast.host.clock import monotonic
 from holdfast.host.interrupt import MainThreadInterrupt, never_inside
+from holdfast.host.own_descriptor import OwnDescriptor, OwnSocket
 from holdfast.host.progress_page import ProgressPage
 from holdfast.host.rank_log import rank_logger
 from holdfast.host.stamps import Stamps
@@ -83,7 +84,7 @@ class Session:
 
     def __init__(
         self,
-        connected: socket.socket,
+        connected: OwnSocket,
         rank: int,
         page: ProgressPage,
         interrupt: MainThreadInterrupt,
@@ -96,7 +97,7 @@ class Session:
         silence_s: float,
         interval_s: float,
     ) -> None:
-        self._socket: socket.socket | None = connected
+        self._socket: OwnSocket | None = connected
         self._decoder = Decoder()
         self._complaints = Complaints()
         self._machine = machine.Rank(rank, soft_s)
@@ -123,10 +124,12 @@ class Session:
         self._is_closed = False
         self._fence_at: float | None = None
         self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
-        self._wake_up, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        wake_up, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake_up, self._waker = OwnDescriptor(wake_up), OwnDescriptor(waker)
         self._poll = select.poll()
-        self._poll.register(connected, select.POLLIN)
-        self._poll.register(self._wake_up, select.POLLIN)
+        self._socket_fd = connected.fileno()
+        self._poll.register(self._socket_fd, select.POLLIN)
+        self._poll.register(self._wake_up.fd, select.POLLIN)
         self._watcher = threading.Thread(
             target=self._watch, name="holdfast.inprocess watcher", daemon=True
         )
@@ -205,15 +208,16 @@ class Session:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        os.close(self._wake_up)
-        os.close(self._waker)
+        self._wake_up.close()
+        self._waker.close()
 
     def leave_in_child(self) -> None:
         """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
         self._page.leave_in_child()
         self._interrupt.atomic.reset()
         if self._socket is not None:
-            os.close(self._socket.detach())
+            if self._socket.is_own():
+                os.close(self._socket.detach())
             self._socket = None
 
     # ------------------------------------------------------------ effects
@@ -246,12 +250,14 @@ class Session:
 
     def _wake_watcher(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has enough to read
-            os.write(self._waker, b"w")
+            if self._waker.is_own():
+                os.write(self._waker.fd, b"w")
 
     def _send(self, frame: dict[str, object]) -> None:
         if self._socket is None:
             return
         try:
+            self._socket.check()
             self._socket.sendall(encode(frame))
         except OSError as error:
             log.debug("nothing more can be said to the guard: %s", error)
@@ -261,6 +267,7 @@ class Session:
     def _watch(self) -> None:
         next_mark = monotonic()
         next_abort = 0.0
+        wake_fd = self._wake_up.fd
         while not self._is_closed:
             now = monotonic()
             if now >= next_mark:
@@ -272,10 +279,9 @@ class Session:
             if self._is_interrupting:
                 sleep_s = min(sleep_s, _AGAIN_S)
             ready = self._poll.poll(wait_for.milliseconds(sleep_s))
-            if any(fd == self._wake_up for fd, _ in ready):
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_up, _CHUNK_BYTES)
-            if any(fd != self._wake_up for fd, _ in ready):
+            if any(fd == wake_fd for fd, _ in ready):
+                self._drain_wake_up()
+            if any(fd != wake_fd for fd, _ in ready):
                 self._receive()
             if self._is_atomic_due:
                 self._resume_atomic()
@@ -329,6 +335,13 @@ class Session:
             _PUT_OFF_S,
         )
 
+    def _drain_wake_up(self) -> None:
+        if not self._wake_up.is_own():  # closed by the program: it would be ready for ever
+            self._poll.unregister(self._wake_up.fd)
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_up.fd, _CHUNK_BYTES)
+
     def _repeat_abort(self) -> None:
         try:
             self._abort_again()
@@ -344,6 +357,7 @@ class Session:
         how = "it closed the connection"
         frames = []
         try:
+            held.check()
             data = held.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
             frames = self._decoder.feed(data)
         except BlockingIOError:
@@ -353,7 +367,7 @@ class Session:
         for frame in frames:
             self._take(frame)
         if not data:
-            self._poll.unregister(held)
+            self._poll.unregister(self._socket_fd)
             self._fence_at = monotonic() + _FENCE_S
             self.feed(machine.GuardGone(how))
 

@@ -42,6 +42,7 @@ from holdfast.host.atomic import Atomic
 from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
+from holdfast.host.own_descriptor import out_of_the_way
 from holdfast.host.progress_page import ProgressPage, make_progress_page
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
@@ -617,7 +618,7 @@ def _older_objects_set_aside() -> Iterator[None]:
 @functools.cache
 def _stacks_fd() -> int:
     """Memory that this process's stacks are dumped into; once, and for its life."""
-    return system_calls.memory_file("holdfast_stacks")
+    return out_of_the_way(system_calls.memory_file("holdfast_stacks"))
 
 
 def _for_rank(path: str | None, rank: int) -> str | None:

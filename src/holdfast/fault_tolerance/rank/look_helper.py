@@ -32,6 +32,7 @@ from holdfast.core.monitor.rank_messages import (
 )
 from holdfast.fault_tolerance.rank.whereabouts import whereabouts
 from holdfast.host.dump_signal import dump_signal, write_stacks
+from holdfast.host.own_descriptor import LostDescriptorError, OwnSocket
 from holdfast.wire.frames import Decoder, FrameError
 from holdfast.wire.frames import encode as frame
 
@@ -58,7 +59,7 @@ class LookHelper:
     def __init__(self, path: str, info: RankInfo) -> None:
         self._path = path
         self._hello = frame(encode(Helper(info.global_rank, info.pid)))
-        self._socket: socket.socket | None = None
+        self._socket: OwnSocket | None = None
         self._is_over = False
         with contextlib.suppress(OSError):
             # The main thread may take the lock next, and keep it: then its silence is to be heard.
@@ -77,6 +78,7 @@ class LookHelper:
         connected, self._socket = self._socket, None
         if connected is not None:
             with contextlib.suppress(OSError):
+                connected.check()
                 connected.shutdown(socket.SHUT_RDWR)  # or its recv() would not return
             connected.close()
 
@@ -95,15 +97,16 @@ class LookHelper:
         self._is_up.release()
         with contextlib.suppress(OSError, FrameError, MessageError):
             while not self._is_over:
-                self._visit(self._socket or self._connect())
+                with contextlib.suppress(LostDescriptorError):  # the monitor is reached by another
+                    self._visit(self._socket or self._connect())
 
-    def _connect(self, wait_s: float | None = None) -> socket.socket:
+    def _connect(self, wait_s: float | None = None) -> OwnSocket:
         """Connect to the monitor that listens now.
 
         Raises:
             OSError: There is none, or (with ``wait_s``) it is stopped.
         """
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected = OwnSocket()
         try:
             connected.settimeout(wait_s)
             connected.connect(self._path)
@@ -115,11 +118,14 @@ class LookHelper:
         self._socket = connected
         return connected
 
-    def _visit(self, connected: socket.socket) -> None:
+    def _visit(self, connected: OwnSocket) -> None:
         """Serve one monitor until it is gone; the next one listens at the same place."""
         try:
             decoder = Decoder()
-            while not self._is_over and (data := connected.recv(_CHUNK_BYTES)):
+            while not self._is_over:
+                connected.check()
+                if not (data := connected.recv(_CHUNK_BYTES)):
+                    break
                 for message in decoder.feed(data):
                     match decode(TO_RANK, message):
                         case Look():
@@ -136,7 +142,8 @@ class LookHelper:
             connected.close()
 
 
-def _send(connected: socket.socket, message: FromRank) -> None:
+def _send(connected: OwnSocket, message: FromRank) -> None:
+    connected.check()
     connected.sendall(frame(encode(message)), socket.MSG_NOSIGNAL)
 
 
@@ -155,7 +162,7 @@ def _count() -> int:
     return -1
 
 
-def _answer(connected: socket.socket) -> None:
+def _answer(connected: OwnSocket) -> None:
     _send(connected, Alive())
     where = vars(whereabouts())
     answer = Operations(**where)
