@@ -138,6 +138,7 @@ def test_the_rank_that_holds_up_the_others_is_named_wherever_it_is(
         assert (incident["culprits"], incident["confidence"]) == ([3], "high")
         assert job.said(f"First cause: {held_up}|is over for this node: {held_up}")
     assert {record["rank"] for job in jobs for record in job.hung_ranks()} <= {0, 1}
+    assert sum(job.stderr.count("incident 1 of cycle 0: ") for job in jobs) == 1, "once per job"
     (path,) = map(Path, told.read_text().splitlines())
     assert len(json.loads(path.read_text())["ranks"]) == 4, "the one with all digests"
 

@@ -68,6 +68,20 @@ def test_an_incident_is_three_lines_and_a_folder(
     assert (found["culprits"], found["cause"]["clock"]) == ([0], "heartbeat")
 
 
+def test_an_incident_is_logged_once_per_job(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the node of the leader; the others say so in one line, and keep what their ranks show."""
+    caplog.set_level("INFO", logger="holdfast")
+    folders.over(IncidentOver(**{**vars(over()), "is_elsewhere": True}))
+
+    [record] = caplog.records
+    assert record.levelname == "INFO"
+    assert "incident 1 of cycle 0 is in the log of the launcher that leads" in record.message
+    assert f"{tmp_path}/run/incidents/0001-cycle0" in record.message
+    assert written(tmp_path, staging)["culprits"] == [0]
+
+
 def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
     folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

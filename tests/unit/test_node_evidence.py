@@ -83,7 +83,8 @@ def judged(incident: int = 1, cycle: int = 0) -> Judged:
 
 
 def over(*overdue: int, digests: tuple[RankDigest, ...], without: str = "") -> IncidentOver:
-    return IncidentOver(1, 0, overdue, VERDICT, {one.rank: one for one in digests}, without)
+    by_rank = {one.rank: one for one in digests}
+    return IncidentOver(1, 0, overdue, VERDICT, by_rank, without, is_elsewhere=True)
 
 
 BOTH = digest(0), digest(1)

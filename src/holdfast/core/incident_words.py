@@ -239,6 +239,14 @@ def lines(incident: Incident, folder: str) -> list[str]:
     ]
 
 
+def line_elsewhere(incident: Incident, folder: str) -> str:
+    """What the launchers of other nodes say of an incident that the leader's node logs for all."""
+    return (
+        f"incident {incident.number} of cycle {incident.cycle} is in the log of the launcher that "
+        f"leads the job; evidence of this node in {folder}"
+    )
+
+
 def _overdue(incident: Incident) -> str:
     """``overdue: rank 3: Section 'step' has been open for 3.01 s, timeout 3.00 s, and rank 2``."""
     cause = incident.cause

@@ -341,9 +341,11 @@ class Launcher:
 
     def _of_all_nodes(self, over: node_evidence.IncidentOver) -> node_evidence.IncidentOver:
         """The leader has the evidence of all."""
-        known = self.leader.incidents if self.leader is not None else None
-        if known is None or known.number != over.incident or known.is_open:
+        if self.leader is None:
             return over
+        known = self.leader.incidents
+        if known.number != over.incident or known.is_open:
+            return node_evidence.IncidentOver(**{**vars(over), "is_elsewhere": False})
         about = over.incident, over.cycle, over.overdue, over.verdict
         digests, notifies = known.digests | over.digests, not over.verdict.is_left_alone
         return node_evidence.IncidentOver(*about, digests, over.without, notifies)

@@ -115,6 +115,7 @@ class IncidentOver(Value):
         without: Nodes whose evidence is missing, and why; empty: none is.
         notifies: This node starts the command that people have given for incidents. Of the leader's
             incidents its node does (:mod:`holdfast.core.launch.launcher`).
+        is_elsewhere: The node of the leader logs it, for all.
     """
 
     incident: int
@@ -124,6 +125,7 @@ class IncidentOver(Value):
     digests: dict[int, RankDigest]
     without: str
     notifies: bool = False
+    is_elsewhere: bool = False
 
 
 Effect = RankOverdue | RanksLooked | LookAt | LetGoOn | IncidentOver
@@ -385,6 +387,8 @@ class NodeEvidence:
         whose = it.label if it.incident is None else it.incident, self.cycle
         overdue, digests = tuple(sorted(it.overdue)), {one.rank: one for one in it.digests.values()}
         over = IncidentOver(*whose, overdue, it.verdict, digests, it.without, it.notifies)
+        if it.incident is not None:
+            over = IncidentOver(**{**vars(over), "is_elsewhere": True})
         self._effects.append(over)
 
     def _conclude_alone(self, it: _Survey, now: float) -> None:

@@ -86,7 +86,10 @@ class IncidentFolders:
         if is_news or is_serious > was_serious:
             shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118
             level = logging.ERROR if is_serious else logging.WARNING
-            for line in incident_words.lines(self._last, shown):
+            told = incident_words.lines(self._last, shown)
+            if over.is_elsewhere:
+                level, told = logging.INFO, [incident_words.line_elsewhere(self._last, shown)]
+            for line in told:
                 LOGGER.log(level, "%s", line)
         self._write(self._last)
         self._staging.deliver(over.cycle)
