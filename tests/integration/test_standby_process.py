@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from holdfast.fault_tolerance.launch import standbys
-from holdfast.host import child, idle_priority, wait_for
-from holdfast.host.standby_process import StandbyProcess, park
+from holdfast.host import child, idle_priority, oom_score, wait_for
+from holdfast.host.standby_process import KeepsScore, StandbyProcess, park
 from holdfast.wire.frames import Decoder
 from tests.real.harness import kill, marked
 
@@ -171,6 +171,7 @@ class Ranks:
         self.note = folder / "note"
         self.libraries = folder / "lib" / "site-packages"
         self.libraries.mkdir(parents=True)
+        self.python = sys.executable
         self._parked: list[StandbyProcess] = []
         self._pids: set[int] = set()
         self.env = {
@@ -198,7 +199,7 @@ class Ranks:
         follow: bool = False,
         late: tuple[str, ...] = (),
     ) -> StandbyProcess:
-        command = [sys.executable, "-u", *map(str, arguments)]
+        command = [self.python, "-u", *map(str, arguments)]
         process = park(
             [],
             command,
@@ -230,7 +231,7 @@ class Ranks:
 
     def plain(self, *arguments: str | Path, stdin: bytes | None = None, **cycle: str) -> Ended:
         with self._outputs() as (out, err), _pipe_of(stdin) as inputs:
-            command = [sys.executable, "-u", *map(str, arguments)]
+            command = [self.python, "-u", *map(str, arguments)]
             streams = {1: out, 2: err, **dict(zip([0], inputs, strict=False))}
             pid = child.spawn(command, {**self.env, **self.cycle, **cycle}, streams)
             self._pids.add(pid)
@@ -953,6 +954,148 @@ def test_a_signal_never_lets_the_script_run(ranks: Ranks, signum: int) -> None:
 
     assert has_ended(process.pid)
     assert not (ranks.folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import os\nfolder = '/scratch/rank' + os.environ.get('RANK', '0')", "reads RANK"),
+        ("import os\nhas_port = 'MASTER_PORT' in os.environ", "reads MASTER_PORT"),
+        ("import os\nport = os.environb.get(b'MASTER_PORT')", "reads MASTER_PORT"),
+        ("import os\nenviron = dict(os.environ)", "goes through all variables"),
+        ("import os\nos.environ['TMPDIR'] = '/scratch/0'", "sets TMPDIR"),
+        ("import os\ndel os.environ['KEPT']", "sets KEPT"),
+        ("import os\nos.environ['EMPTY'] = ''", "sets EMPTY"),
+        ("import subprocess\nsubprocess.run(['true'])", "processes"),
+        ("import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()", "threads"),
+        ("file = open(__file__)", "opens files"),
+    ],
+)
+def test_a_sitecustomize_that_depends_on_its_rank_is_left_to_plain_starts(
+    ranks: Ranks, source: str, reason: str
+) -> None:
+    """At once: with the values of the running cycle, it would use what is another life's.
+
+    And what it sets would be lost.
+    """
+    path = ranks.folder / "went_on"
+    ranks.library("sitecustomize", f"{source}\nopen({str(path)!r}, 'w')\n")
+    process = ranks.park(ranks.write("script.py", ""))
+
+    said = ranks.said(process)
+
+    assert said["op"] == "unfit"
+    assert reason in said["reason"]
+    if reason.startswith("reads"):
+        assert not path.exists()
+
+
+def test_what_a_sitecustomize_changes_in_the_interpreter_is_kept(ranks: Ranks) -> None:
+    """Debian's sets an exception hook; it runs before the script in a plain start, too."""
+    library = ranks.library("lib1", LIBRARY)
+    ranks.library(
+        "sitecustomize",
+        """
+        import os, sys, warnings
+        colour = os.environ.get("COLOUR", "none")
+        sys.path.append("/nowhere")
+        warnings.simplefilter("ignore", ResourceWarning)
+        sys.excepthook = lambda kind, error, _: print("hook", error)
+        """,
+    )
+    script = ranks.write(
+        "script.py",
+        """
+        import sys, warnings, lib1
+        print(sys.path, sys.modules["sitecustomize"].colour, [str(f) for f in warnings.filters])
+        raise ValueError("at last")
+        """,
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert "hook at last" in warm.stdout
+    assert not ranks.note.exists(), "it was warm"
+
+
+def test_a_finder_of_a_sitecustomize_is_not_asked_for_the_rank(ranks: Ranks) -> None:
+    """What it does for a library may depend on the rank; nothing that the launcher compares."""
+    library = ranks.library("lib1", LIBRARY)
+    ranks.library(
+        "sitecustomize",
+        """
+        import os, sys
+        class Finder:
+            def find_spec(name, path=None, target=None):
+                if name == "lib1":
+                    print(os.environ["RANK"])
+        sys.meta_path.insert(0, Finder)
+        """,
+    )
+    process = ranks.park(ranks.write("script.py", ""), preload=(library,))
+
+    assert "reads RANK" in ranks.said(process)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("import os; os.environ.get('NO_SUCH') and print('never')", "ready"),
+        ("import os; folder = os.environ.get('RANK', '0')", "reads RANK"),
+        ("import os; os.environ['TMPDIR'] = '/scratch/0'", "changes TMPDIR"),
+        ("import of_a_cluster", "reads MASTER_PORT"),
+    ],
+)
+def test_a_line_of_a_pth_file_has_run_before_anything_can_watch(
+    ranks: Ranks, line: str, answer: str
+) -> None:
+    """Of a virtual environment of its own."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = ranks.folder / "venv" / "lib" / version / "site-packages"
+    ranks.write("venv/bin/python", "").unlink()
+    (ranks.folder / "venv/bin/python").symlink_to(Path(sys.executable).resolve())
+    ranks.write("venv/pyvenv.cfg", f"home = {Path(sys.executable).resolve().parent}\n")
+    path = packages.relative_to(ranks.folder)
+    ranks.write(f"{path}/lines.pth", line)
+    ranks.write(f"{path}/of_a_cluster.py", "import os\nport = os.environ.get('MASTER_PORT')\n")
+    ranks.python = str(ranks.folder / "venv/bin/python")
+
+    said = ranks.said(ranks.park(ranks.write("script.py", "")))
+
+    assert answer in said.get("reason", said["op"])
+
+
+def test_a_process_is_the_first_victim_until_it_is_the_rank(ranks: Ranks) -> None:
+    """From its start on, before it imports."""
+    script = ranks.write("script.py", "print(open('/proc/self/oom_score_adj').read())")
+    usual = oom_score.adjustment()
+    process = ranks.park(script)
+    assert oom_score.adjustment(process.pid) == oom_score.FIRST_VICTIM
+    assert ranks.said(process)["op"] == "ready"
+
+    assert oom_score.adjustment(process.pid) == oom_score.FIRST_VICTIM
+    assert ranks.go_on(process).stdout == f"{usual}\n\n"
+
+
+def test_a_process_that_could_not_get_its_score_back_is_not_parked(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank would be the first victim for good."""
+    lower = oom_score.set_adjustment
+
+    def refuse(pid: int, value: int) -> None:
+        if value < oom_score.FIRST_VICTIM:
+            raise PermissionError(13, "Permission denied")
+        lower(pid, value)
+
+    monkeypatch.setattr(oom_score, "set_adjustment", refuse)
+
+    with pytest.raises(KeepsScore, match="Permission denied") as caught:
+        ranks.park(ranks.write("script.py", ""))
+
+    os.kill(caught.value.pid, signal.SIGKILL)
+    os.waitpid(caught.value.pid, 0)
 
 
 def test_a_sitecustomize_that_fails_is_left_to_plain_starts(ranks: Ranks) -> None:

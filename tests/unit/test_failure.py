@@ -361,3 +361,30 @@ def test_a_verdict_that_names_nobody_follows_what_is_known() -> None:
 
     assert cause_line(ends, verdict) == f"{cause_line(ends)}; {verdict.reason}"
     assert cause_line(ends[1:], verdict) == "its ranks being stopped"
+
+
+@pytest.mark.parametrize(
+    ("oom_kills", "exit_code", "parked", "advice"),
+    [
+        (["cgroup"], -9, (0, 0), "ask for more memory, or use fewer data loader workers"),
+        (
+            ["cgroup", "host"],
+            -9,
+            (2, 480 << 10),
+            (
+                "ask for more memory, or use fewer data loader workers; 2 parked interpreters held "
+                "480 MiB: --ft-warm-standby=off"
+            ),
+        ),
+        (["host"], -9, (1, 240 << 10), "1 parked interpreter held 240 MiB: --ft-warm-standby=off"),
+        ([], -9, (1, 240 << 10), ""),
+        (["host"], -11, (1, 240 << 10), "PYTHONFAULTHANDLER=1 shows the stack"),
+    ],
+)
+def test_advice_of_an_out_of_memory_kill_names_what_holdfast_held(
+    oom_kills: list[str], exit_code: int, parked: tuple[int, int], advice: str
+) -> None:
+    """Else nobody looks for 240 MiB of a process that did no work."""
+    found = end(0, exit_code, 1.0, oom_kills=oom_kills, parked=parked).attribution
+
+    assert found.advice == advice

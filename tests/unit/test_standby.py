@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,17 @@ from holdfast.core.launch.libraries import imported_libraries
 from holdfast.core.launch.standby import (
     FAILURES_MAX,
     IDLE_LIMIT_S,
+    LEAVES_MAX,
     LEFT_OUT_MAX,
+    LOOK_AT_MEMORY_S,
     LOOK_S,
     PATIENCE_S,
     PREPARE_LIMIT_S,
     REPORTED_IN_S,
+    ROOM,
+    SAFE_KIB,
+    STAY,
+    USED_UP_KIB_PER_S,
     CycleEnding,
     CycleStarted,
     Died,
@@ -28,9 +35,14 @@ from holdfast.core.launch.standby import (
     GoOn,
     Hurry,
     JobEnding,
+    KeepsScore,
+    MeasureMemory,
     MeasureShare,
+    MemoryLeft,
+    MemoryPressure,
     NoRoom,
     Nothing,
+    OutOfMemory,
     Prepare,
     RankReportedIn,
     Ready,
@@ -138,7 +150,8 @@ def test_they_are_prepared_together() -> None:
 
     assert "2 of 2 ranks can restart without importing" in notes(said)[0]
     assert "take 2 MiB" in notes(said)[0]
-    assert machine.next_deadline() is None, "then nobody is woken any more"
+    machine.handle(MemoryLeft(None), 13.0)
+    assert machine.next_deadline() == 13.0 + LOOK_AT_MEMORY_S[1], "only to look at memory"
 
 
 def test_at_the_lowest_priority_one_report_is_enough() -> None:
@@ -151,7 +164,8 @@ def test_at_the_lowest_priority_one_report_is_enough() -> None:
     assert notes(made_ready(machine, 2, 6.0)) == []
     made_ready(machine, 0, 6.0)
     assert "3 of 3 ranks can restart" in notes(made_ready(machine, 1, 6.0))[0]
-    assert machine.next_deadline() is None
+    machine.handle(MemoryLeft(None), 6.0)
+    assert machine.next_deadline() == 6.0 + LOOK_AT_MEMORY_S[1], "only to look at memory"
 
 
 def test_a_start_that_crashes_again_and_again_stays_plain() -> None:
@@ -251,7 +265,8 @@ def test_a_library_that_is_unfit_in_several_is_left_out_once() -> None:
 
     assert len(notes(machine.handle(Unfit(1, "it prints", "lib"), 12.0))) == 1
     assert machine.handle(Unfit(2, "it prints", "lib"), 12.0) == []
-    assert machine.handle(TimePassed(), 12.0) == [Prepare(1, without=("lib",))]
+    due = machine.handle(TimePassed(), 12.0)
+    assert [each for each in due if each != MeasureMemory()] == [Prepare(1, without=("lib",))]
     made_ready(machine, 1, 12.5)
     machine.handle(Unfit(2, "a reason"), 13.0)
     assert not machine.given_up, "it was not of torch alone"
@@ -386,8 +401,119 @@ def test_beyond_the_memory_limit_no_more_are_parked() -> None:
 
     assert effects[0] == Discard(1)
     assert "2 parked processes with 120 MiB, the limit is 100 MiB" in notes(effects)[0]
-    assert machine.handle(TimePassed(), 13.0) == []
+    assert machine.handle(TimePassed(), 13.0) == [MeasureMemory()]
     assert machine.handle(Wanted(0, SHAPE), 14.0) == [GoOn(0)], "the first one stays good"
+
+
+def with_two_ready(memory_kib: int = 100 * MIB, **more: Any) -> Standby:
+    machine = Standby(2, 10.0, 1000 * MIB, **more)
+    steady(machine)
+    made_ready(machine, 0, 11.0, memory_kib)
+    made_ready(machine, 1, 11.0, memory_kib)
+    return machine
+
+
+def test_they_leave_when_memory_gets_short() -> None:
+    """Before the kernel has to end one: it may take long over that, or end a whole container."""
+    machine = with_two_ready()
+    assert machine.handle(MemoryLeft(STAY * 100 * MIB), 12.0) == []
+
+    effects = machine.handle(MemoryLeft(STAY * 100 * MIB - 1), 12.5)
+
+    assert effects[:2] == [Discard(0), Discard(1)]
+    assert (
+        "2 parked interpreters left: 199 MiB of memory are free, and 200 MiB" in notes(effects)[0]
+    )
+    assert machine.next_deadline() is None, "and nothing is looked at any more"
+    assert machine.handle(TimePassed(), 500.0) == [], "not again in this cycle"
+    assert machine.handle(Wanted(0, SHAPE), 501.0) == []
+    assert steady(machine, 600.0) == [Prepare(0), Prepare(1)], "the next may need less"
+
+
+def test_memory_is_looked_at_the_more_often_the_less_is_free() -> None:
+    """Training that used all that is free between two looks would meet a parked interpreter."""
+    shortest, longest = LOOK_AT_MEMORY_S
+    free_s = {0.0: shortest, 1.0: 1.0, 60.0: longest}
+    for seconds, expected in free_s.items():
+        machine = with_two_ready()
+        least = STAY * 100 * MIB
+        assert machine.handle(MemoryLeft(least + int(seconds * USED_UP_KIB_PER_S)), 20.0) == []
+
+        assert machine.next_deadline() == 20.0 + expected
+        assert machine.handle(TimePassed(), 20.0 + expected) == [MeasureMemory()]
+
+
+def test_one_that_is_being_prepared_leaves_as_well() -> None:
+    machine = standby(1)
+    steady(machine)
+    machine.handle(Started(0, SHAPE), 10.0)
+
+    assert machine.handle(TimePassed(), 10.25) == [MeasureMemory()]
+    assert machine.handle(MemoryLeft(MIB), 10.25)[0] == Discard(0)
+
+
+def test_the_kernels_word_that_processes_wait_for_memory_is_enough() -> None:
+    machine = with_two_ready()
+
+    effects = machine.handle(MemoryPressure(), 12.0)
+
+    assert effects[:2] == [Discard(0), Discard(1)]
+    assert machine.handle(MemoryPressure(), 12.1) == [], "said once"
+
+
+def test_a_job_in_which_memory_gets_short_again_and_again_parks_no_more() -> None:
+    """Each time costs the training the work of an import."""
+    machine = standby(1)
+    for number in range(LEAVES_MAX):
+        assert machine.given_up is None
+        assert steady(machine, 100.0 * number) == [Prepare(0)]
+        made_ready(machine, 0, 100.0 * number + 20.0)
+        machine.handle(MemoryPressure(), 100.0 * number + 30.0)
+
+    assert machine.given_up == "memory got short 3 times"
+    assert steady(machine, 1000.0) == []
+
+
+@pytest.mark.parametrize("was_given_up", [False, True])
+def test_after_an_out_of_memory_kill_nothing_is_parked_any_more(was_given_up: bool) -> None:
+    """Nor does what is parked stay: the rank that starts again needs as much memory."""
+    machine = with_two_ready()
+    if was_given_up:
+        machine.handle(StartedOver(0, "changes KEPT before it imports"), 11.5)
+
+    effects = machine.handle(OutOfMemory(), 12.0)
+
+    assert effects[:2] == [Discard(0), Discard(1)]
+    assert machine.given_up is not None
+    assert machine.handle(Wanted(0, SHAPE), 13.0) == []
+    assert steady(machine, 20.0) == []
+
+
+def test_where_the_kernel_may_end_a_rank_first_much_has_to_be_free() -> None:
+    """In a control group that ends as a whole, for one: the score of a process decides nothing."""
+    machine = with_two_ready(reserve_kib=SAFE_KIB, why_reserve="memory.oom.group is 1")
+    enough = SAFE_KIB + ROOM * 100 * MIB
+    assert machine.has_room(enough)
+    assert not machine.has_room(enough - 1)
+
+    assert machine.handle(MemoryLeft(SAFE_KIB + STAY * 100 * MIB), 12.0) == []
+    assert machine.handle(MemoryLeft(SAFE_KIB), 12.0)[0] == Discard(0)
+    steady(machine, 20.0)
+    machine.handle(NoRoom(0, SAFE_KIB), 30.0)
+    said = notes(machine.handle(NoRoom(1, SAFE_KIB), 30.0))[0]
+    assert "32 GiB besides" in said
+    assert "memory.oom.group is 1" in said
+
+
+def test_a_process_that_keeps_its_score_is_not_parked() -> None:
+    machine = standby(2)
+    steady(machine)
+
+    effects = machine.handle(KeepsScore(0, "Permission denied"), 11.0)
+
+    assert Discard(1) in effects
+    assert "cannot be made the first process that the kernel ends" in notes(effects)[0]
+    assert steady(machine, 50.0) == []
 
 
 def test_a_node_with_little_memory_left_parks_nothing() -> None:
@@ -511,7 +637,8 @@ _EVENTS = st.one_of(
     st.builds(Died, st.integers(0, 1), st.sampled_from([None, 9, 15])),
     st.builds(StaysIdle, st.integers(0, 1)),
     st.builds(Share, st.integers(0, 1), st.floats(0, 9), st.floats(0, 9), st.booleans()),
-    st.just(JobEnding()),
+    st.sampled_from([JobEnding(), MemoryPressure(), OutOfMemory(), MemoryLeft(None)]),
+    st.builds(MemoryLeft, st.integers(0, 8 << 20)),
     st.builds(Wanted, st.integers(0, 1), st.just(SHAPE)),
     st.builds(StartedOver, st.integers(0, 1), st.just("a reason")),
 )

@@ -93,3 +93,29 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         assert signalled == []
         assert node.machine.is_idle, "others can still be prepared with the lowest priority"
         node.close()
+
+
+@pytest.mark.parametrize("scope", ["cgroup", "host"])
+def test_a_job_that_met_an_out_of_memory_kill_parks_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scope: str
+) -> None:
+    """The kernel ended a parked process for a rank: the next would meet the same."""
+    ours, theirs = socket.socketpair()
+    kills = {"host": 5, scope: 0}
+    monkeypatch.setattr(standbys, "park", lambda *_, **_options: StandbyProcess(PID, ours))
+    monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
+    monkeypatch.setattr(standbys.memory, "oom_kills", kills.copy)
+    plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
+    with Loop() as loop, theirs:
+        nobody = ["python"], {}, None
+        node = standbys.Standbys(
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
+        )
+        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_time()
+        kills[scope] += 1
+
+        assert node.died(Reaped(PID, -9, 0))
+
+        assert "for lack of memory" in str(node.machine.given_up)
+        node.close()

@@ -341,6 +341,7 @@ def attribute(
     last_lines: Sequence[str] = (),
     *,
     is_oom_kill: bool = False,
+    parked: str = "",
 ) -> Attribution:
     """What a rank died of.
 
@@ -349,12 +350,15 @@ def attribute(
         words: What it said of its end.
         last_lines: The end of its stderr.
         is_oom_kill: The kernel killed it for memory.
+        parked: What holdfast itself held of the memory, where it was, or may have been, killed for
+            memory; empty: nothing.
     """
     if exit_code == 0:
         return Attribution()
     aborted = exit_code == -_SIGABRT
     if exit_code < 0 and not aborted:
         kind, what, advice = _of_signal(-exit_code, last_lines, is_oom_kill=is_oom_kill)
+        advice = "; ".join(filter(None, (advice, parked)))
         return Attribution(kind, what, advice, words.place if not words.exception else "")
     message = words.message[:_WHAT_MAX]
     rest = words.place, words.exception, message

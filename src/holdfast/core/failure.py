@@ -27,6 +27,7 @@ from holdfast.core import last_words
 from holdfast.core.attribution import LOADER_WORKER_ENDED, Attribution, attribute
 from holdfast.core.last_words import LastWords
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
+from holdfast.core.wording import count
 
 NAMES_A_PEER = (
     "Connection closed by peer",  # gloo, and a socket of Python's
@@ -83,6 +84,8 @@ class RankEnd:
         asked_at: When we told it to stop, monotonic seconds; None: we have not.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
+        parked: Interpreters that were parked on its node when SIGKILL ended it, and their memory
+            in KiB.
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
         host_problem: The launcher ended it, because of what was found about the host.
         hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
@@ -107,6 +110,7 @@ class RankEnd:
     asked_at: float | None = None
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0
+    parked: tuple[int, int] = (0, 0)
     is_stuck: bool = False
     is_condemned: bool = False
     host_problem: str | None = None
@@ -190,7 +194,21 @@ class RankEnd:
             return Attribution()
         is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
         lines = self.last_lines
-        return attribute(self._code, self.last_words, lines, is_oom_kill=is_oom_kill)
+        is_killed = self.exit_code == -signal.SIGKILL and bool(self.oom_kills)
+        return attribute(
+            self._code,
+            self.last_words,
+            lines,
+            is_oom_kill=is_oom_kill,
+            parked=_words_of_parked(*self.parked) if is_killed else "",
+        )
+
+
+def _words_of_parked(n: int, kib: int) -> str:
+    """Advice for an out-of-memory kill beside parked interpreters; empty: there were none."""
+    if not n:
+        return ""
+    return f"{count(n, 'parked interpreter')} held {kib >> 10} MiB: --ft-warm-standby=off"
 
 
 def _names_a_peer(words: LastWords) -> bool:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 _CGROUPS = "/sys/fs/cgroup"
 _FILES = (
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Limit, use, and the field of memory.stat that says how much of it is given back when asked for:
-of version 2 and version 1."""
+"""Limits, use, and the field of memory.stat that says how much of it is given back when asked for:
+of version 2 and version 1. Above ``memory.high`` processes are slowed down."""
+_COMMIT_IS_LIMITED = 2
+"""In /proc/sys/vm/overcommit_memory: an allocation beyond the limit fails, and nothing is ended."""
 CGROUP = "cgroup"
 HOST = "host"
 
@@ -19,28 +21,72 @@ HOST = "host"
 def available_kib() -> int | None:
     """Memory that is free or is given back when asked for, in KiB; None: nobody can tell.
 
-    The least of what the node has and what the control groups that we are in leave; the kernel
-    kills whoever asks for more.
+    The least of what the node has, what its commit limit leaves, and what the control groups that
+    this process is in leave. With more, the kernel ends a process, or allocations fail.
     """
-    found = [_of_the_node(), *(_of_a_group(folder) for folder in _groups())]
+    found = [_of_the_node(), _of_the_commit_limit(), *(_of_a_group(each) for each in groups())]
     return min((kib for kib in found if kib is not None), default=None)
+
+
+def why_score_decides_nothing() -> str | None:
+    """Why an out-of-memory kill may strike another than the process with the highest OOM score.
+
+    None: a process with the highest ``oom_score_adj``, started by this one, is ended first.
+    """
+    if (score := _number("/proc/self/oom_score_adj")) is not None and score > 0:
+        return f"ranks have oom_score_adj {score}: a large one may score as high as any process"
+    if _commit_is_limited():
+        return "vm.overcommit_memory is 2: allocations of ranks fail instead"
+    for folder in groups():
+        if _number(f"{folder}/memory.oom.group") == 1:
+            return f"{folder}/memory.oom.group is 1: the kernel ends the whole control group"
+        if _field(f"{folder}/memory.oom_control", "oom_kill_disable") == 1:
+            return f"{folder}/memory.oom_control: the kernel stops all processes instead"
+    return None
+
+
+def unshared_kib(pid: int) -> int:
+    """Memory of a process that it shares with no file and no other process, in KiB; 0: it ended."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = (int(word) for word in file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * (os.sysconf("SC_PAGESIZE") >> 10)
 
 
 def _of_the_node() -> int | None:
     return _field("/proc/meminfo", "MemAvailable:")
 
 
+def _commit_is_limited() -> bool:
+    return _number("/proc/sys/vm/overcommit_memory") == _COMMIT_IS_LIMITED
+
+
+def _of_the_commit_limit() -> int | None:
+    if not _commit_is_limited():
+        return None
+    limit = _field("/proc/meminfo", "CommitLimit:")
+    use = _field("/proc/meminfo", "Committed_AS:")
+    return None if limit is None or use is None else max(0, limit - use)
+
+
 def _of_a_group(folder: str) -> int | None:
-    for limit_file, use_file, reclaimable in _FILES:
-        limit, use = (_number(f"{folder}/{name}") for name in (limit_file, use_file))
+    for limit_files, use_file, reclaimable in _FILES:
+        limits = [_number(f"{folder}/{name}") for name in limit_files]
+        limit = min((each for each in limits if each is not None), default=None)
+        use = _number(f"{folder}/{use_file}")
         if limit is not None and use is not None:
             given_back = _field(f"{folder}/memory.stat", reclaimable) or 0
             return max(0, limit - use + given_back) >> 10
     return None
 
 
-def _groups() -> list[str]:
-    """Folders of our control groups for memory and of all above them."""
+def groups() -> list[str]:
+    """Folders of this process's control groups for memory and of all above them, innermost first.
+
+    Of both versions, whether or not they are there.
+    """
     folders = []
     for controllers, path in _memberships():
         root = f"{_CGROUPS}/memory" if controllers else _CGROUPS

@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.host import child, idle_priority, proc, system_calls
+from holdfast.host import child, idle_priority, oom_score, proc, system_calls
 from holdfast.host.controlled_process import ControlledProcess
 
 BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
@@ -23,18 +23,27 @@ _FIRST_FREE_FD = 10
 
 
 class StandbyProcess(ControlledProcess):
-    """A parked interpreter. It says Ready or Unfit (``core/launch/parked_messages.py``)."""
+    """A parked interpreter. It says Ready or Unfit (``core/launch/parked_messages.py``).
 
-    __slots__ = ()
+    Attributes:
+        usual_score: ``oom_score_adj`` that the rank is to have; until it goes on, it has 1000.
+    """
+
+    usual_score: int = 0
 
     def go_on(self, env: Mapping[str, str], streams: Sequence[int]) -> bool:
         """Have it become the rank, with this environment; False: it can't any more.
 
         ``streams``: stdout, stderr and, if it is to read from anywhere but /dev/null, stdin.
-        Does not wait for it. Only for one that has said it is ready.
+        Does not wait for it. Only for one that has said it is ready. From now on it is no more
+        the first that the kernel ends when memory runs out.
         """
         state = proc.process_state(self.pid)
         if state is None or state.state not in ("S", "R"):
+            return False
+        try:
+            oom_score.set_adjustment(self.pid, self.usual_score)
+        except OSError:
             return False
         orders = system_calls.memory_file("holdfast-environment")
         try:
@@ -47,6 +56,18 @@ class StandbyProcess(ControlledProcess):
         finally:
             os.close(orders)
         return True
+
+
+class KeepsScore(Exception):  # noqa: N818 - a state, not a fault
+    """The system does not let a process have the highest OOM score for a while.
+
+    Attributes:
+        pid: The process, which is still to be ended.
+    """
+
+    def __init__(self, pid: int, error: OSError) -> None:
+        super().__init__(str(error))
+        self.pid = pid
 
 
 def park(
@@ -62,6 +83,7 @@ def park(
     likely: Mapping[str, str],
     harmless: Sequence[str],
     note: str,
+    settled: Mapping[str, str | None] = {},
     is_idle: bool = False,
 ) -> StandbyProcess:
     """Start ``command``, a Python interpreter with what it is to run, and park it before it does.
@@ -82,9 +104,13 @@ def park(
             unless through Python, which is noticed.
         note: Path of a file in which it says why it had to start over as a plain start, after it
             went on; empty where that need not happen the next time.
+        settled: Variables that holdfast's own first lines in a rank set when Python starts, or
+            remove (None).
         is_idle: It starts with the lowest priority, until :func:`.idle_priority.restore`.
 
     Raises:
+        KeepsScore: It could not be made the first victim of an out-of-memory kill and get the
+            usual score back; it is still to be ended.
         OSError: The process cannot be started.
     """
     pythonpath = env.get("PYTHONPATH")
@@ -98,6 +124,7 @@ def park(
         "harmless": list(harmless),
         "pythonpath": pythonpath,
         "note": note,
+        "settled": dict(settled),
     }
     parked_env = {
         **env,
@@ -120,8 +147,13 @@ def park(
         except OSError:
             ours.close()
             raise
+    try:
+        usual = oom_score.make_first_victim(pid)
+    except OSError as error:
+        ours.close()
+        raise KeepsScore(pid, error) from error
     if is_idle:
         with contextlib.suppress(OSError):  # then it has the priority of a rank
             idle_priority.lower(pid)
     ours.settimeout(0.0)
-    return StandbyProcess(pid, ours)
+    return StandbyProcess(pid, ours, usual)

@@ -20,6 +20,13 @@ is tried again alone, before the others.
 Before that, and while ranks are being stopped, nothing is prepared. Nor is anything once the
 launcher was signalled, which ends those that are parked, too. A rank is started plainly whenever
 its process is not READY; no restart waits for one.
+
+Memory belongs to the training (decision 43). Each process is the kernel's first victim while it is
+parked. All leave before that, when less than ``STAY`` times the memory of one is free, or the
+kernel reports that processes wait for memory. Free memory is read again after a time in which the
+rest cannot be used up (``USED_UP_KIB_PER_S``), only while something is parked. After ``LEAVES_MAX``
+such leaves, or one out-of-memory kill, nothing more is prepared in this job. Where the score of a
+process decides nothing, ``SAFE_KIB`` have to be free besides.
 """
 
 from __future__ import annotations
@@ -46,6 +53,17 @@ REPORTED_IN_S = 1.0
 """Others may report in so much later."""
 ROOM = 4
 """One is parked only where so many times its memory is free: training comes first."""
+STAY = 2
+"""All leave where less than so many times the memory of one is free."""
+LEAVES_MAX = 3
+"""So often they leave for lack of memory, until no more are prepared."""
+SAFE_KIB = 32 << 20
+"""Free besides, where the kernel may end a rank although something is parked: no training uses so
+much between two looks."""
+USED_UP_KIB_PER_S = 4 << 20
+"""Training uses more memory at this rate at most; it decides when memory is looked at again."""
+LOOK_AT_MEMORY_S = 0.25, 5.0
+"""Between two such looks, at least and at most."""
 PATIENCE_S = 2.0
 """A rank that had imported nothing yet is looked at again after so long, then twice as long ..."""
 LEFT_OUT_MAX = 3
@@ -144,6 +162,32 @@ class Ready:
     """Variables of the cycle that libraries have read, and the values that they were given."""
 
 
+class MemoryLeft(Value):
+    """So much memory is free, or can be freed; answers :class:`MeasureMemory`. None: not known."""
+
+    available_kib: int | None
+
+
+class MemoryPressure(Value):
+    """The kernel reports that processes wait for memory."""
+
+
+class OutOfMemory(Value):
+    """The kernel ended a process of this job because memory ran out, or may have."""
+
+
+class KeepsScore(Value):
+    """The system does not let a process be the first victim of an out-of-memory kill for a while.
+
+    Attributes:
+        local_rank: Whose process it was.
+        reason: In the system's words.
+    """
+
+    local_rank: int
+    reason: str
+
+
 class Unfit(Value):
     """A process cannot be made to equal a plain start; it has left."""
 
@@ -215,6 +259,10 @@ Event = (
     | Nothing
     | NoRoom
     | Ready
+    | MemoryLeft
+    | MemoryPressure
+    | OutOfMemory
+    | KeepsScore
     | Unfit
     | Share
     | StaysIdle
@@ -264,7 +312,11 @@ class MeasureShare(Value):
     local_rank: int
 
 
-Effect = Prepare | GoOn | Discard | Hurry | MeasureShare | Note
+class MeasureMemory(Value):
+    """Report :class:`MemoryLeft`."""
+
+
+Effect = Prepare | GoOn | Discard | Hurry | MeasureShare | MeasureMemory | Note
 
 
 class State(enum.Enum):
@@ -313,6 +365,9 @@ class Standby:
         delay_s: Until a cycle counts as steady whose ranks do not report in.
         memory_kib_max: All parked processes together may have so much.
         is_idle: While ranks run, they are prepared with the lowest priority.
+        reserve_kib: Has to be free besides: ``SAFE_KIB`` where the kernel may end a rank although
+            something is parked.
+        why_reserve: Why it may.
         given_up: Why nothing more is prepared; None: it is.
     """
 
@@ -320,6 +375,8 @@ class Standby:
     delay_s: float
     memory_kib_max: int
     is_idle: bool = False
+    reserve_kib: int = 0
+    why_reserve: str | None = None
     given_up: str | None = None
     _parked: list[_Parked] = field(default_factory=list)
     _steady_at: float | None = None
@@ -328,8 +385,10 @@ class Standby:
     _n_reported: int = 0
     _is_busy: bool = False
     _is_doubtful: bool = False
-    _expected_kib: int = MEMORY_GUESS_KIB
+    _expected_kib: int = field(default_factory=lambda: MEMORY_GUESS_KIB)
     _has_told_of_room: bool = False
+    _leaves: int = 0
+    _look_at_memory_at: float | None = None
     _again_at: float | None = None
     _patience_s: float = PATIENCE_S
     _failures: int = 0
@@ -349,6 +408,8 @@ class Standby:
         ]
         for _, each in self._idle():
             due += [each.look_at, each.began_at + IDLE_LIMIT_S]
+        if self._look_at_memory_at is not None and self.is_any_parked:
+            due.append(self._look_at_memory_at)
         if self._steady_at is not None:
             if self._next() is not None:
                 due.append(self._steady_at)
@@ -360,7 +421,14 @@ class Standby:
         """Whether one more may be parked where this much memory is free."""
         # Those that were started before it have not taken theirs yet.
         others = [each for each in self._of(State.PREPARING) if each.shape.command]
-        return available_kib >= (ROOM + len(others)) * self._expected_kib
+        return available_kib >= self.reserve_kib + (ROOM + len(others)) * self._expected_kib
+
+    @property
+    def is_any_parked(self) -> bool:
+        """A process is parked, or is being prepared."""
+        return any(self._parked[rank].shape.command for rank in self._in(State.PREPARING)) or bool(
+            self._in(State.READY)
+        )
 
     @property
     def memory_kib(self) -> int:
@@ -409,6 +477,8 @@ class Standby:
                 self._drop_unfinished()
             case Started(local_rank, shape):
                 self._parked[local_rank].shape = shape
+                if self._look_at_memory_at is None:
+                    self._look_at_memory_at = now + LOOK_AT_MEMORY_S[0]
             case Nothing(local_rank):
                 self._skip(local_rank, now)
             case NoRoom(local_rank, available_kib):
@@ -418,6 +488,19 @@ class Standby:
                 self._parked[local_rank].assumed = assumed
                 self._on_ready(local_rank, memory_kib)
                 self._on_time(now)
+            case MemoryLeft(available_kib):
+                self._on_memory(available_kib, now)
+            case MemoryPressure():
+                self._leave("processes wait for memory (memory pressure of the kernel)")
+            case OutOfMemory():
+                self._leave(None)
+                self._give_up("the kernel ended a process of this job for lack of memory")
+            case KeepsScore(local_rank, reason):
+                self._put_off(local_rank)
+                self._give_up(
+                    "a parked interpreter cannot be made the first process that the kernel ends "
+                    f"when memory runs out ({reason})"
+                )
             case Unfit(local_rank, reason, library):
                 self._on_unfit(local_rank, reason, library)
             case Share():
@@ -527,6 +610,37 @@ class Standby:
             self._patience_s *= 2
         self._on_time(now)
 
+    @property
+    def _least_kib(self) -> int:
+        """With less free memory, all leave."""
+        return self.reserve_kib + STAY * self._expected_kib
+
+    def _on_memory(self, available_kib: int | None, now: float) -> None:
+        shortest, longest = LOOK_AT_MEMORY_S
+        pause_s = longest
+        if available_kib is not None:
+            spare_s = (available_kib - self._least_kib) / USED_UP_KIB_PER_S
+            pause_s = min(max(spare_s, shortest), longest)
+            if spare_s < 0:
+                self._leave(
+                    f"{available_kib >> 10} MiB of memory are free, and {self._least_kib >> 10} "
+                    "MiB have to be while one is parked"
+                )
+        self._look_at_memory_at = now + pause_s if self.is_any_parked else None
+
+    def _leave(self, reason: str | None) -> None:
+        """Give their memory to the training, until the next cycle; None: nothing is logged."""
+        leaving = self._in(State.PREPARING, State.READY)
+        for local_rank in leaving:
+            self._drop(local_rank)
+            self._parked[local_rank].state = State.SKIPPED
+        if not leaving or reason is None:
+            return
+        self._leaves += 1
+        self._note(f"{count(len(leaving), 'parked interpreter')} left: {reason}")
+        if self._leaves >= LEAVES_MAX:
+            self._give_up(f"memory got short {count(self._leaves, 'time')}")
+
     def _put_off(self, local_rank: int) -> None:
         """Until the next cycle, if there is one."""
         if local_rank in self._in(State.PREPARING, State.READY):
@@ -537,6 +651,15 @@ class Standby:
         for each in self._of(State.SKIPPED):
             each.state = State.NONE
 
+    @property
+    def _besides(self) -> str:
+        if not self.reserve_kib:
+            return ""
+        return (
+            f", and {self.reserve_kib >> 20} GiB besides, as the kernel may end a rank before a "
+            f"parked process ({self.why_reserve})"
+        )
+
     def _tell_of_room(self, available_kib: int) -> None:
         are_others_coming = len(self._of(State.PREPARING)) > 1  # it is tried again after them
         if not self._has_told_of_room and not are_others_coming:
@@ -544,7 +667,7 @@ class Standby:
             self._note(
                 f"no warm standby for now: {available_kib >> 10} MiB of memory are free, a "
                 f"parked process would need {self._expected_kib >> 10} MiB and {ROOM} times as "
-                "much has to be free"
+                f"much has to be free{self._besides}"
             )
 
     def _on_unfit(self, local_rank: int, reason: str, library: str | None) -> None:
@@ -596,6 +719,11 @@ class Standby:
                 how = f"was not ready after {PREPARE_LIMIT_S:.0f} s"
                 self._on_failure(local_rank, how)
                 self._effects.append(Discard(local_rank))
+        if self._look_at_memory_at is not None and now >= self._look_at_memory_at:
+            self._look_at_memory_at = None
+            if self.is_any_parked:
+                self._look_at_memory_at = now + LOOK_AT_MEMORY_S[0]
+                self._effects.append(MeasureMemory())
         for local_rank, parked in self._idle():
             if now >= parked.began_at + IDLE_LIMIT_S:
                 self._hurry(now)

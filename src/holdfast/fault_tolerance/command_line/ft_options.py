@@ -121,7 +121,9 @@ FT_OPTIONS = [
             Flag(),
             True,
             "Keep a parked interpreter for each rank, which has imported the libraries that the "
-            "rank imports, and restart from it where the script cannot tell the difference",
+            "rank imports, and restart from it where the script cannot tell the difference; it "
+            "takes 220 MiB with torch alone, 410 MiB with transformers, and leaves when memory "
+            "gets short",
             "a restart takes a tenth of the time or less",
         ),
         _ours(

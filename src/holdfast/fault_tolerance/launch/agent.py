@@ -337,6 +337,9 @@ class NodeAgent:
     def _reap(self) -> None:
         for reaped in self._sweeper.reap():
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
+                if self._standbys and reaped.exit_code == -signal.SIGKILL:
+                    rank.parked = self._standbys.held()
+                    self._standbys.rank_killed()
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
                 if self._terminal and local_rank == self._plan.stdin_rank:

@@ -73,6 +73,8 @@ class Rank:
     """How it hung, where the guard of restarts in place ends it for that."""
     raised: str = ""
     """The traceback of the exception that ends it, as it told us."""
+    parked: tuple[int, int] = (0, 0)
+    """Interpreters that were parked on its node when it was killed, and their memory in KiB."""
 
     _error: tuple[str | None, str | None] | None = None
 
@@ -120,6 +122,7 @@ class Rank:
             asked_at=life.asked_at,
             oom_kills=memory.oom_since(self.oom_before) if exit_code else (),
             peak_rss_kib=self.peak_rss_kib,
+            parked=self.parked,
             is_stuck=life.state(now) is State.STUCK,
             is_condemned=life.is_condemned,
             raised=self.raised,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,12 +23,20 @@ from holdfast.core.monitor.monitor_messages import Hello
 from holdfast.core.never import assert_never
 from holdfast.fault_tolerance.launch.part import CycleEnding, CycleStarted, Happening, Part
 from holdfast.fault_tolerance.launch.worker_env import LASTING, PER_CYCLE
-from holdfast.host import child, clock, idle_priority, memory, memory_read, proc
+from holdfast.host import (
+    child,
+    clock,
+    idle_priority,
+    memory,
+    memory_pressure,
+    memory_read,
+    proc,
+)
 from holdfast.host.channel import Channel
 from holdfast.host.inheritance import inherited
 from holdfast.host.loop import Loop
 from holdfast.host.memory_read import MemoryRead
-from holdfast.host.standby_process import StandbyProcess, park
+from holdfast.host.standby_process import KeepsScore, StandbyProcess, park
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.auto_start import StartHook
@@ -105,12 +114,20 @@ class Standbys(Part):
         self._folder = folder
         self._like = like
         self._start_hook = start_hook
+        why_reserve = memory.why_score_decides_nothing()
         self.machine = machine.Standby(
-            nproc, plan.delay_s, plan.memory_mib_max << 10, is_idle=idle_priority.can_return()
+            nproc,
+            plan.delay_s,
+            plan.memory_mib_max << 10,
+            is_idle=idle_priority.can_return(),
+            reserve_kib=machine.SAFE_KIB if why_reserve else 0,
+            why_reserve=why_reserve,
         )
         self._parked: dict[int, _Parked] = {}
         self._dying: set[int] = set()
         self._readings: dict[int, _Reading] = {}
+        self._oom_before = memory.oom_kills()
+        self._triggers: list[int] = []
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
@@ -132,11 +149,14 @@ class Standbys(Part):
         """Prepare parked processes, or give them up."""
         match happening:
             case CycleStarted():
+                self._oom_before = memory.oom_kills()
                 self._feed(machine.CycleStarted())
             case MonitorSaid(_, Hello()):
                 self._feed(machine.RankReportedIn())
             case CycleEnding():
                 self._read_notes()
+                if memory.CGROUP in memory.oom_since(self._oom_before):
+                    self._feed(machine.OutOfMemory())
                 self._feed(machine.CycleEnding())
             case SignalArrived():
                 self._feed(machine.JobEnding())
@@ -161,6 +181,17 @@ class Standbys(Part):
             self._do(effect)
         return None
 
+    def rank_killed(self) -> None:
+        """A rank was ended by SIGKILL, perhaps by the kernel, because memory ran out."""
+        if self._is_out_of_memory():
+            self._feed(machine.OutOfMemory())
+
+    def held(self) -> tuple[int, int]:
+        """How many interpreters are parked, or being prepared, and how many KiB they have."""
+        held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
+        held = [kib for kib in held if kib > 0]
+        return len(held), sum(held)
+
     def pids(self) -> frozenset[int]:
         """Parked processes, and those that were told to end and have not yet."""
         return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
@@ -178,6 +209,8 @@ class Standbys(Part):
                 if self._parked.get(local_rank) is parked:
                     self._forget(local_rank)
                     signum = -reaped.exit_code if reaped.exit_code < 0 else None
+                    if signum == _SIGKILL and self._is_out_of_memory():
+                        self._feed(machine.OutOfMemory())
                     self._feed(machine.Died(local_rank, signum))
                 return True
         return False
@@ -186,11 +219,30 @@ class Standbys(Part):
         """End them all."""
         for local_rank in [*self._parked, *self._readings]:
             self._discard(local_rank)
+        self._watch_pressure()
 
     # ------------------------------------------------------------ inside
     def _feed(self, event: machine.Event) -> None:
         for effect in self.machine.handle(event, clock.monotonic()):
             self._do(effect)
+
+    def _is_out_of_memory(self) -> bool:
+        """The kernel ended a process for lack of memory: of this control group, where it counts."""
+        scope = memory.CGROUP if memory.CGROUP in self._oom_before else memory.HOST
+        return scope in memory.oom_since(self._oom_before)
+
+    def _watch_pressure(self) -> None:
+        """Have the kernel report memory pressure while something is parked, and only then."""
+        if self._parked and not self._triggers:
+            self._triggers = memory_pressure.open_triggers()
+            for descriptor in self._triggers:
+                self._loop.epoll.register(descriptor, select.EPOLLPRI)
+                self._loop.call(descriptor, lambda: self._feed(machine.MemoryPressure()))
+        elif not self._parked:
+            for descriptor in self._triggers:
+                self._loop.forget(descriptor)
+                os.close(descriptor)
+            self._triggers = []
 
     def _read_notes(self) -> None:
         for local_rank in range(self.machine.nproc):
@@ -212,6 +264,8 @@ class Standbys(Part):
             case machine.MeasureShare(local_rank):
                 if local_rank in self._parked:
                     self._measure_share(local_rank)
+            case machine.MeasureMemory():
+                self._feed(machine.MemoryLeft(memory.available_kib()))
             case machine.GoOn():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
@@ -272,8 +326,14 @@ class Standbys(Part):
                 likely={name: env[name] for name in LASTING if name in env},
                 harmless=_HARMLESS,
                 note=self._note(local_rank),
+                settled=_differences(start_env, shape.env),
                 is_idle=is_idle,
             )
+        except KeepsScore as error:
+            self._dying.add(error.pid)
+            child.send_signal(error.pid, _SIGKILL)
+            self._feed(machine.KeepsScore(local_rank, str(error)))
+            return
         except OSError as error:
             LOGGER.warning("cannot start a process for warm standby: %s", error)
             self._feed(machine.Died(local_rank))
@@ -281,6 +341,7 @@ class Standbys(Part):
         peer = Channel(process.control, self._loop.epoll)
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
         self._parked[local_rank] = _Parked(process, peer, is_idle)
+        self._watch_pressure()
         self._feed(machine.Started(local_rank, shape))
         if is_idle and not idle_priority.does_return(process.pid):
             self._feed(machine.StaysIdle(local_rank))
@@ -353,6 +414,7 @@ class Standbys(Part):
 
     def _forget(self, local_rank: int) -> None:
         self._loop.hang_up(self._parked.pop(local_rank).peer)
+        self._watch_pressure()
 
     def _note(self, local_rank: int) -> str:
         return os.path.join(self._folder, f"started_over_{local_rank}")  # noqa: PTH118
@@ -362,6 +424,12 @@ def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
     lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
     cycle = {name: value for name, value in env.items() if name in PER_CYCLE}
     return machine.Shape(list(command), lasting, inherited(), cycle)
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables that ``after`` has otherwise, and their values there; None: it has not."""
+    names = (name for name in before if before[name] != after.get(name))
+    return {name: after.get(name) for name in names}
 
 
 def _taken(path: str) -> str:

@@ -39,9 +39,12 @@ _STREAMS = (1, 2)
 _HOLDFAST = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
 """Our own package, which torch imports as a rendezvous backend; installed or in development."""
 _PARKED_NAME = "holdfast-parked"  # 15 characters, as many as the kernel keeps
-_FIRST_VICTIM = 300
-"""Added to the OOM score of a parked process: it is the cheapest to lose."""
 _LOSES_NOTHING_AT = 0
+_PATH_HOOKS = 2
+"""Of Python's own: for archives and for folders."""
+_USUAL_FINDERS = ("_frozen_importlib", "_distutils_hack", "_virtualenv", "__editable__")
+"""Modules of finders that virtual environments have: Python's own, and those of setuptools,
+virtualenv and editable installations. ``importlib`` shows its classes by their frozen names."""
 _SIGNALS_OF_THE_C_LIBRARY = 0b11 << 31
 """Signals 32 and 33, which glibc takes for itself with the first thread of a library."""
 
@@ -363,17 +366,6 @@ def _refuse_early_words() -> None:
         raise Unfit("something is written while Python starts")
 
 
-def _oom_score(new: int | None = None) -> int:
-    """The score as it was. Raising it is always allowed, going back unless somebody forbade it."""
-    path = "/proc/self/oom_score_adj"
-    with open(path) as file:
-        before = int(file.read())
-    if new is not None:
-        with open(path, "w") as file:
-            file.write(str(min(1000, new)))
-    return before
-
-
 def _command_name(name: str | None = None) -> str:
     path = "/proc/self/comm"
     with open(path) as file:
@@ -642,8 +634,63 @@ def _receive(control: Any) -> tuple[dict[str, str], list[int]]:
     return environ, streams
 
 
-def _undo_the_way_in(orders: Mapping[str, Any]) -> ModuleType | None:
-    """As if this folder had never been on the path; the sitecustomize that a plain start has."""
+def _refuse_start_lines(orders: Mapping[str, Any]) -> dict[str, str]:
+    """Refuse lines of ``.pth`` files that depend on the cycle, or that leave more than modules.
+
+    Returns:
+        The variable that Python itself has set, in the locale C (PEP 538), or nothing.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        pairs = [pair.partition(b"=") for pair in file.read().split(b"\0") if b"=" in pair]
+    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    given.pop(ORDERS, None)
+    now = dict(os.environ)
+    coerced = {"LC_CTYPE": now.pop("LC_CTYPE")} if "LC_CTYPE" in now.keys() - given else {}
+    for name in sorted(now.keys() | given):
+        if now.get(name) != given.get(name):
+            raise Unfit(f"a line of a .pth file changes {name} when Python starts")
+    if _native_threads() > 1 or _children() or _faults_of_children():
+        raise Unfit("a line of a .pth file starts a thread or a process when Python starts")
+    here = os.path.dirname(__file__)
+    folders = [folder for folder in sys.path if folder != here]
+    own, modules = _HOLDFAST, dict(sys.modules)
+    why = _beside("start_lines").doubt(folders, modules, orders["per_cycle"], own)
+    if why is not None:
+        raise Unfit(why)
+    return coerced
+
+
+def _faults_of_children() -> int:
+    """Of memory pages, by children that have ended; 0: there was none."""
+    with open("/proc/self/stat") as file:
+        return int(file.read().rpartition(") ")[2].split()[8])
+
+
+def _hooks_imports() -> bool:
+    """A ``sitecustomize`` or a ``.pth`` file has put finders of its own in the way of imports.
+
+    What these do for a library may depend on the rank, and cannot be told from what it does.
+    """
+    import builtins  # noqa: PLC0415
+
+    plain: Any = len
+    if type(builtins.__import__) is not type(plain) or len(sys.path_hooks) > _PATH_HOOKS:
+        return True
+    for finder in sys.meta_path:
+        kind: Any = finder if isinstance(finder, type) else type(finder)
+        code = getattr(getattr(kind, "find_spec", None), "__code__", None)
+        is_ours = code is not None and code.co_filename.startswith(_HOLDFAST)
+        if not is_ours and not kind.__module__.startswith(_USUAL_FINDERS):
+            return True
+    return False
+
+
+def _undo_the_way_in(orders: Mapping[str, Any], control: Any) -> ModuleType | None:
+    """As if this folder had never been on the path; the sitecustomize that a plain start has.
+
+    That one is imported under a watch. It may change what a plain start finds changed, too, but
+    for the environment, which the rank gets anew.
+    """
     here = os.path.dirname(__file__)
     sys.path[:] = [folder for folder in sys.path if folder != here]
     sys.path_importer_cache.pop(here, None)
@@ -651,13 +698,41 @@ def _undo_the_way_in(orders: Mapping[str, Any]) -> ModuleType | None:
     if orders["pythonpath"] is not None:
         os.environ["PYTHONPATH"] = orders["pythonpath"]
     del sys.modules["sitecustomize"]
+
+    def refuse(what: str) -> NoReturn:
+        _leave(control, f"sitecustomize {what} when Python starts")
+
+    watch = _beside("watched_environ").EarlyWatch(orders["per_cycle"], _HOLDFAST, refuse)
+    before = _outside()
+    watch.begin()
+    real = None
     try:
         import sitecustomize  # type: ignore[import-not-found] # noqa: PLC0415
+
+        real = sitecustomize
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        return None
-    return sitecustomize  # type: ignore[no-any-return, unused-ignore]
+    finally:
+        changed = watch.end()
+    settled = orders["settled"]
+    kept = {name for name in changed.keys() & settled if changed[name] == settled[name]}
+    if others := sorted(changed.keys() - kept):
+        raise Unfit(f"sitecustomize sets {others[0]} in the environment when Python starts")
+    if _outside() != before:
+        raise Unfit("sitecustomize starts threads or processes, or opens files, as Python starts")
+    return real
+
+
+def _outside() -> tuple[object, ...]:
+    """What a module has outside of the interpreter."""
+    return _native_threads(), _children(), _faults_of_children(), _descriptors()
+
+
+def _leave(control: Any, reason: str, module: str | None = None) -> NoReturn:
+    """Say why this process cannot equal a plain start, and end it."""
+    _send(control, {"op": "unfit", "reason": reason, "module": module})
+    os._exit(_LOSES_NOTHING_AT)
 
 
 def _refuse_user_customisation() -> None:
@@ -682,18 +757,16 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
     control = socket.socket(fileno=CONTROL_FD)
     os.set_inheritable(CONTROL_FD, False)
     try:
-        oom_score = _oom_score()
-        for score in (oom_score + _FIRST_VICTIM, oom_score, oom_score + _FIRST_VICTIM):
-            _oom_score(score)  # it must be possible to go back
         _refuse_other_streams()
-        real = _undo_the_way_in(orders)
+        coerced = _refuse_start_lines(orders)
+        real = _undo_the_way_in(orders, control)
         _refuse_user_customisation()
         _refuse_early_words()
         before = set(sys.modules)
         filters = list(warnings.filters)
         watch = _beside("watched_environ").Watch(
             orders["per_cycle"],
-            orders["likely"],
+            {} if _hooks_imports() else orders["likely"],
             [each for each in orders["harmless"] if each.endswith("_")],
         )
         imports, variables = [(name, ()) for name in orders["preload"]], set[str]()
@@ -716,8 +789,7 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
     except Exception as error:  # noqa: BLE001 - of the system, or of a sitecustomize of the user's
         reason = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
         module = error.module if isinstance(error, Unfit) else None
-        _send(control, {"op": "unfit", "reason": reason, "module": module})
-        os._exit(_LOSES_NOTHING_AT)
+        _leave(control, reason, module)
 
     environ, streams = _receive(control)
     try:
@@ -725,7 +797,6 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
             os.dup2(descriptor, number)
             os.close(descriptor)
         control.close()
-        _oom_score(oom_score)
         _command_name(plain_name)
         _refresh_streams()
         if len(streams) > len(_STREAMS):
@@ -736,7 +807,7 @@ def _live(orders: Mapping[str, Any]) -> ModuleType | None:
         if _have_changed(files):
             _become_plain(environ, note, "")  # that was this time
         os.environ.clear()
-        os.environ.update(environ)
+        os.environ.update({**coerced, **environ})
         if _START in sys.modules:
             sys.modules[_START].register_dump()
         _restart_the_clock_of_log_records(time)

@@ -25,9 +25,9 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
-    from typing import Any
+    from typing import Any, NoReturn
 
 _LEAST_MARK = 10**11
 """Twelve digits: long enough to occur nowhere else in a process."""
@@ -215,6 +215,106 @@ class _WatchedBytes(os._Environ[bytes]):  # noqa: SLF001
 
     def __iter__(self) -> Iterator[bytes]:
         _Watched.watch.is_listed = True
+        return super().__iter__()
+
+
+class EarlyWatch:
+    """``os.environ`` while a ``sitecustomize`` runs, which may act on what it reads.
+
+    It runs beside the rank of the running cycle, so an answer would let it use what is that rank's.
+    The first question about a variable of the cycle ends the process.
+
+    Args:
+        per_cycle: Names of the variables that a cycle sets.
+        own: Folder of holdfast's modules, which may ask: they know that there are none yet.
+        refuse: Called with what was read; does not return.
+    """
+
+    def __init__(
+        self, per_cycle: Sequence[str], own: str, refuse: Callable[[str], NoReturn]
+    ) -> None:
+        self._per_cycle = frozenset(per_cycle)
+        self._own = own
+        self._refuse = refuse
+        self._before: dict[Any, Any] = {}
+
+    def begin(self) -> None:
+        """From now on."""
+        environ: Any = os.environ
+        self._before = dict(environ._data)  # noqa: SLF001
+        _Early.watch = self
+        environ.__class__, os.environb.__class__ = _Early, _EarlyBytes
+
+    def end(self) -> dict[str, str | None]:
+        """No more. The variables that were set since, and ``None`` for those that were removed."""
+        environ: Any = os.environ
+        environ.__class__ = os._Environ  # noqa: SLF001
+        os.environb.__class__ = os._Environ  # noqa: SLF001
+        now, then = environ._data, self._before  # noqa: SLF001
+        return {
+            environ.decodekey(key): environ.decodevalue(now[key]) if key in now else None
+            for key in now.keys() | then.keys()
+            if now.get(key) != then.get(key)
+        }
+
+    def asked(self, key: object) -> None:
+        """A variable is asked for by name."""
+        name = os.fsdecode(key) if isinstance(key, bytes) else key
+        if name in self._per_cycle and not self._is_ours():
+            self._refuse(f"reads {name}")
+
+    def listed(self) -> None:
+        """All variables are asked for."""
+        if not self._is_ours():
+            self._refuse("goes through all variables of the environment")
+
+    def _is_ours(self) -> bool:
+        """The innermost frame that is not the standard library's way to the environment."""
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
+        between = (__file__, os.__file__, "<frozen os>", "<frozen _collections_abc>")
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if path not in between and not path.endswith("/_collections_abc.py"):
+                return path.startswith(self._own)
+            frame = frame.f_back
+        return False
+
+
+class _Early(os._Environ[str]):  # noqa: SLF001
+    """``os.environ`` of an :class:`EarlyWatch`."""
+
+    watch: EarlyWatch
+
+    def __getitem__(self, key: Any) -> Any:
+        _Early.watch.asked(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        _Early.watch.asked(key)
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        _Early.watch.listed()
+        return super().__iter__()
+
+    def __repr__(self) -> str:
+        _Early.watch.listed()
+        return super().__repr__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _Early.watch.listed()
+        return super().__reduce_ex__(protocol)
+
+
+class _EarlyBytes(os._Environ[bytes]):  # noqa: SLF001
+    """``os.environb`` of an :class:`EarlyWatch`."""
+
+    def __getitem__(self, key: Any) -> Any:
+        _Early.watch.asked(key)
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        _Early.watch.listed()
         return super().__iter__()
 
 
