@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -91,6 +91,9 @@ any-order: $(VENV)/.ready  ## tests of real processes, with events in random ord
 harmless:  ## 100 healthy scenarios of three kinds of scripts under torchrun and ft_launcher, 60 planted hangs; hours (SCENARIOS="*lock*" KINDS=plain JOBS=2 ARGS=--list)
 	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@.venv-trainers/bin/python -m tests.harmless --scenarios '$(or $(SCENARIOS),*)' --kinds $(or $(KINDS),plain,lightning,trainer) --jobs $(or $(JOBS),2) $(ARGS)
+
+harmless-memory: $(VENV)/.ready  ## a rank of 4.5 GB beside parked interpreters in a control group of 4.7 GB, then 50 random histories (HISTORIES=n SEED=n; needs root)
+	@$(PY) -m tests.harmless.memory --histories $(or $(HISTORIES),50) $(if $(SEED),--seed $(SEED))
 
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
 	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"

@@ -194,7 +194,7 @@ class RankEnd:
             return Attribution()
         is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
         lines = self.last_lines
-        is_killed = self.exit_code == -signal.SIGKILL and bool(self.oom_kills)
+        is_killed = self._code == -signal.SIGKILL and bool(self.oom_kills)
         return attribute(
             self._code,
             self.last_words,
