@@ -76,7 +76,8 @@ def stopped_before_a_barrier(rank: int) -> None:
 def stopped_in_a_barrier(rank: int) -> None:
     """By its own timer, while rank 0 comes late, and then waits for it elsewhere."""
     if rank == 1:
-        subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -STOP {os.getpid()}"])
+        again = f"sleep 0.5; while kill -STOP {os.getpid()}; do sleep 0.1; done"
+        subprocess.Popen(["sh", "-c", again])
     else:
         time.sleep(1.5)
     dist().barrier()
