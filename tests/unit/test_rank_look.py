@@ -79,6 +79,26 @@ def test_a_helper_that_has_no_cpu_is_not_called_silent(
     assert "its helper thread had no CPU to answer" in look.seen().lacks
 
 
+@pytest.mark.parametrize(
+    ("thread", "lack"),
+    [
+        (None, "its helper thread has ended"),
+        (Sight("S", "", 0, 7), "its helper thread sleeps and cannot be reached"),
+    ],
+)
+def test_a_helper_that_cannot_be_reached_proves_no_held_lock(
+    look: RankLook, monkeypatch: pytest.MonkeyPatch, thread: Sight | None, lack: str
+) -> None:
+    """The program has closed its connection, or the thread is gone: the stacks say the rest."""
+    monkeypatch.setattr(sight, "look_at_thread", lambda *_: thread)
+    look.step(100.0 + APART_S)
+    look.step(100.0 + SILENT_S)
+    look._take_stacks('Thread 0x1 (most recent call first):\n  File "/x.py", line 3 in f\n')
+
+    assert not look.seen().is_asked
+    assert lack in look.seen().lacks
+
+
 def test_a_helper_that_wakes_for_the_lock_is_silent_though_it_is_on_a_cpu(
     look: RankLook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +159,9 @@ def test_a_main_thread_that_sleeps_holds_no_lock_while_another_one_runs(
     """Which runs without a pause: it has the lock. The main one may hold it asleep."""
     monkeypatch.setattr(sight, "look_at", lambda *_: Sight("S", "hrtimer_nanosleep", 0, 5))
     monkeypatch.setattr(sight, "others_run", lambda *_: others_run)
+    switches = itertools.count(0, LOCK_SWITCHES)
+    waits = lambda *_: Sight("S", "", 0, next(switches))  # noqa: E731
+    monkeypatch.setattr(sight, "look_at_thread", waits)
     look.first = sight.look_at(0)
     look.step(100.0 + APART_S)
     look.step(100.0 + SILENT_S)

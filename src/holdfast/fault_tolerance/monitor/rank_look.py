@@ -113,6 +113,8 @@ class RankLook:
         self._is_asked = helper is not None and self.first is not None
         self._is_starved = self._is_silent = self._has_asked = False
         self._thread: Sight | None = None
+        self._thread_before: Sight | None = None
+        self._unproven = ""
         self._helper_until = now
         if helper is not None and self._is_asked:
             helper.send(Look())
@@ -176,6 +178,8 @@ class RankLook:
     def _look_again(self, now: float) -> None:
         self._second_at = now
         self.second = self._latest = sight.look_at(self._process.pid)
+        if self._is_asked and not self._is_alive:
+            self._thread_before = sight.look_at_thread(self._process.pid, HELPER_NAME)
         after = _look_at_all(self._workers)
         self._workers = {pid: one for pid, one in after.items() if one is not None}
         if state_of(self.first, self.second) in ("D", *_STOPPED):
@@ -205,6 +209,7 @@ class RankLook:
         before, self._thread = self._thread, sight.look_at_thread(self._process.pid, HELPER_NAME)
         if self._thread is None or self._thread.state != "R":
             self._is_silent, self._is_starved = True, False
+            self._unproven = self._why_lock_is_unproven()
             self._others_run = sight.others_run(self._process.pid, HELPER_NAME)
         elif before is None:  # it waits for a CPU, or wakes every 5 ms to ask for the lock
             self._helper_until, self._is_starved = now + sight.APART_S, True
@@ -213,6 +218,19 @@ class RankLook:
         else:
             self._helper_until = min(self._until - STACKS_S, now + SILENT_S)
         return self._helper_until if now < self._helper_until else None
+
+    def _why_lock_is_unproven(self) -> str:
+        """Why its silence does not show that the interpreter's lock is held; "": it does.
+
+        A thread that waits for the lock wakes every 5 ms. One that sleeps has no connection any
+        more, because the program has closed it.
+        """
+        before, thread = self._thread_before, self._thread
+        if thread is None:
+            return "its helper thread has ended"
+        if before is not None and thread.switches < before.switches + LOCK_SWITCHES:
+            return "its helper thread sleeps and cannot be reached"
+        return ""
 
     def _ask_for_stacks(self, now: float) -> None:
         self._has_asked = True
@@ -283,7 +301,7 @@ class RankLook:
         earlier = self._operations.frames if self._operations is not None else ()
         found = stacks.without_helpers(stacks.threads(text))
         at = len(found) - 1
-        if found and self._is_silent:
+        if found and self._is_silent and not self._unproven:
             at = stacks.lock_holder(found, main_waits=self._waits_for_lock)
         elif found:
             at = stacks.training_thread(found)
@@ -362,6 +380,10 @@ class RankLook:
         lacks = [f"no stacks: {why_not}"] if why_not and not self.is_left_stopped else []
         if self._is_starved and not self._is_alive:
             lacks.append("its helper thread had no CPU to answer")
+        # Without stacks its interpreter may be ending, and such a thread with it.
+        is_unproven = bool(self._unproven and self.text and not self._is_alive)
+        if is_unproven:
+            lacks.append(self._unproven)
         first, second = self.first, self.second
         apart_s = self._second_at - self._started_at if self._second_at else 0.0
         if len(self._of_thread) > 1 and not self._place.is_main:
@@ -371,7 +393,7 @@ class RankLook:
             second,
             apart_s,
             self._place,
-            self._is_asked and (self._is_alive or not self._is_starved),
+            self._is_asked and (self._is_alive or not (self._is_starved or is_unproven)),
             self._is_alive,
             self._operations,
             self._unread_bytes,
