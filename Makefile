@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench stalls cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -67,6 +67,9 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
 	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py $(PYTEST_ARGS)
+
+stalls: $(VENV)/.ready  ## scripts that stand still and go on, or never would: who is reported, who is ended (PYTEST_ARGS=--long: 15 minutes more)
+	@$(PY) -m tests.stalls $(PYTEST_ARGS)
 
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
 	@$(PY) -m tests.cluster $(PYTEST_ARGS)

@@ -2,85 +2,74 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S, Launcher, until
+from tests.real.harness import BOUND_S, Job, Launcher
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
-SCRIPT = """
-import os, subprocess, sys, threading, time
-started = os.environ.get("PYTHONPATH"), [path for path in sys.path if path.endswith("rank/auto")]
-assert started == (os.environ.get("GIVEN"), []), started
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-rank, cycle = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
-weight = torch.nn.Parameter(torch.zeros(4))
-optimizer = torch.optim.SGD([weight], lr=0.1)
+SCRIPT = Path(__file__).parent.parent / "stalls" / "script.py"
+"""Its group has two hours, as under torchrun."""
 
-def hangs_in_an_evaluation(seconds=5):  # of collectives, longer than the limit
-    for _ in range(int(seconds / 0.05)):
-        dist.all_reduce(torch.ones(1))
-        time.sleep(0.05)
-    if rank == 1:
-        threading.Event().wait()
 
-def evaluates_by_itself(seconds=5):
-    if rank == 1:
-        while not os.path.exists("was overdue"):
-            sum(range(1000))
-        subprocess.run(["sleep", str(seconds)])
-
-for step in range(40):
-    weight.grad = torch.ones(4)
-    dist.all_reduce(weight.grad)
-    optimizer.step()
-    time.sleep(0.01)
-    if step == 30 and cycle == "0":
-        {"hang": hangs_in_an_evaluation, "evaluate": evaluates_by_itself}[os.environ["MODE"]]()
-print("done", rank, flush=True)
-"""
+def start(ft: Launcher, mode: str, **env: str) -> Job:
+    return ft.start(
+        *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
+        *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "3"),
+        *("--ft-on-incident", "touch told"),
+        SCRIPT,
+        env={"MODE": mode, **env},
+    )
 
 
 @needs_torch
-@pytest.mark.parametrize("mode", ["hang", "evaluate"])
-def test_a_script_that_reports_nothing_is_restarted_for_a_hang_and_not_for_an_evaluation(
+@pytest.mark.parametrize("mode", ["lines_of_a_child", "join_of_a_download"])
+def test_a_rank_that_waits_for_something_outside_is_one_stall_and_goes_on(
     ft: Launcher, mode: str
 ) -> None:
-    given = {"GIVEN": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    job = ft.start(
-        *("--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", "logs"),
-        *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "4"),
-        *("--ft-on-incident", "touch told"),
-        ft.script(SCRIPT),
-        env={"MODE": mode, **given},
-    )
-    if mode == "evaluate":  # how long it may take follows from the steps before
-        until(lambda: job.events("monitor_abandoned"), "it takes longer than it may", 3 * BOUND_S)
-        (job.folder / "was overdue").touch()
+    """It was killed. ``python -m tests.stalls`` has more of the kind."""
+    job = start(ft, mode, PAUSE_S="9")
+
     assert job.wait(3 * BOUND_S) == 0, job.stderr
     assert job.stdout.count("done") == 2
     assert "NestedRestarter" not in job.stdout
     assert job.stderr.count("reports nothing by itself") == 1
-    overdue = job.events("rank_overdue")
-    told = job.folder / "told"
-    if mode == "hang":
-        until(told.exists, "the command that hears of incidents")
-        assert {event["clock"] for event in overdue} == {"optimizer step"}
-        assert max(event["cycle"] for event in job.events()) == 1
+    assert max(event["cycle"] for event in job.events()) == 0
+    stalls = [event for event in job.events("stall") if mode in event["reason"]]
+    assert [event["culprits"] for event in stalls] == [[0]], job.stderr
+    assert not job.events("incident")
+    assert not job.events("rank_overdue")
+    assert not job.said(r"\[ERROR\]")
+    assert job.said(f"no optimizer step for .*; rank 0 .*{mode}")
+    assert job.said(f"is a stall: .*{mode}.*no rank is ended, because nothing proves that it hangs")
+    assert (job.folder / "told").exists()
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("mode", "at_step", "proof"),
+    [
+        ("mismatch", "30", "ranks 0,1 have called collective .* as different operations"),
+        ("stopped", "5", "rank 1 has been stopped, .* and others wait for it"),
+    ],
+)
+def test_where_no_time_can_help_the_job_is_restarted(
+    ft: Launcher, mode: str, at_step: str, proof: str
+) -> None:
+    """A tie of two, that was left for ever; a rank in its first steps, that nobody saw."""
+    job = start(ft, mode, AT_STEP=at_step)
+
+    assert job.wait(4 * BOUND_S) == 0, job.stderr
+    assert job.stdout.count("done") == 2
+    assert max(event["cycle"] for event in job.events()) == 1
+    assert job.said(proof), job.stderr
+    if mode == "stopped":
         assert job.events("incident")[0]["culprits"] == [1], job.stderr
-        assert not [event for event in job.events("monitor_abandoned") if event["cycle"] == 0]
-    else:
-        assert max(event["cycle"] for event in job.events()) == 0
-        assert not overdue
-        assert not job.events("incident")
-        assert not job.said(r"\[ERROR\]")
-        assert job.said("no optimizer step for .*; no rank is ended, as nothing proves a hang; r")
-        assert not told.exists()
+        assert not job.said("rank 0 .*: hung"), "it waited"
 
 
 ISOLATED = """

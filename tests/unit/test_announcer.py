@@ -122,7 +122,9 @@ def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> N
     says.incident_over(OVER)
 
     told = says.failure_seen(FailureSeen(0, 0), victim)
-    assert told.startswith(f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): hung")
+    assert told.startswith(
+        f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): waited for rank 1 ("
+    )
     found = says.cause_found(ranks_of(victim, culprit))
     assert found is not None
     assert found.cause == told

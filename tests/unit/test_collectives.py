@@ -42,7 +42,7 @@ def test_the_oldest_operation_that_has_not_ended_is_what_a_rank_waits_in() -> No
         entry("nccl:all_reduce", 1), pending("nccl:all_gather", 2), pending("nccl:all_reduce", 3)
     )
     now, last = "all_gather Float[8]", "all_reduce Float[8]"
-    assert group == GroupDigest("0 nccl", "0-3", 3, 1, now, 2, last=last)
+    assert group == GroupDigest("0 nccl", "0-3", 3, 1, now, 2, last=last, n_pending=2)
 
 
 def test_where_all_has_ended_nothing_is_pending() -> None:

@@ -342,7 +342,9 @@ def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_o
 
     assert first_cause(ends) is ends[0]
     assert first_cause(ends, verdict.culprits) is ends[2]
-    assert cause_line(ends, verdict).startswith(f"{REASON}; rank 0 (local rank 0, pid 4000): hung")
+    assert cause_line(ends, verdict).startswith(
+        f"{REASON}; rank 0 (local rank 0, pid 4000): waited for"
+    )
     text = failure_summary("t.py", "n", 0, ends, "over", "/l", verdict)
     assert f"First cause: {REASON}\nCulprit:     rank 2 (local rank 2, pid 4002)\n" in text
 

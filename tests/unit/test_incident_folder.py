@@ -85,9 +85,11 @@ def test_an_incident_is_logged_once_per_job(
 def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
     folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In one line. Their evidence is kept: a person may know better."""
+    """In one line. Their evidence is kept: a person may know better, and is told."""
     hang = over()
-    alone = IncidentOver(**{**vars(hang), "verdict": Verdict(reason="r", is_left_alone=True)})
+    alone = IncidentOver(
+        **{**vars(hang), "verdict": Verdict(reason="r", is_stall=True, why_alone="w")}
+    )
 
     folders.over(alone)
     folders.over(alone)
@@ -95,9 +97,36 @@ def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
     folders.over(hang)
 
     assert [record.levelname for record in caplog.records] == ["WARNING", *3 * ["ERROR"]]
-    assert "no rank is ended, as nothing proves a hang; r; evidence in " in caplog.messages[0]
-    assert (found["left_alone"], found["notifies"]) == (True, False)
-    assert found["done"] == ["no rank is ended, as nothing proves a hang"]
+    assert "is a stall: r; no rank is ended, because w; evidence in " in caplog.messages[0]
+    assert found["stall"] is True
+    assert found["done"] == ["no rank is ended, because w"]
+
+
+def test_a_pause_is_a_line_of_the_log_and_a_known_stall_is_none(
+    folders: IncidentFolders, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is where, and for whom the others wait."""
+    caplog.set_level("INFO")
+    for told in ({"is_pause": True}, {"is_stall": True, "is_known": True}):
+        folders.over(IncidentOver(**{**vars(over()), "verdict": Verdict(reason="r", **told)}))
+
+    [record] = caplog.records
+    assert record.levelname == "INFO"
+    assert "cycle 0: no optimizer step for " in record.message
+    assert not [*tmp_path.rglob("incident.json")]
+
+
+def test_a_rank_that_waited_for_the_culprit_is_not_called_hung(
+    folders: IncidentFolders, staging: Staging, tmp_path: Path
+) -> None:
+    folders.note(overdue())
+    folders.over(IncidentOver(**{**vars(over()), "verdict": Verdict((1,), reason="r")}))
+    folders.note(said.Signalled(0, 0, 1, 9, "hung"))
+    folders.note(said.Signalled(0, 1, 2, 9, "hung"))
+    folders.note(said.Armed(1))
+
+    done = written(tmp_path, staging)["done"]
+    assert done[:2] == ["SIGKILL to rank 0: it waits for rank 1", "SIGKILL to rank 1: hung"]
 
 
 def test_what_was_done_and_what_it_cost_is_added(

@@ -11,7 +11,7 @@ from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor import monitor_messages as said
-from holdfast.core.monitor.hang import STEP
+from holdfast.core.monitor.hang import PAUSE, STEP
 from holdfast.fault_tolerance.launch.incidents import Incidents
 from holdfast.fault_tolerance.launch.part import CycleBegins
 from holdfast.host import clock
@@ -57,10 +57,12 @@ def overdue(clock_name: str) -> said.Overdue:
     [
         ("heartbeat", [], ["rank_overdue"]),
         (STEP, [said.Recovered(0)], []),
+        (STEP, [said.Evidence(0, 3, 77, None, None, 0.1, None), said.Recovered(0)], []),
+        (PAUSE, [said.Recovered(0)], []),
         (STEP, [said.Closed(0), said.Stuck(0, 3, 77, 15.0, "D")], ["rank_stuck"]),
         (STEP, [said.Signalled(0, 3, 77, 9, "hung")] * 2, ["rank_overdue", *["kill_sent"] * 2]),
     ],
-    ids=["chosen", "goes on", "closed", "hangs"],
+    ids=["chosen", "goes on", "a stall", "a pause", "closed", "hangs"],
 )
 def test_a_rank_without_steps_is_overdue_once_it_is_to_be_ended(clock_name, then, kinds) -> None:
     """Reports and alerts take it for a hang."""
@@ -73,16 +75,27 @@ def test_a_rank_without_steps_is_overdue_once_it_is_to_be_ended(clock_name, then
     assert [call.args[0] for call in events.write.call_args_list] == kinds
 
 
-@pytest.mark.parametrize("is_left_alone", [True, False])
-def test_what_ends_no_rank_is_no_incident(is_left_alone: bool) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "kinds"),
+    [
+        (Verdict(), ["incident"]),
+        (Verdict(is_stall=True), ["stall"]),
+        (Verdict(is_stall=True, is_known=True), []),
+        (Verdict(is_pause=True), ["steps_paused"]),
+        (Verdict(is_pause=True, is_known=True), []),
+    ],
+)
+def test_a_stall_is_told_from_a_hang(verdict: Verdict, kinds: list[str]) -> None:
     """Nothing that follows in its cycle is blamed on it."""
     events, on_over = Mock(), Mock()
     incidents = Incidents(events, Mock(), on_over)
 
-    incidents.hear(IncidentOver(1, 0, (), Verdict(is_left_alone=is_left_alone), {}, ""))
+    incidents.hear(IncidentOver(1, 0, (), verdict, {}, ""))
+    if kinds != ["incident"]:
+        incidents.hear(IncidentOver(1, 0, (), verdict, {}, ""))
 
-    assert events.write.call_args.args[0] == ("steps_paused" if is_left_alone else "incident")
-    assert on_over.called is not is_left_alone
+    assert [call.args[0] for call in events.write.call_args_list] == kinds
+    assert on_over.called is ("incident" in kinds)
 
 
 def test_the_last_lines_of_all_ranks_are_written_down() -> None:

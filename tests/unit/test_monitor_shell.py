@@ -126,7 +126,7 @@ def test_each_process_in_the_seat_is_asked_for_its_collectives(
     for is_new in (False, False, True):
         if is_new:
             shell.greet(visitor, seat, is_new=True)
-        shell._look_at_moves(time.monotonic(), asks=True)
+        shell._look_at_state(time.monotonic(), asks=True)
     seat.helper = None
 
     assert asked == [CountCollectives()] * 2

@@ -135,7 +135,9 @@ def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_di
     node.hears(Exited(1, 0))
     before = "its process had ended before: exit code 1"
     well = "it has ended well: exit code 0, 0.0 s before"
-    assert node.hears(look()) == [RanksLooked(0, 1, (digest(0, before), digest(1, well)))]
+    gone_s = T + 1.0
+    first = RankDigest(**{**vars(digest(0, before)), "stopped_s": gone_s})
+    assert node.hears(look()) == [RanksLooked(0, 1, (first, digest(1, well)))]
 
 
 def test_a_rank_that_ended_when_it_was_stopped_is_not_what_another_one_waits_for(

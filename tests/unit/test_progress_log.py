@@ -186,8 +186,8 @@ def test_the_pages_are_read_when_a_verdict_has_come_once(log: Log) -> None:
     """Before a stopped rank is woken for its stacks, and reports more."""
     log.start(0)
     before = len(log.events)
-    for verdict in (Verdict(is_left_alone=True), Verdict((0,)), Verdict((0,))):
-        incident = 1 if verdict.is_left_alone else 2
+    for verdict in (Verdict(is_stall=True), Verdict((0,)), Verdict((0,))):
+        incident = 1 if verdict.is_stall else 2
         log.progress.hear(IncidentOver(incident, 0, (0,), verdict, {}, ""))
 
     (look,) = log.events[before:]

@@ -372,27 +372,27 @@ def test_an_incident_without_a_file_is_told_from_the_events(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("has_file", [True, False])
 @pytest.mark.parametrize("is_hang_later", [True, False])
-def test_a_pause_of_steps_that_ended_no_rank_is_no_incident(
+def test_a_stall_that_ended_no_rank_is_no_hang(
     tmp_path: Path, has_file: bool, is_hang_later: bool
 ) -> None:
-    """As in metrics. One that was judged to be a hang after all is an incident."""
+    """One that was judged to be a hang after all is an incident."""
     told = {"incident": 1, "culprits": [1], "verdict": "computing", "reason": "rank 1 evaluates"}
     later = [event(60.0, "incident", **told)] if is_hang_later else []
-    events = [*HANG[:6], event(50.0, "steps_paused", **told), *later, *HANG[6:], *THEN_WELL]
+    events = [*HANG[:6], event(50.0, "stall", **told), *later, *HANG[6:], *THEN_WELL]
     folder = _write(tmp_path, events)
     if has_file:
         path = tmp_path / "incidents" / "0001-cycle0" / "incident.json"
         path.parent.mkdir(parents=True)
         told["kind"] = told.pop("verdict")
-        path.write_text(json.dumps({**told, "cycle": 0, "left_alone": not is_hang_later}))
+        path.write_text(json.dumps({**told, "cycle": 0, "stall": not is_hang_later}))
     story = tell(read_run([folder]))
     found = as_json(story)
-    shown, other = ("incidents", "pauses") if is_hang_later else ("pauses", "incidents")
+    shown, other = ("incidents", "stalls") if is_hang_later else ("stalls", "incidents")
     assert [(one["kind"], one["culprits"]) for one in found[shown]] == [("computing", [1])]
     assert found[shown][0]["at_s"] == (60.0 if is_hang_later else 50.0)
     assert found[other] == []
     for page in (as_text(story), as_html(story)):
-        assert ("Pauses of optimizer steps" in page) == (not is_hang_later)
+        assert ("Stalls: ranks made no optimizer steps" in page) == (not is_hang_later)
         assert "rank 1 evaluates" in page
 
 

@@ -111,7 +111,7 @@ def test_a_hang_is_drawn_from_its_section_to_the_restart() -> None:
     assert slices(trace, "stopping") == [("launcher", "stopping", 80.6, 1.4)]
     assert slices(trace, "restart") == [("launcher", "restart", 82.0, 1.0)]
     names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "i" and e["tid"] > 0]
-    assert {"reports in", "first step", "hung", "evidence taken", "SIGKILL sent"} <= set(names)
+    assert {"reports in", "first step", "overdue", "evidence taken", "SIGKILL sent"} <= set(names)
 
 
 def test_each_account_is_one_slice() -> None:

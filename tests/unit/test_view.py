@@ -64,7 +64,7 @@ def test_a_job_is_seen_from_its_events_also_where_its_ranks_are_on_another_host(
     assert [node.is_here for node in view.nodes] == [False]
     said = [event["text"] for event in view.events]
     assert said[0] == "cycle 0 started"
-    assert "rank 5 hung in" in said[1]
+    assert "rank 5 is overdue in" in said[1]
     assert not any("SIGTERM" in text for text in said)  # we have ended it
     assert view.incidents[0]["culprits"] == [5]
     assert "rank 5 waits" in as_text(view)
@@ -123,18 +123,18 @@ def test_an_incident_that_two_nodes_have_written_is_one(tmp_path) -> None:
     assert shown["path"].startswith(str(folders[1]))
 
 
-def test_a_pause_of_steps_that_ended_no_rank_is_news_and_no_incident(tmp_path) -> None:
-    """As in metrics; its folder lies among those of incidents."""
-    told = {"kind": "steps_paused", "cycle": 0, "t": 7.2, "incident": 1, "reason": "rank 4 saves"}
+def test_a_stall_that_ended_no_rank_is_news_and_no_incident(tmp_path) -> None:
+    """Its folder lies among those of incidents."""
+    told = {"kind": "stall", "cycle": 0, "t": 7.2, "incident": 1, "reason": "rank 4 saves"}
     folder = run_folder(tmp_path / "a", START, *STARTED, told)
     job = LiveJob([folder])
     before = job.look()
     path = folder / "incidents" / "0001-cycle0" / "incident.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"culprits": [4], "cycle": 0, "left_alone": True}))
+    path.write_text(json.dumps({"culprits": [4], "cycle": 0, "stall": True}))
     for view in (before, job.look()):
         assert view.incidents == []
-        said = "optimizer steps have paused, no rank is ended: rank 4 saves"
+        said = "a stall, no rank is ended: rank 4 saves"
         assert said in [event["text"] for event in view.events]
         assert "0 incidents" in as_text(view)
 

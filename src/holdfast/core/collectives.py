@@ -46,7 +46,10 @@ def is_pending(entry: Entry) -> bool:
 
 
 def digests(
-    entries: Iterable[Entry], members: Callable[[str], tuple[int, ...]], text_of: Callable[..., str]
+    entries: Iterable[Entry],
+    members: Callable[[str], tuple[int, ...]],
+    text_of: Callable[..., str],
+    wall_s: float = 0.0,
 ) -> tuple[GroupDigest, ...]:
     """Where the rank is in each group.
 
@@ -54,6 +57,7 @@ def digests(
         entries: Of all recorders, those of each one oldest first.
         members: Global ranks of a group, by torch's name of it; empty: not known.
         text_of: Of ``core/rank_sets.py``.
+        wall_s: Now, seconds since 1970, as the recorder's instants.
     """
     known = of_living_groups(entries, members)
     groups: dict[str, list[Entry]] = {}
@@ -66,7 +70,7 @@ def digests(
     found = []
     for name, of_group in [*groups.items()][-_GROUPS:]:
         ranks = members(name.partition(" ")[0])
-        found.append(_digest(name, of_group, ranks, text_of, is_unusual=is_unusual))
+        found.append(_digest(name, of_group, ranks, text_of, wall_s, is_unusual=is_unusual))
     return tuple(found)
 
 
@@ -91,6 +95,7 @@ def _digest(
     entries: list[Entry],
     ranks: tuple[int, ...],
     text_of: Callable[..., str],
+    wall_s: float,
     *,
     is_unusual: bool,
 ) -> GroupDigest:
@@ -101,6 +106,8 @@ def _digest(
     completed = enqueued if waits is None else waits.get("collective_seq_id", 0) - 1
     is_p2p = oldest is not None and bool(oldest.get("is_p2p"))
     ended = [entry for entry in collectives if entry.get("collective_seq_id") == completed]
+    pending = [entry for entry in entries if is_pending(entry)]
+    begun_s = [entry.get("time_created_ns", 0) / 1e9 for entry in pending]
     return GroupDigest(
         name,
         text_of(ranks),
@@ -111,6 +118,10 @@ def _digest(
         peers=_peers(oldest, ranks, text_of) if oldest is not None and is_p2p else "",
         is_unusual=is_unusual and oldest is not None,
         last=operation(ended[-1]) if ended and oldest is not None and not is_p2p else "",
+        n_pending=len(pending),
+        n_transfers=sum(bool(entry.get("is_p2p")) for entry in pending),
+        waits_s=round(max(0.0, wall_s - max(begun_s)), 3) if begun_s and min(begun_s) > 0 else 0.0,
+        timeout_s=max((entry.get("timeout_ms", 0) / 1e3 for entry in pending), default=0.0),
     )
 
 

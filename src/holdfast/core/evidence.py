@@ -48,6 +48,9 @@ KINDS = (
 )
 """How a culprit hangs: :attr:`Verdict.kind`."""
 
+STALL = "stall"
+"""In the place of a kind, where incidents are counted: no rank was ended for it."""
+
 HIGH, MEDIUM, LOW, NONE = "high", "medium", "low", "none"
 """How sure a verdict is; ``none``: no rank is named."""
 
@@ -65,6 +68,10 @@ class GroupDigest(Value):
         peers: Set of ranks that it waits for, where it is a send or receive.
         is_unusual: Something is pending, and the rank's own order of operations is broken.
         last: The collective before the pending one, in the same form; "": there was none.
+        n_pending: How many have not ended, sends and receives with them.
+        n_transfers: How many of those are sends and receives.
+        waits_s: For how long the youngest of them has not ended, as far as the recorder knows.
+        timeout_s: After which torch ends them: the longest of theirs; 0.0: not known.
     """
 
     SPARSE = True
@@ -78,6 +85,10 @@ class GroupDigest(Value):
     peers: Raw = ""
     is_unusual: bool = False
     last: Raw = ""
+    n_pending: Count = 0
+    n_transfers: Count = 0
+    waits_s: float = 0.0
+    timeout_s: float = 0.0
 
 
 class RankDigest(Value):
@@ -114,8 +125,9 @@ class RankDigest(Value):
             data loader or a process: pid, state and telling line.
         exception: First line of the one that has ended its program, while its process still exits.
         lacks: Why something is missing.
-        idle_s: For how long it and its children have done nothing; 0.0: not for long, or nobody
-            has looked.
+        steps: Optimizer steps, of a rank that reports nothing else.
+        pause_s: Since its last step, or collective, as far as known; 0.0: it reports by itself.
+        stopped_s: For how long it is known to be stopped (state T), or to have ended.
     """
 
     SPARSE = True
@@ -147,7 +159,9 @@ class RankDigest(Value):
     worker: Raw = ""
     exception: Raw = ""
     lacks: Raw = ""
-    idle_s: float = 0.0
+    steps: Count = 0
+    pause_s: float = 0.0
+    stopped_s: float = 0.0
 
 
 class Missing(Value):
@@ -176,8 +190,13 @@ class Verdict(Value):
         groups: All ranks by what they show, culprits first, then the largest; the rest is summed
             up in the last one.
         nodes: Nodes of which every rank is a culprit.
-        is_hang: The culprits are to be ended even if nobody chose a timeout (``core/idle.py``).
-        is_left_alone: Ranks only make no optimizer steps, and none is to be ended.
+        is_hang: Ranks are to be ended for which nobody chose a timeout (``core/stall.py``).
+        is_stall: Ranks only make no optimizer steps, and none is ended for it.
+        is_pause: The same, and not for long enough to be a stall.
+        is_known: That stall, or pause, has been reported, and no rank has moved since.
+        proof: Of a hang or stall: what proves that no time can help; "": nothing does.
+        why_alone: Of a stall: why no rank is ended.
+        again_s: After which another look may tell more; 0.0: no such time is known.
     """
 
     SPARSE = True
@@ -189,4 +208,9 @@ class Verdict(Value):
     groups: tuple[Alike, ...] = ()
     nodes: tuple[Raw, ...] = ()
     is_hang: bool = False
-    is_left_alone: bool = False
+    is_stall: bool = False
+    is_pause: bool = False
+    is_known: bool = False
+    proof: Raw = ""
+    why_alone: Raw = ""
+    again_s: float = 0.0

@@ -27,6 +27,7 @@ from holdfast.core import last_words
 from holdfast.core.attribution import LOADER_WORKER_ENDED, Attribution, attribute
 from holdfast.core.last_words import LastWords
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
+from holdfast.core.rank_sets import text_of
 from holdfast.core.wording import count
 
 NAMES_A_PEER = (
@@ -264,10 +265,16 @@ def signal_name(signum: int) -> str:
         return f"signal {signum}"
 
 
-def explain(end: RankEnd) -> str:
-    """One line: how the rank ended, and why, as far as it is known."""
+def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
+    """One line: how the rank ended, and why, as far as it is known.
+
+    ``culprits``: the ranks that held up others; one that waited for them did not hang.
+    """
+    hung = "hung"
+    if culprits and end.rank not in culprits:
+        hung = f"waited for {'rank' if len(culprits) == 1 else 'ranks'} {text_of([*culprits])}"
     if end.is_stuck:
-        why = f"hung ({end.hang}); " if end.hang is not None else ""
+        why = f"{hung} ({end.hang}); " if end.hang is not None else ""
         if end.host_problem is not None:
             why = f"its host is not healthy ({end.host_problem}); "
         return f"{why}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
@@ -278,7 +285,7 @@ def explain(end: RankEnd) -> str:
         )
     if end.hang is not None:
         by = "by its monitor" if end.exit_code < 0 else "after its monitor's signal"
-        return f"hung ({end.hang}); {how} {by}"
+        return f"{hung} ({end.hang}); {how} {by}"
     if end.host_problem is not None:
         return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
     if end.hung_in_place is not None and not end.asked:

@@ -38,7 +38,7 @@ _Verb = Callable[[str], str]
 
 def kind_of(digest: RankDigest) -> str:
     """How a rank hangs that waits for no other."""
-    if digest.lacks.startswith((PROCESS_GONE, HAS_ENDED, ENDED_WELL)) or digest.state in ("Z", "X"):
+    if is_gone(digest):
         return DEAD
     if digest.state in ("T", "t") or is_frozen(digest):
         return STOPPED
@@ -60,6 +60,12 @@ def kind_of(digest: RankDigest) -> str:
 def is_frozen(digest: RankDigest) -> bool:
     """By its control group's freezer; the kernel shows state D, as of a wait for a disk."""
     return digest.state == "D" and digest.waits_for == FROZEN
+
+
+def is_gone(digest: RankDigest) -> bool:
+    """Its process has ended."""
+    has_ended = digest.lacks.startswith((PROCESS_GONE, HAS_ENDED, ENDED_WELL))
+    return has_ended or digest.state in ("Z", "X")
 
 
 def _has_no_frames(digest: RankDigest) -> bool:

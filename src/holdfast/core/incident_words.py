@@ -36,7 +36,6 @@ from holdfast.core.rank_sets import ranks_of, text_of
 from holdfast.core.wording import count
 
 SCHEMA_VERSION = 1
-LEFT_ALONE = "no rank is ended, as nothing proves a hang"
 _GROUPS_SHOWN = 4
 _LINES_SHOWN = 3
 _CALLS_SHOWN = 3
@@ -131,7 +130,8 @@ def to_json(incident: Incident) -> dict[str, Any]:
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
         "notifies": incident.notifies,
-        "left_alone": verdict.is_left_alone,
+        "stall": verdict.is_stall,
+        "proof": verdict.proof,
         "ranks": {
             str(rank): {**_digest(it), "stderr": _list(incident.stderr.get(rank))}
             for rank, it in sorted(incident.digests.items())
@@ -187,7 +187,7 @@ def next_steps(incident: Incident) -> list[str]:
         parts += _files_of_calls(incident)
     elif here and verdict.kind not in (DEAD, MISSING):
         parts.append(_file_of(incident.digests[here[0]]))
-    if incident.cause is not None:
+    if incident.cause is not None and not verdict.proof:
         parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
     return parts
 
@@ -225,11 +225,14 @@ def lines(incident: Incident, folder: str) -> list[str]:
     Monitors say nothing of ranks that they end because of it.
     """
     known, of_all = _evidence(incident)
-    if incident.verdict.is_left_alone:
-        parts = [_overdue(incident), LEFT_ALONE, incident.verdict.reason, f"evidence in {folder}"]
-        return [f"cycle {incident.cycle}: {'; '.join(filter(None, parts))}"]
+    verdict = incident.verdict
+    if verdict.is_stall:
+        parts = [_overdue(incident), verdict.reason, _left_alone(verdict), f"evidence in {folder}"]
+        shown = "; ".join(filter(None, parts))
+        return [f"incident {incident.number} of cycle {incident.cycle} is a stall: {shown}"]
     told = [
         _overdue(incident),
+        verdict.proof,
         f"evidence of {known} of {count(of_all, 'rank')} in {folder}",
     ]
     return [
@@ -245,6 +248,21 @@ def line_elsewhere(incident: Incident, folder: str) -> str:
         f"incident {incident.number} of cycle {incident.cycle} is in the log of the launcher that "
         f"leads the job; evidence of this node in {folder}"
     )
+
+
+def pause_line(cycle: int, verdict: Verdict, digests: Mapping[int, RankDigest]) -> str:
+    """Ranks make no steps, and not for long: who is where, and for whom others wait."""
+    pause_s = max((digest.pause_s for digest in digests.values()), default=0.0)
+    told = (
+        f"no optimizer step for {seconds(pause_s)}" if pause_s else "no optimizer step for a while"
+    )
+    where = "" if verdict.culprits else f"; {headline(verdict)}"
+    return f"cycle {cycle}: {told}; {verdict.reason}{where}"
+
+
+def _left_alone(verdict: Verdict) -> str:
+    proof = f"{verdict.proof}; " if verdict.proof else ""
+    return f"{proof}no rank is ended, because {verdict.why_alone}"
 
 
 def _overdue(incident: Incident) -> str:
@@ -273,10 +291,11 @@ def report(incident: Incident) -> str:
     took = "" if incident.evidence_s is None else f", {seconds(incident.evidence_s)} after that"
     rows: list[tuple[str, Sequence[str]]] = [
         ("ranks", [headline(verdict)]),
-        ("kind", [f"{verdict.kind}, confidence {verdict.confidence}"]),
+        ("kind", [_kind(verdict)]),
         ("found by", [_cause(cause, incident.digests)]),
         ("stderr", _last_lines(incident)),
         ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
+        ("proof", [verdict.proof] if verdict.proof and not verdict.is_stall else []),
         ("missing", [incident.without] if incident.without else []),
         ("done", _done(incident) or ["nothing yet"]),
         ("next", next_steps(incident)),
@@ -293,8 +312,13 @@ def report(incident: Incident) -> str:
     return "\n".join([*text, ""])
 
 
+def _kind(verdict: Verdict) -> str:
+    found = f"{verdict.kind}, confidence {verdict.confidence}"
+    return f"a stall, which ends no rank; {found}" if verdict.is_stall else found
+
+
 def _done(incident: Incident) -> list[str]:
-    left_alone = [LEFT_ALONE] if incident.verdict.is_left_alone else []
+    left_alone = [_left_alone(incident.verdict)] if incident.verdict.is_stall else []
     return list(incident.done) or left_alone
 
 

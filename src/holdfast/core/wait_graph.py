@@ -18,7 +18,7 @@ Groups = Mapping[tuple[str, str], Mapping[int, GroupDigest]]
 Call = tuple[str, str, int, str]
 """Name and members of a group, number of a collective, peers of a send or receive."""
 
-_PEERS_UNKNOWN = ("coalesced", "send", "recv")
+PEERS_UNKNOWN = ("coalesced", "send", "recv")
 """Calls of sends and receives; for whom they wait, the recorder does not say of several at once."""
 
 
@@ -39,7 +39,7 @@ def complete(
     waiting: dict[Call, set[int]] = defaultdict(set)
     for (name, members), told in groups.items():
         for rank, group in told.items():
-            if group.is_unusual or (group.pending.startswith(_PEERS_UNKNOWN) and not group.peers):
+            if group.is_unusual or (group.pending.startswith(PEERS_UNKNOWN) and not group.peers):
                 return {}
             if not group.pending:
                 continue

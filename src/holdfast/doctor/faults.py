@@ -18,6 +18,7 @@ from holdfast.core.wording import count
 from holdfast.doctor.limits import in_force
 from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
 from holdfast.fault_tolerance.launch.plan import LaunchPlan
+from holdfast.fault_tolerance.values import NEVER, AutoKill
 
 _AT_ONCE = "within milliseconds"
 
@@ -120,13 +121,24 @@ def _unreported(plan: LaunchPlan) -> Fault:
     torchs = "only torch's own timeouts end it"
     if not plan.counts_steps:
         return Fault(name, warned, torchs)
+    ends = "where it is proved that no time can help, ranks are ended, with an incident as above"
+    kill = plan.ft.auto_kill
+    if kill == NEVER or not plan.max_restarts:
+        why = "--ft-auto-kill never" if kill == NEVER else "no restart"
+        then = f"a stall is reported, with the stacks of all ranks; with {why}, {torchs}"
+    else:
+        after_s = AutoKill().after_s(kill)
+        also = f", or after {after_s:g} s ({kill})" if after_s is not None else ""
+        then = (
+            f"a stall is reported, with the stacks of all ranks; {ends}{also}; then "
+            f"{_restart(plan)}; in all other cases {torchs}"
+        )
     return Fault(
         name,
         f"if it makes optimizer steps, its monitor, after {plan.ft.auto_heartbeat_floor:g} s "
         "without one (--ft-auto-heartbeat-floor), or longer where its pauses are long; otherwise "
         + warned,
-        "all ranks are looked at: one that does nothing while others wait for it is ended, with an "
-        f"incident as above; then {_restart(plan)}; in all other cases {torchs}",
+        then,
     )
 
 

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.config_file import SECTION, SectionNotFoundError, read_section
 from holdfast.fault_tolerance.values import (
+    PROOF,
     AbsolutePaths,
+    AutoKill,
     Flag,
     FlagOrNull,
     Kind,
@@ -331,14 +333,23 @@ class FaultToleranceConfig:
         _ON_UNLESS_SAID,
         "Count the steps of torch's optimizers, and collectives, as heartbeats of ranks that send "
         "none",
-        "a rank is ended for missing steps only if it holds up others and has long done nothing",
+        "a rank is ended for missing steps only where it is proved that no time can help",
     )
     auto_heartbeat_floor: float = _setting(
         600.0,
         Number("seconds", above=0),
-        "Least time without progress before such a rank is looked at; twice the longest so far, or "
-        "10 times a usual one, if that is more",
+        "Least time without progress before a stall is reported of such a rank; twice the longest "
+        "so far, or 10 times a usual one, if that is more",
         "NCCL's watchdog waits as long; evaluations and checkpoints should be over",
+    )
+    auto_kill: str = _setting(
+        PROOF,
+        AutoKill(),
+        "When ranks are ended that make no steps and have no timeouts: proof: where it is proved "
+        "that no time can help, or torch itself would have ended them; after=SECONDS: also when "
+        "no rank has made progress for so long and others wait for a rank that the evidence "
+        "names; never",
+        "a job that would have completed under torchrun completes",
     )
     num_warmup_iterations: int = _setting(
         5,

@@ -285,6 +285,46 @@ class Choice:
         return self.check(text)
 
 
+PROOF, NEVER = "proof", "never"
+_AFTER = "after="
+
+
+class AutoKill:
+    """When ranks are ended for which nobody has chosen a timeout."""
+
+    unit = "proof|never|after=SECONDS"
+    accepts = "proof, never, or after= and a number of seconds > 0"
+
+    def __init__(self) -> None:
+        self._seconds = Number("seconds", above=0)
+
+    def check(self, value: object) -> str:
+        """``proof``, ``never`` or ``after=1800``."""
+        if not isinstance(value, str):
+            raise Unacceptable
+        if value not in (PROOF, NEVER):
+            self.after_s(value)
+        return value
+
+    def parse(self, text: str) -> str:
+        """Same as a value."""
+        return self.check(text)
+
+    def after_s(self, value: str) -> float | None:
+        """Seconds; None: it says something else.
+
+        Raises:
+            Unacceptable: It is no number of seconds > 0.
+        """
+        if value in (PROOF, NEVER):
+            return None
+        word, _, number = value.partition("=")
+        if f"{word}=" != _AFTER:
+            raise Unacceptable
+        after_s = self._seconds.parse(number.removesuffix("s"))
+        return None if after_s is None else float(after_s)
+
+
 class SignalName:
     """A signal by its full name in any case or, outside command lines, its number."""
 

@@ -56,6 +56,7 @@ class StackDump:
         ask_helper: Has a thread of the process write them, which then calls :meth:`written`.
         find_thread: Finds a thread that gets the signal in place of the main thread, 0: there is
             none now.
+        is_gentle: It gets no signal, whether the helper answers or not.
 
     Attributes:
         state: What /proc said before anything was sent; ``None``: the process was gone.
@@ -73,6 +74,7 @@ class StackDump:
         *,
         ask_helper: Callable[[], None] | None = None,
         find_thread: Callable[[], int] | None = None,
+        is_gentle: bool = False,
     ) -> None:
         self.process = process
         self.path = path
@@ -81,6 +83,7 @@ class StackDump:
         self.next_step_at: float | None = None
         self._signum = signum
         self._ask_helper = ask_helper
+        self._is_gentle = is_gentle
         self._find_thread = find_thread or (lambda: 0)
         self._thread_id = self._find_thread()
         self._is_written = False
@@ -119,7 +122,7 @@ class StackDump:
             self._ask_helper()
         else:
             self._send()
-        if self.was_stopped:
+        if self.was_stopped and not self._is_gentle:
             self.process.send(_SIGCONT)
         is_helped = self._ask_helper is not None or self._thread_id
         self._silent_until = now + (HELPER_S if is_helped else SILENT_S)
@@ -184,7 +187,7 @@ class StackDump:
             return self._bytes
 
     def _nothing_yet(self, path: str, now: float) -> None:
-        if self._repeated:
+        if self._repeated or self._is_gentle:
             self._plan(now + SILENT_S, now)
         elif now >= self._silent_until:
             self._ask_again(path)

@@ -56,7 +56,7 @@ class Incident:
         advice: What to do next; empty: nothing is known.
         ranks: What is known of each rank, as the file has it.
         at: When, on the axis of its run; None: not known.
-        is_left_alone: Ranks only made no optimizer steps, and none was ended: it is no hang.
+        is_stall: Ranks only made no optimizer steps, and none was ended: it is no hang.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class Incident:
     advice: str = ""
     ranks: Mapping[str, Any] = field(default_factory=dict)
     at: float | None = None
-    is_left_alone: bool = False
+    is_stall: bool = False
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def of_event(event: Mapping[str, Any], folder: Path) -> Incident:
         str(event.get("verdict") or "unknown"),
         str(event.get("confidence") or ""),
         str(event.get("reason") or ""),
-        is_left_alone=event.get("kind") == "steps_paused",
+        is_stall=event.get("kind") == "stall",
     )
 
 
@@ -165,7 +165,7 @@ def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident:
         _words(data.get("done")),
         str(data.get("next") or ""),
         ranks if isinstance(ranks, dict) else {},
-        is_left_alone=data.get("left_alone") is True,
+        is_stall=data.get("stall") is True or data.get("left_alone") is True,  # of version 0.1
     )
 
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from holdfast.core.evidence import KINDS as VERDICTS
+from holdfast.core.evidence import STALL
 from holdfast.host import clock
 from holdfast.host.page import PageError, map_page
 from holdfast.observe.accounts import ACCOUNTS
@@ -79,7 +80,7 @@ class Metrics:
         # All are 0 from the start: from a series that begins with 1, increase() learns nothing.
         for each in (self._restarts, self._in_place, self._late, self._stalled, self._recovery):
             each.labels(*self._values)
-        for counter, kinds in ((self._faults, FAULTS), (self._incidents, VERDICTS)):
+        for counter, kinds in ((self._faults, FAULTS), (self._incidents, (*VERDICTS, STALL))):
             for kind in kinds:
                 counter.labels(*self._values, kind)
         self.registry.register(self)

@@ -22,6 +22,7 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.core import codec
 from holdfast.core.common_events import Note
+from holdfast.core.evidence import STALL
 from holdfast.host import clock, wait_for
 from holdfast.host.bare_process import NOT_FOR_US, ignore_signals
 from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
@@ -108,7 +109,8 @@ class Observer:
         if name not in self._counted:
             self._counted.add(name)
             if self._metrics is not None:
-                self._metrics.incident(str(incident.get("kind")))
+                kind = STALL if incident.get("stall") else incident.get("kind")
+                self._metrics.incident(str(kind))
         if notifies and name not in self._notified:
             self._notified.add(name)
             if self._hooks is not None:

@@ -159,7 +159,7 @@ def as_json(story: Story) -> dict[str, Any]:
             for one in story.in_place
         ],
         "incidents": [_incident(story, one) for one in run.incidents],
-        "pauses": [_incident(story, one) for one in run.pauses],
+        "stalls": [_incident(story, one) for one in run.stalls],
     }
 
 

@@ -20,7 +20,7 @@ from holdfast.observe.ledger import as_shares, duration
 from holdfast.observe.rank_spans import Span
 from holdfast.observe.rank_words import done, named
 from holdfast.observe.report import NodeSpans, Story, place
-from holdfast.observe.report_text import PAUSES, end, in_place_words, notes, slow_words
+from holdfast.observe.report_text import STALLS, end, in_place_words, notes, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -35,7 +35,7 @@ def as_html(story: Story) -> str:
     title = f"{story.run.name}: {end(story.run)}"
     body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
     body += [*_in_place(story), *_incidents("Incidents", story.run.incidents)]
-    body += [*_incidents(PAUSES, story.run.pauses), *_slow(story), *_nodes(story)]
+    body += [*_incidents(STALLS, story.run.stalls), *_slow(story), *_nodes(story)]
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     rules = "\n".join(
         f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"

@@ -20,7 +20,7 @@ from holdfast.observe.timeline import lines
 
 _BAR = 30
 _ROWS_SHOWN = 40
-PAUSES = "Pauses of optimizer steps: no rank was ended"
+STALLS = "Stalls: ranks made no optimizer steps, and none was ended"
 _CLOCKS_SHOWN = 8
 _FOLDERS_SHOWN = 3
 _SKEW_S = 1.0
@@ -34,7 +34,7 @@ def as_text(story: Story) -> str:
     """The report."""
     parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
     parts += [_in_place(story), _incidents("Incidents", story.run.incidents)]
-    parts += [_incidents(PAUSES, story.run.pauses), _slow(story)]
+    parts += [_incidents(STALLS, story.run.stalls), _slow(story)]
     return "\n\n".join("\n".join(map(one_line, part)) for part in parts if part) + "\n"
 
 

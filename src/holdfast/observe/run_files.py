@@ -123,12 +123,12 @@ class Run:
     @property
     def incidents(self) -> list[Incident]:
         """Of all nodes, each once."""
-        return [one for one in self._looks if not one.is_left_alone]
+        return [one for one in self._looks if not one.is_stall]
 
     @property
-    def pauses(self) -> list[Incident]:
-        """Of optimizer steps, for which no rank was ended."""
-        return [one for one in self._looks if one.is_left_alone]
+    def stalls(self) -> list[Incident]:
+        """For which no rank was ended: ranks made no optimizer steps."""
+        return [one for one in self._looks if one.is_stall]
 
     @cached_property
     def _looks(self) -> list[Incident]:
@@ -136,11 +136,11 @@ class Run:
         found = read_incidents([(node.node, node.folder) for node in self.nodes])
         judged: dict[str, Incident] = {}
         for event in self.events:
-            if event["kind"] in ("incident", "steps_paused"):
+            if event["kind"] in ("incident", "stall"):
                 one = of_event(event, self.nodes[event.get("launcher", 0)].folder)
                 one.at = float(event["t"])
                 before = judged.get(one.name)
-                if before is None or (before.is_left_alone and not one.is_left_alone):
+                if before is None or (before.is_stall and not one.is_stall):
                     judged[one.name] = one
         for one in found:
             if one.name in judged:

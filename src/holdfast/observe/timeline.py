@@ -178,7 +178,11 @@ def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
         for event in symptoms
         if (event.get("clock"), event.get("name")) == (first["clock"], name)
     }
-    return f"{named(alike)} hung ({hang})"
+    incident = _first("incident", here) or {}
+    culprits = {*(incident.get("culprits") or ())}
+    if culprits and culprits.isdisjoint(alike):
+        return f"{named(alike)} waited for {named(culprits)} ({hang})"
+    return f"{named(alike & culprits or alike)} hung ({hang})"
 
 
 def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:

@@ -46,7 +46,7 @@ _COLOURS = {
 """Names that the format reserves; Perfetto has colours of its own."""
 _OF_RANK = {
     "rank_armed": "reports in",
-    "rank_overdue": "hung",
+    "rank_overdue": "overdue",
     "evidence": "evidence taken",
     "kill_sent": "signal sent",
     "rank_stuck": "cannot be killed",
@@ -65,7 +65,7 @@ _OF_LAUNCHER = {
     "control_request": "a rank asks",
     "signal_received": "a signal ends the job",
     "incident": "verdict",
-    "steps_paused": "steps paused, no rank is ended",
+    "stall": "stall, no rank is ended",
     "monitor_exited": "a monitor died",
     "restarted_in_place": "restarted in place",
     "job_succeeded": "job succeeded",

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from holdfast.core import collectives
 from holdfast.core.evidence import GroupDigest
 from holdfast.core.rank_sets import text_of
+from holdfast.host import clock
 from holdfast.torch_edge.torch_private import all_groups, count_collectives, recorded_collectives
 
 __all__ = ["count_collectives", "current_collectives"]
@@ -24,4 +25,5 @@ def current_collectives() -> tuple[tuple[GroupDigest, ...], tuple[str, ...]]:
         return () if group is None else tuple(dist.get_process_group_ranks(group))
 
     entries = recorded_collectives()
-    return collectives.digests(entries, members, text_of), collectives.recent(entries)
+    groups = collectives.digests(entries, members, text_of, clock.wall())
+    return groups, collectives.recent(entries)

@@ -262,7 +262,7 @@ class LiveJob:
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
         self._look_at_all(view)
-        hangs = (one for one in self._incidents.values() if not one.is_left_alone)
+        hangs = (one for one in self._incidents.values() if not one.is_stall)
         view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
         view.events = [
             {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
@@ -464,15 +464,17 @@ def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
         case "rank_overdue":
             clock_name = event.get("name") or event.get("clock")
             return (
-                f"rank {event.get('rank')} hung in {clock_name}: {event.get('age_s', 0):.1f} s, "
-                f"timeout {event.get('limit_s', 0):g} s"
+                f"rank {event.get('rank')} is overdue in {clock_name}: "
+                f"{event.get('age_s', 0):.1f} s, timeout {event.get('limit_s', 0):g} s"
             )
         case "cycle_stopping":
             return f"cycle {event.get('cycle')} is over: {event.get('cause')}"
         case "job_succeeded" | "job_failed":
             return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
         case "steps_paused":
-            return f"optimizer steps have paused, no rank is ended: {event.get('reason')}"
+            return f"optimizer steps have paused: {event.get('reason')}"
+        case "stall":
+            return f"a stall, no rank is ended: {event.get('reason')}"
         case "restarted_in_place":
             return f"restarted in place: {why(event)}"
         case "signal_received":

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.core.evidence import Missing, RankDigest, Verdict
 from holdfast.core.job.membership import Digests, Judged, Look, Round, Suspect
 from holdfast.core.rank_sets import text_of
+from holdfast.core.stall_rules import StallRules
 from holdfast.core.wording import count
 
 LOOK_SHARE = 0.5
@@ -34,6 +35,7 @@ class Incidents:
 
     Args:
         timeout_s: From a rank's being found overdue to its end, at most.
+        stall: What is done about ranks without timeouts.
 
     Attributes:
         number: Of the last incident; 0: there was none.
@@ -43,6 +45,7 @@ class Incidents:
     """
 
     timeout_s: float = 1.0
+    stall: StallRules = StallRules()  # noqa: RUF009 - a value
 
     number: int = field(default=0, init=False)
     until: float | None = field(default=None, init=False)
@@ -51,6 +54,11 @@ class Incidents:
     _formed: Round | None = field(default=None, init=False)
     _awaited: dict[str, str] = field(default_factory=dict, init=False)
     """Nodes that have not answered, and their hosts."""
+    _clock: str = field(default="", init=False)
+    """The one that ran out first."""
+    _marks: dict[int, tuple[int, ...]] | None = field(default=None, init=False)
+    """How far each rank was at the last stall or pause of steps that was reported."""
+    _was_stall: bool = field(default=False, init=False)
 
     @property
     def is_open(self) -> bool:
@@ -59,7 +67,7 @@ class Incidents:
 
     def cycle_began(self, formed: Round) -> None:
         """The incident that was open is dropped."""
-        self._formed, self.until = formed, None
+        self._formed, self.until, self._marks = formed, None, None
 
     def is_news(self, suspect: Suspect) -> bool:
         """A rank of the cycle that runs is overdue; False: it belongs to an incident that is known.
@@ -74,6 +82,7 @@ class Incidents:
         ``hosts``: the names of their hosts; None: the node was lost in this cycle.
         """
         self.number += 1
+        self._clock = suspect.clock
         self._awaited = {node: host or node for node, host in hosts.items()}
         self.digests, self.missing = {}, {}
         for node in [node for node, host in hosts.items() if host is None]:
@@ -97,27 +106,53 @@ class Incidents:
         ranks = range(place.rank_offset, place.rank_offset + place.nproc) if place else ()
         self.missing[node if host in self.missing else host] = Missing(text_of(ranks), why)
 
-    def judged(self, now: float) -> Judged | None:
-        """The verdict, once, if no more is awaited; see :attr:`until`."""
+    def judged(self, now: float, why_not: str = "") -> Judged | None:
+        """The verdict, once, if no more is awaited; see :attr:`until`.
+
+        ``why_not``: why no rank without timeouts may be ended; "": the job would be started again.
+        """
         if self.until is None or (self._awaited and now < self.until):
             return None
         for node in list(self._awaited):
             self._miss(node, f"did not answer within {VERDICT_SHARE * self.timeout_s:g} s")
         assert self._formed is not None
         self.until = None
-        verdict = verdict_on(self.digests, self.missing)
+        verdict = self._if_known(self._verdict(why_not))
         return Judged(self.number, self._formed.cycle, verdict, what_is_missing(self.missing))
 
+    def _verdict(self, why_not: str) -> Verdict:
+        return verdict_on(self.digests, self.missing, self._clock, self.stall, why_not)
 
-def verdict_on(digests: dict[int, RankDigest], missing: dict[str, Missing]) -> Verdict:
-    """What :mod:`holdfast.core.verdict` makes of it; imported when there is an incident."""
+    def _if_known(self, verdict: Verdict) -> Verdict:
+        """A stall is reported once, however often its ranks are looked at."""
+        if not (verdict.is_stall or verdict.is_pause):
+            return verdict
+        from holdfast.core.stall import has_moved, marks  # noqa: PLC0415 - as below
+
+        before, after = self._marks, marks(self.digests)
+        is_first = before is None or has_moved(before, after)
+        if not is_first and (self._was_stall or verdict.is_pause):
+            return Verdict(**{**vars(verdict), "is_known": True})
+        self._marks, self._was_stall = after, verdict.is_stall
+        return verdict
+
+
+def verdict_on(
+    digests: dict[int, RankDigest],
+    missing: dict[str, Missing],
+    clock: str = "",
+    stall: StallRules = StallRules(),  # noqa: B008 - a value
+    why_not: str = "",
+) -> Verdict:
+    """What :mod:`holdfast.core.verdict` makes of it; imported when there is an incident.
+
+    ``clock``: that ran out first. ``stall``, ``why_not``: see ``core/stall.py``.
+    """
     # No start should wait for these.
-    from holdfast.core.idle import is_hang, is_left_alone  # noqa: PLC0415
+    from holdfast.core.stall import settle  # noqa: PLC0415
     from holdfast.core.verdict import judge  # noqa: PLC0415
 
-    verdict = judge(digests, missing)
-    ends = {f.__name__: f(verdict, digests) for f in (is_hang, is_left_alone)}
-    return Verdict(**{**vars(verdict), **ends})
+    return settle(judge(digests, missing), digests, missing, clock, stall, why_not)
 
 
 def what_is_missing(missing: dict[str, Missing]) -> str:

@@ -157,7 +157,7 @@ class Leader:
     def __post_init__(self) -> None:
         self._forming = Forming(self.rules, self.pace, self.nodes)
         self._restarts = Restarts(self.rules)
-        self.incidents = Incidents(self.rules.evidence_s)
+        self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
 
     @property
     def restarts_used(self) -> int:
@@ -579,7 +579,9 @@ class Leader:
             self._publish(self.incidents.open(suspect, hosts, now))
 
     def _conclude_incident(self, now: float) -> None:
-        if (judged := self.incidents.judged(now)) is None:
+        restarts = self._restarts
+        is_last = not restarts.may_restart or restarts.shut_down is not None or not restarts.left
+        if (judged := self.incidents.judged(now, "no restart is left" if is_last else "")) is None:
             return
         self._publish(judged)
         held, self._held = self._held, None

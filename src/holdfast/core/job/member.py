@@ -381,9 +381,9 @@ class Member:
                     self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
-            case RankOverdue(cycle, rank, after):
+            case RankOverdue(cycle, rank, after, clock):
                 if cycle == self.cycle and self.phase is Phase.ACTIVE:
-                    self._send(msg.Suspect(self.node, cycle, rank, after))
+                    self._send(msg.Suspect(self.node, cycle, rank, after, clock))
             case RanksLooked(cycle, incident, digests):
                 self._send(msg.Digests(self.node, cycle, incident, digests))
             case TimePassed():

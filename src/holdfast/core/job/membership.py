@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from holdfast.core.codec import Count, Limit, Name, Text, Whole, family
+from holdfast.core.codec import Count, Limit, Name, Raw, Text, Whole, family
 from holdfast.core.evidence import RankDigest, Verdict
 from holdfast.core.job.workload import Workload
 from holdfast.core.value import Value
@@ -174,13 +174,15 @@ class Suspect(Value):
     """A rank of mine is overdue: every rank should be looked at before one is signalled.
 
     ``rank``: global. ``after``: the last incident that I have heard of, 0 for none: tells a rank
-    that belongs to a later one, which is open or judged, from news.
+    that belongs to a later one, which is open or judged, from news. ``clock``: that ran out; "":
+    one whose timeout somebody chose.
     """
 
     node: Name
     cycle: Count
     rank: Count
     after: Count = 0
+    clock: Raw = ""
 
 
 class Digests(Value):

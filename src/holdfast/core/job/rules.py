@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.core.job.assign import Policy as NodePolicy
 from holdfast.core.job.workload import Workload
 from holdfast.core.launch.exit_codes import NO_RESTART
+from holdfast.core.stall_rules import StallRules
 
 
 class RestartPolicy(enum.Enum):
@@ -54,6 +55,7 @@ class Rules:
         reads_iterations: :class:`ReadIteration` will be answered.
         evidence_s: See :class:`.Incidents`; 0: no evidence of other ranks is taken.
         workload: What the job runs; None: not known, and launchers of any workload may join.
+        stall: What is done about ranks that make no steps, and have no timeouts.
     """
 
     nodes: NodePolicy
@@ -76,6 +78,7 @@ class Rules:
     reads_iterations: bool = False
     evidence_s: float = 0.0
     workload: Workload | None = None
+    stall: StallRules = StallRules()  # noqa: RUF009 - a value
 
     @property
     def survives_ranks(self) -> bool:

@@ -347,7 +347,8 @@ class Launcher:
         if known.number != over.incident or known.is_open:
             return node_evidence.IncidentOver(**{**vars(over), "is_elsewhere": False})
         about = over.incident, over.cycle, over.overdue, over.verdict
-        digests, notifies = known.digests | over.digests, not over.verdict.is_left_alone
+        verdict = over.verdict
+        digests, notifies = known.digests | over.digests, not (verdict.is_pause or verdict.is_known)
         return node_evidence.IncidentOver(*about, digests, over.without, notifies)
 
     # ------------------------------------------------------------ the way in

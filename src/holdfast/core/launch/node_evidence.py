@@ -50,8 +50,10 @@ from holdfast.core.launch.rank_life import (
     Swept,
 )
 from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.monitor.hang import PAUSE, STEP
 from holdfast.core.never import assert_never
 from holdfast.core.rank_sets import text_of
+from holdfast.core.stall_rules import belongs_to
 from holdfast.core.value import Value
 
 ALONE_SHARE = 0.25
@@ -70,11 +72,12 @@ Event = rank_life.Event | Look | Judged
 
 # ---------------------------------------------------------------- effects
 class RankOverdue(Value):
-    """For the member: a rank of this cycle is overdue. ``after``: see Suspect."""
+    """For the member: a rank of this cycle is overdue. ``after``, ``clock``: see Suspect."""
 
     cycle: int
     rank: int
     after: int
+    clock: str = ""
 
 
 class RanksLooked(Value):
@@ -186,6 +189,8 @@ class NodeEvidence:
         """Of the last incident that was heard of."""
         self._waiting: dict[int, float] = {}
         """Local ranks whose monitors wait to go on, and since when they do."""
+        self._clock = ""
+        """The first that ran out of those; "": a timeout that somebody chose."""
         self._suspect_at: float | None = None
         self._alone_at: float | None = None
         self._is_stopping = False
@@ -255,10 +260,12 @@ class NodeEvidence:
             case said.Ready():
                 self._without_monitor.discard(local_rank)
                 self._look_again(local_rank)
-            case said.Overdue(cycle=cycle):
+            case said.Overdue(cycle=cycle, clock=clock):
                 if cycle == self.cycle and local_rank in self._alive:
+                    if not self._waiting:
+                        self._clock = clock if clock in (PAUSE, STEP) else ""
                     self._waiting[local_rank] = now
-                    self._on_overdue(local_rank, now)
+                    self._on_overdue(local_rank, clock, now)
             case said.Looked(incident, cycle, digest):
                 it = self._survey
                 if it is not None and (cycle, incident) == (self.cycle, it.label):
@@ -275,9 +282,10 @@ class NodeEvidence:
         if not self._waiting:
             self._suspect_at = self._alone_at = None
 
-    def _on_overdue(self, local_rank: int, now: float) -> None:
+    def _on_overdue(self, local_rank: int, clock: str, now: float) -> None:
         it = self._survey
-        if it is not None and it.judged_at is not None and now < it.judged_at + JOINS_S:
+        is_fresh = it is not None and it.judged_at is not None and now < it.judged_at + JOINS_S
+        if it is not None and is_fresh and belongs_to(clock, it.verdict):
             self._let_go_on(it, {local_rank})
             self._write_down(it)
         elif it is not None and it.judged_at is None:
@@ -318,7 +326,8 @@ class NodeEvidence:
         self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
         for local_rank in self._ended:
             why = self._how_it_ended(local_rank, since)
-            it.digests[local_rank] = self._nothing_of(local_rank, why)
+            gone_s = now - self._ended[local_rank][1]
+            it.digests[local_rank] = self._nothing_of(local_rank, why, gone_s)
         it.awaited |= self._alive
         if self._is_stopping:
             self._lacks(it.awaited - self._waiting.keys(), BEING_STOPPED)
@@ -340,9 +349,11 @@ class NodeEvidence:
         if is_wanted and it.digests[local_rank].lacks:
             self._look(it, {local_rank})
 
-    def _nothing_of(self, local_rank: int, why: str) -> RankDigest:
-        rank = self._ranks[local_rank]
-        return RankDigest(rank=rank, node=self._host, local_rank=local_rank, lacks=why)
+    def _nothing_of(self, local_rank: int, why: str, gone_s: float = 0.0) -> RankDigest:
+        rank, stopped_s = self._ranks[local_rank], round(gone_s, 3)
+        return RankDigest(
+            rank=rank, node=self._host, local_rank=local_rank, lacks=why, stopped_s=stopped_s
+        )
 
     def _lacks(self, local_ranks: set[int], why: str) -> None:
         if (it := self._survey) is None:
@@ -402,19 +413,21 @@ class NodeEvidence:
             why = f"{NOT_ASKED}: {BEING_STOPPED if self._is_stopping else why}"
             missing["the other nodes"] = Missing(text_of(others), why)
         digests = {digest.rank: digest for digest in it.digests.values()}
-        verdict = verdict_on(digests, missing)
+        why_not = "the leader of the job has not judged it"
+        verdict = verdict_on(digests, missing, self._clock, why_not=why_not)
         # No other node may know of it. When a cycle is stopped, ranks of many nodes may be overdue
         # that only wait: then the node of a culprit.
         names_one_here = not {*verdict.culprits}.isdisjoint(self._ranks)
         it.notifies = names_one_here or not (self._is_stopping and missing)
-        it.notifies = it.notifies and not verdict.is_left_alone
+        it.notifies = it.notifies and not verdict.is_pause
         self._conclude(it, verdict, what_is_missing(missing), now)
 
     def _on_time(self, now: float) -> None:
         if self._suspect_at is not None and now >= self._suspect_at:
             self._suspect_at = None
             rank = self._ranks[min(self._waiting)]
-            self._effects.append(RankOverdue(self.cycle, rank, self._number))
+            overdue = RankOverdue(self.cycle, rank, self._number, self._clock)
+            self._effects.append(overdue)
         if self._alone_at is not None and now >= self._alone_at:
             self._begin(now)
         it = self._survey

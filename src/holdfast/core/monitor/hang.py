@@ -14,7 +14,8 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     first report        of a rank that never was armed: since another rank was, with the
                         timeout of the initial heartbeat; none of the others
     optimizer step      since the last one, or the last collective, of a rank that reports nothing
-                        else; none of the others
+                        else; none of the others. Before that runs out, "pause of steps" does,
+                        once in each pause
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it. Two promises (DESIGN §10):
@@ -49,6 +50,7 @@ OUTSIDE_SECTIONS = "outside sections"
 EXIT = "process exit"
 FIRST_REPORT = "first report"
 STEP = "optimizer step"
+PAUSE = "pause of steps"
 
 _NONE: Mapping[str, float] = {}
 
@@ -89,6 +91,7 @@ class Snapshot(Value):
         steps: Optimizer steps so far, which are its heartbeats (``core/monitor/steps.py``); 0: they
             are not.
         longest_step_s: Of a rank with steps, the longest time between two.
+        is_pause_known: Of a rank with steps, that it makes none at present has been noticed.
         is_awaited: It has not asked to be watched; ``armed_at`` is when another of its node did.
     """
 
@@ -102,6 +105,7 @@ class Snapshot(Value):
     is_awaited: bool = False
     steps: float = 0.0
     longest_step_s: float = -1.0
+    is_pause_known: bool = False
 
     @property
     def last_sign_at(self) -> float:
@@ -148,7 +152,8 @@ def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:
     if snapshot.steps:
         if limits.subsequent is None:
             return []
-        return [Overdue(STEP, None, snapshot.heartbeat_at or snapshot.armed_at, limits.subsequent)]
+        clock = STEP if snapshot.is_pause_known else PAUSE
+        return [Overdue(clock, None, snapshot.heartbeat_at or snapshot.armed_at, limits.subsequent)]
     clocks = []
     if snapshot.heartbeat_at is None:
         is_over = limits.section_ends_initial and snapshot.has_used_sections

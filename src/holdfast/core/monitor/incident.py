@@ -21,6 +21,7 @@ _OPTION = {
     hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
     hang.EXIT: "--ft-exit-timeout",
     hang.STEP: "--ft-auto-heartbeat-floor",
+    hang.PAUSE: "--ft-auto-heartbeat-floor",
     hang.FIRST_REPORT: "--ft-initial-rank-heartbeat-timeout",
 }
 _TEN_S = 10.0
@@ -41,6 +42,7 @@ def what(overdue: Overdue, now: float) -> str:
         hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
         hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
         hang.STEP: f"Has made no optimizer step for {age}",
+        hang.PAUSE: f"Has made no optimizer step for {age}",
         hang.EXIT: f"Its process has run on for {age} since it left its monitor",
         hang.FIRST_REPORT: "Has not called init_workload_monitoring() for "
         f"{age} since another rank did",
@@ -50,7 +52,7 @@ def what(overdue: Overdue, now: float) -> str:
 
 def advice(overdue: Overdue, *, learned: bool) -> str:
     """What to change if the rank was just slow."""
-    if learned and overdue.clock != hang.STEP:
+    if learned:
         return "The timeout was learned from this job; the next one will be at least twice as long"
     twice = f"{2.0 * overdue.limit_s:.6g}"
     value = twice if overdue.name is None else f"{overdue.name}:{twice}"
@@ -62,11 +64,16 @@ def who(record: Mapping[str, Any]) -> str:
     return f"rank {record['rank']} (pid {record['pid']}, node {record['node']})"
 
 
+def is_what(record: Mapping[str, Any]) -> str:
+    """Whether it hangs, or only waits for one that does; completes "rank 3"."""
+    return str(record.get("is") or "is hung")
+
+
 def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str) -> str:
     """The text of an incident. ``record`` has the fields of its JSON."""
     return "\n".join(
         [
-            f"{who(record)} is hung: {what(overdue, now)}.",
+            f"{who(record)} {is_what(record)}: {what(overdue, now)}.",
             "",
             f"time            {record['time']}",
             f"cycle           {record['cycle']}",

@@ -47,7 +47,7 @@ WATCHING = "watching"
 ARMED_ANEW = "was armed anew"
 """Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
 
-GOES_ON = "goes on: it makes no steps, but the evidence does not prove a hang"
+GOES_ON = "goes on: it makes no steps, but nothing proves that it hangs"
 """Why a verdict is dropped of a rank that is watched by its optimizer's steps alone."""
 
 HAS_LEFT = "is not monitored any more"
@@ -70,6 +70,18 @@ class EvidenceTaken(Value):
     is_hang: bool = False
 
 
+class StallJudged(Value):
+    """All ranks of the job have been looked at, as others make no steps; none is ended for it.
+
+    Attributes:
+        is_pause: It is too short to be a stall.
+        again_s: After which another look may tell more; 0.0: no such time is known.
+    """
+
+    is_pause: bool = False
+    again_s: float = 0.0
+
+
 class CollectivesCounted(Value):
     """The rank has said how many there were; see ``steps.Progress.counted``."""
 
@@ -84,8 +96,8 @@ class LookAgain(Value):
     """Read the page once more, now."""
 
 
-class LookAtMoves(Value):
-    """Look at what the rank and its children have done; ``asks``: for its collectives, too."""
+class LookAtState(Value):
+    """Look whether the rank is stopped; ``asks``: for its collectives, too."""
 
     asks: bool
 
@@ -124,9 +136,9 @@ class ReportStuck(Value):
 
 
 if TYPE_CHECKING:
-    Event: TypeAlias = Looked | EvidenceTaken | CollectivesCounted | RankGone
+    Event: TypeAlias = Looked | EvidenceTaken | StallJudged | CollectivesCounted | RankGone
     Effect: TypeAlias = (
-        LookAgain | LookAtMoves | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+        LookAgain | LookAtState | TakeEvidence | Conclude | Send | Abandon | ReportStuck
     )
 
 
@@ -180,6 +192,7 @@ class Watch:
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
         self._is_hang = False
+        self._judged: StallJudged | None = None
         self._armed_at: float | None = None
         self._suspect: Overdue | None = None
         self._excuse: Excuse | None = None
@@ -205,9 +218,15 @@ class Watch:
         if isinstance(event, CollectivesCounted):
             self.progress.counted(event.total, now)
             return []
+        if isinstance(event, StallJudged):
+            if self._kill is None:
+                self.progress.judged(now, event.again_s, is_pause=event.is_pause)
+            else:
+                self._judged = event
+            return []
         if self._kill is not None:
-            if self._is_of_steps(self.verdict) and event.is_hang:
-                self._is_hang = True
+            if self._is_of_steps(self.verdict):
+                self._is_hang = event.is_hang
             # Not at once: the caller looks first whether the rank is still armed.
             self._kill.evidence_taken(now)
         return []
@@ -221,7 +240,7 @@ class Watch:
             snapshot, limits = self._by_progress(snapshot, limits)
         effects: list[Effect] = []
         if snapshot.steps and self.progress.is_look_due(now):
-            effects += [LookAtMoves(self.progress.is_question_due(now))]
+            effects += [LookAtState(self.progress.is_question_due(now))]
         if snapshot.armed_at != self._armed_at:
             effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
             self._armed_at = snapshot.armed_at
@@ -241,22 +260,21 @@ class Watch:
         if found != self._suspect:
             self._suspect = found
             return [LookAgain()]
-        if (found.clock, found.name) in limits.learned or self._is_of_steps(found):
+        if (found.clock, found.name) in limits.learned:
             self.tripped.tripped(found.clock, found.name, found.limit_s)
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
 
     def _is_of_steps(self, found: Overdue | None) -> bool:
-        return found is not None and found.clock == hang.STEP
+        return found is not None and found.clock in (hang.STEP, hang.PAUSE)
 
     def _by_progress(self, snapshot: Snapshot, limits: Limits) -> tuple[Snapshot, Limits]:
         """As known until now; ``initial`` never runs, and has us look again where no limit is."""
         progress = self.progress
         progress.looked(snapshot)
         limit_s = progress.limit_s(limits.subsequent)
-        if limit_s is not None:
-            limit_s = self.tripped.raise_limit(hang.STEP, None, limit_s)
-        seen = Snapshot(**{**vars(snapshot), "heartbeat_at": progress.sign_at})
+        told = {"heartbeat_at": progress.sign_at, "is_pause_known": progress.is_pause_known}
+        seen = Snapshot(**{**vars(snapshot), **told})
         return seen, Limits(initial=progress.every_s, subsequent=limit_s)
 
     def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
@@ -274,8 +292,11 @@ class Watch:
         if step is None:
             return []
         if self._is_of_steps(verdict) and not self._is_hang:
+            judged = self._judged or StallJudged(is_pause=verdict.clock == hang.PAUSE)
+            self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
             self._leave(GOES_ON)
-            return [Abandon(verdict, GOES_ON), LookAgain()]  # or nobody would, from now on
+            written: list[Effect] = [] if judged.is_pause else [Conclude(verdict)]
+            return [*written, Abandon(verdict, GOES_ON), LookAgain()]  # or nobody would look again
         is_first = SIGCONT in kill.signals
         why = HUNG if is_first else GRACE_OVER
         signals = [Send(signal, why) for signal in kill.signals]
@@ -284,6 +305,6 @@ class Watch:
     def _leave(self, why: str) -> list[Effect]:
         abandoned = self.verdict if self.state in (TAKING_EVIDENCE, SIGNALLED) else None
         self.verdict = self._kill = None
-        self._is_hang = False
+        self._is_hang, self._judged = False, None
         self._armed_at = self._suspect = self._excuse = self._wake_at = None
         return [] if abandoned is None else [Abandon(abandoned, why)]

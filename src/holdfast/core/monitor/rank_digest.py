@@ -129,7 +129,9 @@ def digest(
     iteration: int | None,
     overdue: Overdue | None,
     now: float,
-    idle_s: float = 0.0,
+    *,
+    pause_s: float = 0.0,
+    stopped_s: float = 0.0,
 ) -> RankDigest:
     """Of one rank.
 
@@ -140,7 +142,8 @@ def digest(
         iteration: The last one that it reported.
         overdue: The clock that ran out, if one did.
         now: Of the snapshot.
-        idle_s: For how long it has done nothing (``core/monitor/movement.py``).
+        pause_s: Of a rank with steps: since its last sign of progress (``steps.py``).
+        stopped_s: For how long it is known to be stopped.
     """
     first, second = seen.first, seen.second
     last = second or first
@@ -180,7 +183,9 @@ def digest(
         groups=told.groups if told is not None else (),
         worker=seen.worker[:_PLACES_MAX],
         lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
-        idle_s=round(idle_s, 3),
+        steps=int(snapshot.steps) if snapshot is not None else 0,
+        pause_s=round(pause_s, 3) if snapshot is not None and snapshot.steps else 0.0,
+        stopped_s=round(stopped_s, 3) if state == "T" else 0.0,
     )
 
 

@@ -6,14 +6,16 @@ steps. Nobody has said how long its pauses are, and a checkpoint is no hang. So
 
     the limit    is ``FACTOR`` times what nine of ten pauses between signs of progress last at most,
                  at least ``TWICE`` the longest one and the floor, at most the configured timeout
-                 between heartbeats; none before it has warmed up
-    when it is   all ranks of the job are looked at, and one is ended only if the verdict names
-    over         culprits that hold up others and do nothing (``core/idle.py``); else the limit is
-                 doubled
+                 between heartbeats
+    when it is   all ranks of the job are looked at, and a stall is reported; ranks are ended only
+    over         at proof (``core/stall.py``). Another look follows when as much time has passed
+                 again, or when the verdict says that it may tell more
+    before that  with a tenth of the floor in the place of the floor: all ranks are looked at once
+                 in each pause, for a line of the log
 
 The default floor is the time after which NCCL's own watchdog of torch ends such a job (10 minutes).
 A pause shorter than a ``FACTOR``-th of it decides nothing, so nobody looks more often than that.
-What was learned holds for the next cycles, too.
+What was learned holds for the next cycles, too; not from the first steps, which compile.
 """
 
 from __future__ import annotations
@@ -29,8 +31,6 @@ WARM_UP = 20
 WARM_UP_LOOKS = 3
 """Looks that have seen new collectives: as good, of a rank without steps."""
 QUANTILE = 0.9
-IDLE_SHARE = 0.25
-"""Of the floor: how long a rank must have done nothing to be ended for it."""
 _KEPT = 64
 _ASKED_S = 1.0
 """The rank's helper thread takes the interpreter's lock to answer: no more often than that."""
@@ -46,6 +46,7 @@ class Progress:
         sign_at: The last instant at which progress is known; None: none is.
         longest_s: The longest pause that has ended; negative: there was none.
         next_look_at: When to look at the rank from outside, and to ask it; None: it is unknown.
+        is_pause_known: The present pause has been noticed.
     """
 
     def __init__(self, floor_s: float) -> None:
@@ -62,6 +63,8 @@ class Progress:
         self._steps = 0.0
         self._total: int | None = None
         self._looks = 0
+        self.is_pause_known = False
+        self._not_before_s = 0.0
         self._asked_at = self._counted_at = float("-inf")
 
     @property
@@ -103,20 +106,38 @@ class Progress:
 
     def _sign(self, at: float) -> None:
         if self.sign_at is None or at > self.sign_at:
+            self.is_pause_known, self._not_before_s = False, 0.0
             self.sign_at = at
             self.next_look_at = max(self.next_look_at or at, at + self.every_s)
 
-    def limit_s(self, configured_s: float | None) -> float | None:
-        """How long the present pause may become; None: that is not known yet.
+    def limit_s(self, configured_s: float | None) -> float:
+        """How long the present pause may become until all ranks are looked at.
 
         ``configured_s``: the timeout between heartbeats, the most; None: there is no most.
         """
-        if not self.is_warm:
-            return None
         ordered = sorted(self._pauses)
         usual_s = ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))] if ordered else 0.0
-        limit_s = max(self.floor_s, FACTOR * usual_s, TWICE * self.longest_s)
-        return limit_s if configured_s is None else min(limit_s, configured_s)
+        least_s = self.floor_s if self.is_pause_known else self.every_s
+        limit_s = max(least_s, FACTOR * usual_s, TWICE * self.longest_s)
+        limit_s = limit_s if configured_s is None else min(limit_s, configured_s)
+        return max(limit_s, self._not_before_s)
+
+    def pause_s(self, now: float) -> float:
+        """Since the last sign of progress."""
+        return 0.0 if self.sign_at is None else max(0.0, now - self.sign_at)
+
+    def judged(self, now: float, again_s: float, *, is_pause: bool) -> None:
+        """All ranks have been looked at, and the rank goes on.
+
+        Args:
+            now: Of the verdict.
+            again_s: After which another look may tell more; 0.0: no such time is known.
+            is_pause: They made no steps for a moment only; else that was a stall.
+        """
+        pause_s = self.pause_s(now)
+        if not is_pause:
+            self._not_before_s = pause_s + (min(again_s, pause_s) if again_s else pause_s)
+        self.is_pause_known = True
 
     def is_look_due(self, now: float) -> bool:
         """Whether the rank is to be looked at now; True once for each time."""

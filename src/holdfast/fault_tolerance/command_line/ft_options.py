@@ -213,6 +213,7 @@ FT_OPTIONS = [
         "num_warmup_iterations",
         "auto_heartbeat",
         "auto_heartbeat_floor",
+        "auto_kill",
         "safety_factor",
         "learned_timeout_floor",
         "learned_timeouts_below_given",

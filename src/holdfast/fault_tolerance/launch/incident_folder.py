@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from holdfast.core.failure import signal_name
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import monitor_messages as said
+from holdfast.core.monitor.monitor import HUNG
 from holdfast.core.printable import printable
+from holdfast.core.rank_sets import text_of
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.host import clock
 
@@ -59,8 +61,13 @@ class IncidentFolders:
         before, wall, first, self._first = self._last, clock.wall(), self._first, None
         cause = first if first is not None and first.cycle == over.cycle else None
         is_news = before is None or before.number != over.incident
-        is_serious = not over.verdict.is_left_alone
-        was_serious = before is not None and not before.verdict.is_left_alone
+        if over.verdict.is_known or (over.verdict.is_pause and over.is_elsewhere):
+            return
+        if over.verdict.is_pause:
+            LOGGER.info("%s", incident_words.pause_line(over.cycle, over.verdict, over.digests))
+            return
+        is_serious = not over.verdict.is_stall
+        was_serious = before is not None and not before.verdict.is_stall
         if before is not None and not is_news:
             before.verdict, before.digests, before.without = (
                 over.verdict,
@@ -103,6 +110,8 @@ class IncidentFolders:
                     self._first = message
             case said.Signalled(cycle=cycle, rank=rank, signal=signum, why=why) if last is not None:
                 if cycle == last.cycle:
+                    if why == HUNG and last.verdict.culprits and rank not in last.verdict.culprits:
+                        why = f"it waits for {_ranks(last.verdict.culprits)}"
                     last.done.append(f"{signal_name(signum)} to rank {rank}: {why}")
                     self._write(last)
             case said.Armed(cycle) if last is not None:
@@ -139,6 +148,10 @@ class IncidentFolders:
             _replace(f"{folder}/incident.json", body)
         except OSError as error:
             LOGGER.error("cannot write the incident to %s: %s", folder, error.strerror)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
 
 
 def _replace(path: str, text: str) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.failure import EXITING_S
 from holdfast.core.launch.node_evidence import IncidentOver
 from holdfast.core.launch.rank_life import MonitorSaid
 from holdfast.core.monitor import monitor_messages as said
-from holdfast.core.monitor.hang import STEP
+from holdfast.core.monitor.hang import PAUSE, STEP
 from holdfast.fault_tolerance.launch.part import CycleBegins, Happening, Part
 from holdfast.host import clock
 
@@ -57,6 +57,8 @@ class Incidents(Part):
         self._ranks: Ranks | None = None
         self._without_steps: dict[int, said.Overdue] = {}
         """By local rank: it is not known yet whether they hang."""
+        self._told: tuple[int, int] | None = None
+        """Cycle and number of the incident that was over last."""
 
     def hear(self, happening: Happening) -> None:
         """Write it down, if it belongs to an incident."""
@@ -72,8 +74,10 @@ class Incidents(Part):
 
     def _write(self, local_rank: int, message: said.ToLauncher) -> None:
         """A verdict of a monitor; that a rank makes no steps once it is one."""
-        if isinstance(message, said.Overdue) and message.clock == STEP:
+        if isinstance(message, said.Overdue) and message.clock in (PAUSE, STEP):
             self._without_steps[local_rank] = message
+        elif isinstance(message, said.Evidence) and local_rank in self._without_steps:
+            pass  # taken of a rank that goes on, or it is signalled next
         elif isinstance(message, (said.Recovered, said.Closed)):
             self._without_steps.pop(local_rank, None)
         elif kind := _VERDICTS.get(type(message)):
@@ -105,11 +109,19 @@ class Incidents(Part):
 
     def _over(self, over: IncidentOver) -> None:
         verdict, ranks = over.verdict, self._ranks.ranks if self._ranks is not None else {}
-        if not verdict.is_left_alone:
+        is_quiet = verdict.is_stall or verdict.is_pause
+        # It may come again, with more evidence, or for ranks that were overdue a moment later.
+        is_again = is_quiet and self._told == (over.cycle, over.incident)
+        self._told = over.cycle, over.incident
+        if is_again and verdict.is_pause:
+            return
+        if not is_quiet:
             self._on_over(over)
         self._folders.over(over, _last_lines(ranks))
+        if verdict.is_known or is_again:
+            return
         self._events.write(
-            "steps_paused" if verdict.is_left_alone else "incident",
+            ("stall" if verdict.is_stall else "steps_paused") if is_quiet else "incident",
             over.cycle,
             incident=over.incident,
             culprits=[*verdict.culprits],

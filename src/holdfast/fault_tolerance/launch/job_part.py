@@ -18,8 +18,10 @@ from holdfast.core.launch.launcher import Launcher
 from holdfast.core.launch.node import Node
 from holdfast.core.launch.node_evidence import NodeEvidence
 from holdfast.core.launch.rank_life import RankLives
+from holdfast.core.stall_rules import StallRules
 from holdfast.fault_tolerance.launch.console import LOGGER
 from holdfast.fault_tolerance.launch.job_log import JobLog, LocalLog, StoreLog
+from holdfast.fault_tolerance.values import NEVER, AutoKill
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
@@ -73,6 +75,12 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
 def evidence_s(plan: LaunchPlan) -> float:
     """How long evidence of all ranks may take; 0: none of other ranks is taken."""
     return plan.ft.evidence_timeout if plan.monitors_enabled else 0.0
+
+
+def stall_rules(plan: LaunchPlan) -> StallRules:
+    """What the job does about ranks that make no steps."""
+    wanted = plan.ft.auto_kill
+    return StallRules(plan.ft.auto_heartbeat_floor, wanted != NEVER, AutoKill().after_s(wanted))
 
 
 def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
@@ -129,6 +137,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
         linger_s=max(Rules.linger_s, plan.workers_stop_timeout_s + _LINGER_S),
         reads_iterations=iteration_file(plan) is not None,
         evidence_s=evidence_s(plan),
+        stall=stall_rules(plan),
     )
     if meeting is None:
         return rules

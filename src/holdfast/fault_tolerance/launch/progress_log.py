@@ -117,7 +117,7 @@ class ProgressLog(Part):
                         "heartbeats; --ft-auto-heartbeat=false switches that off"
                     )
 
-            case IncidentOver() if not happening.verdict.is_left_alone:
+            case IncidentOver(verdict=verdict) if not (verdict.is_stall or verdict.is_pause):
                 of_incident = happening.cycle, happening.incident
                 if of_incident != self._judged:  # it may come again, with more evidence
                     self._judged = of_incident

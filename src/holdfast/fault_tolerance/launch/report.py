@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.core.evidence import Verdict
 from holdfast.core.failure import RankEnd, describe_exit, explain, first_cause, gone_before
@@ -13,14 +13,14 @@ _LAST_LINES_SHOWN = 15
 _OTHERS_SHOWN = 8
 
 
-def failure_line(end: RankEnd, node: str = "") -> str:
+def failure_line(end: RankEnd, node: str = "", culprits: Collection[int] = ()) -> str:
     """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
-    return f"{who(end, node)}: {explain(end)}"
+    return f"{who(end, node)}: {explain(end, culprits)}"
 
 
 def hang_line(end: RankEnd, verdict: Verdict, node: str = "") -> str:
     """What a rank that hung failed of: first of all those that held it up, if they are known."""
-    line = failure_line(end, node)
+    line = failure_line(end, node, verdict.culprits)
     if not verdict.reason:
         return line
     return f"{verdict.reason}; {line}" if verdict.culprits else f"{line}; {verdict.reason}"
@@ -98,7 +98,7 @@ def failure_summary(
             what = "Culprit:     " if cause.rank in culprits else "This node:   "
         else:
             what = "First cause: "
-        lines += _cause(cause, what, has_gone=bool(gone_before(ends, cause)))
+        lines += _cause(cause, what, culprits, has_gone=bool(gone_before(ends, cause)))
         lines += _gone_before(ends, cause)
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
@@ -106,9 +106,10 @@ def failure_summary(
     return "\n".join(lines)
 
 
-def _cause(cause: RankEnd, what: str, *, has_gone: bool) -> list[str]:
+def _cause(cause: RankEnd, what: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
     failed_by_itself = cause.is_stuck or cause.exception_when_asked is not None
-    how = "stopped by holdfast" if cause.asked and not failed_by_itself else explain(cause)
+    is_asked = cause.asked and not failed_by_itself
+    how = "stopped by holdfast" if is_asked else explain(cause, culprits)
     lines = [f"{what}{who(cause)}", f"  {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")

@@ -24,6 +24,7 @@ from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import hang, incident, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.printable import printable
+from holdfast.core.rank_sets import text_of
 from holdfast.fault_tolerance.monitor.looks import SHARE, make_room, replace
 from holdfast.host import clock, proc
 
@@ -142,8 +143,7 @@ class Case:
         snapshot = view.snapshot()
         sections = snapshot.sections if snapshot is not None else {}
         record.update(
-            learned=self._overdue.clock == hang.STEP
-            or (self._overdue.clock, self._overdue.name) in view.limits().learned,
+            learned=(self._overdue.clock, self._overdue.name) in view.limits().learned,
             time=time.strftime(incident.TIME_FORMAT, time.localtime(record["wall"])),
             open_sections={name: self._found_at - opened for name, opened in sections.items()},
             iteration=view.iteration,
@@ -161,7 +161,9 @@ class Case:
             self._cycle.dump,
             self._found_at,
             within_s * (SHARE if self._awaits_verdict else 1.0),
-            wakes_stopped=not self._awaits_verdict,
+            wakes_stopped=not (
+                self._awaits_verdict or self._overdue.clock in (hang.PAUSE, hang.STEP)
+            ),
         )
 
     def _announce(self) -> None:
@@ -202,10 +204,19 @@ class Case:
         self._end_look()
         self._record["took_s"] = now - self._found_at
         self._record["why_not"] = "; ".join(self._failures) or "no attempt was made"
+        self._record["is"] = self._is_what()
         self._attempt("read its stacks", self._read_look)
         self._is_concluded = True
         self._write()
         self._attempt("report the evidence", self._tell_of_evidence)
+
+    def _is_what(self) -> str:
+        judged = self._looks.verdict
+        verdict = judged.verdict if judged is not None else None
+        culprits = verdict.culprits if verdict is not None else ()
+        if culprits and self._record["rank"] not in culprits:
+            return f"waits for {'rank' if len(culprits) == 1 else 'ranks'} {text_of(culprits)}"
+        return "makes no steps" if verdict is not None and verdict.is_stall else "is hung"
 
     def _read_look(self) -> None:
         look = self._look
@@ -266,8 +277,7 @@ class Case:
             self._reports.tell(messages.Recovered(self._cycle.cycle))
         self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         then = "no SIGKILL follows" if self._is_signalled else "it is not killed"
-        is_told = why == monitor.GOES_ON and self._looks.has_verdict
-        level = "debug" if is_told else "warning"
+        level = "debug" if why == monitor.GOES_ON else "warning"  # the launcher says it once
         self._reports.log(level, f"{incident.who(self._record)} {why}; {then}")
         self.close(why, now)
 
@@ -310,7 +320,7 @@ class Case:
         was_stopped = " It was stopped (SIGSTOP?)." if record["was_stopped"] else ""
         found = incident.what(self._overdue, record["detected_at"])
         return (
-            f"{incident.who(record)} is hung: {found}."
+            f"{incident.who(record)} {incident.is_what(record)}: {found}."
             f"{was_stopped} {evidence}. Sent SIGCONT, {name}{follows}. "
             f"{incident.advice(self._overdue, learned=record['learned'])}"
         )

@@ -15,7 +15,7 @@ import time
 from holdfast.core.incident_files import folder_name
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.printable import printable
-from holdfast.fault_tolerance.monitor.idle_time import IdleTime
+from holdfast.fault_tolerance.monitor.stopped_time import StoppedTime
 from holdfast.host import clock, proc
 
 TYPE_CHECKING = False
@@ -51,7 +51,9 @@ class Looks:
         look: The latest one; None: there was none in this cycle.
         asked: The incident that the launcher has begun, if it has.
         verdict: Of that incident, once it is there.
-        idle: For how long the rank has done nothing.
+        stopped: For how long the rank has been stopped.
+        pause_s: Of a rank with steps: since its last sign of progress.
+        is_gentle: No signal is sent for evidence, and none of it is written: see ``RankLook``.
         wake_s: How long the stacks of a rank that was stopped may take.
     """
 
@@ -64,7 +66,9 @@ class Looks:
         self.look: RankLook | None = None
         self.asked: messages.LookNow | None = None
         self.verdict: messages.GoOn | None = None
-        self.idle = IdleTime()
+        self.stopped = StoppedTime()
+        self.pause_s = 0.0
+        self.is_gentle = False
         self.wake_s = 0.0
 
     @property
@@ -96,7 +100,7 @@ class Looks:
             self.forget()
             helper = seat.helper if seat is not None else None
             signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
-            self.idle.look_last(process.pid, now)
+            self.stopped.look(process.pid, now)
             self.look = RankLook(
                 process,
                 signum,
@@ -106,6 +110,7 @@ class Looks:
                 now,
                 now + within_s,
                 wakes_stopped=wakes_stopped,
+                is_gentle=self.is_gentle,
             )
         return self.look
 
@@ -162,7 +167,7 @@ class Looks:
             return
         self._has_told = True
         found = self._digest(look, {**identity, "rank": asked.rank}, view, overdue, now)
-        if overdue is None:
+        if overdue is None and not self.is_gentle:
             self._write(look, found, cycle)
         self._reports.tell(messages.Looked(asked.incident, asked.cycle, found))
 
@@ -179,13 +184,25 @@ class Looks:
         snapshot = view.snapshot() if view is not None else None
         iteration = view.iteration if view is not None else None
         seen = look.seen()
-        idle_s = self.idle.seconds(seen.place)
-        return digest(identity, seen, snapshot, iteration, overdue, now, idle_s)
+        return digest(
+            identity,
+            seen,
+            snapshot,
+            iteration,
+            overdue,
+            now,
+            pause_s=self.pause_s,
+            stopped_s=self.stopped.seconds(now),
+        )
 
     def go_on(self, message: messages.GoOn, now: float) -> None:
-        """The verdict is there: a rank that was left stopped is woken for its stacks."""
+        """The verdict is there: a rank that was left stopped is woken for its stacks.
+
+        Not where no rank is ended: somebody has stopped it.
+        """
         self.verdict, self._fresh_until = message, now + FRESH_S
-        if self.look is not None:
+        verdict = message.verdict
+        if self.look is not None and not (verdict.is_stall or verdict.is_pause):
             self.look.wake(now, now + self.wake_s)
 
     def case_over(self, now: float) -> None:

@@ -26,7 +26,7 @@ import socket
 from holdfast.core.codec import MessageError, decode
 from holdfast.core.complaints import Complaints
 from holdfast.core.kill_ladder import SIGKILL
-from holdfast.core.monitor import monitor
+from holdfast.core.monitor import hang, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import Limits as Timeouts
 from holdfast.core.monitor.hang import Snapshot
@@ -44,7 +44,7 @@ from holdfast.core.monitor.rank_messages import (
     Operations,
     Welcome,
 )
-from holdfast.core.monitor.steps import IDLE_SHARE
+from holdfast.core.stall_rules import belongs_to
 from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
 from holdfast.fault_tolerance.monitor.looks import WAKE_SHARE, Looks
 from holdfast.fault_tolerance.monitor.monitor_reports import Reports
@@ -75,6 +75,8 @@ CONTROL_FD = 4
 _ENDING = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 _SLEEP_S_MAX = 86400.0
 _SLACK_FROM_S = 1.0
+_LONG_SHARE = 0.5
+"""Of the floor: a rank that has made no step for so long is one of a stall, not of a pause."""
 _SLACK_SHARE = 0.005
 _SLACK_S_MAX = 0.1
 
@@ -223,18 +225,18 @@ class Monitor:
     def _carry_out(self, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.TakeEvidence):
             self._open_case(effect.overdue, now, effect.until)
-        elif isinstance(effect, monitor.LookAtMoves):
-            self._look_at_moves(now, asks=effect.asks)
+        elif isinstance(effect, monitor.LookAtState):
+            self._look_at_state(now, asks=effect.asks)
         elif isinstance(effect, monitor.Send):
             self._send(effect)
         elif self._case is not None:
             self._go_on(self._case, effect, now)
 
-    def _look_at_moves(self, now: float, *, asks: bool) -> None:
+    def _look_at_state(self, now: float, *, asks: bool) -> None:
         seat = self._visitors.seat
         if seat is None:
             return
-        self._looks.idle.look(seat.process.pid, now)
+        self._looks.stopped.look(seat.process.pid, now)
         if asks and seat.helper is not None and not self._is_asked:
             self._is_asked = True
             seat.helper.send(CountCollectives())
@@ -252,6 +254,10 @@ class Monitor:
         seat, view, cycle = self._visitors.seat, self._view, self._cycle
         if seat is None or view is None or cycle is None:
             return
+        self._choose_looks(overdue, now)
+        judged = self._looks.verdict
+        if judged is not None and not belongs_to(overdue.clock, judged.verdict):
+            self._looks.forget()
         from holdfast.fault_tolerance.monitor.incident_case import Case  # noqa: PLC0415 - in memory by now
 
         self._case = Case(
@@ -268,6 +274,17 @@ class Monitor:
             awaits_verdict=self._config.awaits_verdict,
         )
         self._step_evidence(now)
+
+    def _choose_looks(self, overdue: Overdue | None, now: float) -> None:
+        """A rank that merely pauses is not disturbed for a line of the log."""
+        progress, view = self._watch.progress, self._view
+        by_steps = view is not None and view.is_by_steps
+        self._looks.pause_s = progress.pause_s(now) if by_steps else 0.0
+        self._looks.is_gentle = (
+            overdue.clock == hang.PAUSE
+            if overdue is not None
+            else by_steps and self._looks.pause_s < _LONG_SHARE * progress.floor_s
+        )
 
     def _step_evidence(self, now: float) -> None:
         """Go on with the look at the rank; what is done about it waits for the launcher."""
@@ -330,8 +347,12 @@ class Monitor:
                     self._await(message)
                 case messages.LookNow():
                     self._look_now(message)
-                case messages.GoOn():
-                    self._looks.go_on(message, clock.monotonic())
+                case messages.GoOn(verdict=verdict):
+                    now = clock.monotonic()
+                    self._looks.go_on(message, now)
+                    if verdict.is_stall or verdict.is_pause:
+                        judged = monitor.StallJudged(verdict.is_pause, verdict.again_s)
+                        self._feed(judged, now)
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
@@ -352,7 +373,6 @@ class Monitor:
             cfg.get("auto_heartbeat_floor", 0.0),
         )
         self._looks.wake_s = WAKE_SHARE * self._watch.evidence_s
-        self._looks.idle.least_s = IDLE_SHARE * self._watch.progress.floor_s
         if config.standalone:
             self._socket_file = OwnFile(self._listener.getsockname())
             self._end_on_signals()
@@ -399,7 +419,7 @@ class Monitor:
             self._visitors.open()
         self._cycle, self._has_armed = cycle, False
         self._looks.forget()
-        self._looks.idle.forget()
+        self._looks.stopped.forget()
         self._is_asked = False
         if self._kin is not None:
             self._kin.cycle_began(clock.monotonic())
@@ -463,6 +483,8 @@ class Monitor:
         cycle = self._cycle
         if cycle is not None and cycle.cycle == message.cycle:
             seat, now = self._visitors.seat, clock.monotonic()
+            if self._case is None:
+                self._choose_looks(None, now)
             try:
                 self._looks.ask(message, seat, self._view, cycle.dump, now)
             except Exception as error:  # noqa: BLE001 - as in _step_evidence

@@ -62,6 +62,7 @@ class RankLook:
         now: When it begins.
         until: What has not come by then is missing.
         wakes_stopped: A stopped rank is woken at once, as no other rank is looked at.
+        is_gentle: No signal is sent: where the helper does not write the stacks, there are none.
 
     Attributes:
         first: Of two looks at its main thread.
@@ -82,9 +83,11 @@ class RankLook:
         until: float,
         *,
         wakes_stopped: bool,
+        is_gentle: bool = False,
     ) -> None:
         self._process = process
         self._signal = dump_signal
+        self._is_gentle = is_gentle
         self._path = dump_path
         self._epoll = epoll
         self._started_at = now
@@ -237,6 +240,8 @@ class RankLook:
         state = state_of(self.first, self.second)
         if state == "D":
             self._stacks_until = min(self._until, now + UNINTERRUPTIBLE_S)
+        if self._is_gentle and not self._is_alive:
+            return
         if state not in _STOPPED or self._wakes_stopped:
             self._ask(self._process, now)
 
@@ -263,6 +268,8 @@ class RankLook:
         if helper is None or self._asked is not self._process or self.is_left_stopped:
             return {}
         ask = lambda: helper.send(Dump())  # noqa: E731
+        if self._is_gentle:
+            return {"ask_helper": ask, "is_gentle": True}
         return {"ask_helper": ask if self._is_alive else None, "find_thread": self._find_thread}
 
     def _find_thread(self) -> int:
@@ -332,6 +339,8 @@ class RankLook:
 
     def _suspects(self) -> list[int]:
         """Workers, those first that do not wait for work; a stopped one is told by its state."""
+        if self._is_gentle:
+            return []
         states = {pid: one.state for pid, one in self._workers.items() if one is not None}
         for pid, state in states.items():
             if state in ("D", *_STOPPED):

@@ -1,0 +1,77 @@
+"""What a rank waits for, from its frames and from the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.core.monitor.rank_digest import Seen, Sight, digest
+from holdfast.core.stacks import Frame, place_of
+from holdfast.host import sight
+from tests.unit.test_proc import wait_until
+
+
+@pytest.mark.parametrize(
+    ("file", "waits_for"),
+    [
+        ("/usr/lib/python3.11/pdb.py", "a debugger"),
+        ("/venv/lib/python3.11/site-packages/debugpy/_vendored/pydevd/pydevd.py", "a debugger"),
+        ("/usr/lib/python3.11/subprocess.py", "a child process"),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "its tasks"),
+        ("/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", "a server"),
+        ("/usr/lib/python3.11/threading.py", ""),
+    ],
+)
+def test_frames_tell_what_a_rank_waits_for_where_its_lock_does_not(file, waits_for) -> None:
+    frames = [
+        Frame("/usr/lib/python3.11/threading.py", 1, "wait"),
+        Frame(file, 5, "waits"),
+        Frame("/home/me/train.py", 9, "train"),
+    ]
+    place = place_of(frames)
+    assert place.waits_for == waits_for
+    sleeps = Sight("S", "futex_wait_queue", 0, 5)
+    seen = Seen(sleeps, sleeps, 0.05, place)
+    identity = {"rank": 1, "node": "a", "local_rank": 1, "pid": 77}
+    shown = digest(identity, seen, None, None, None, 0.0)
+    assert shown.waits_for == (waits_for or "a lock")
+
+
+def test_a_script_that_runs_inside_such_a_library_does_not_wait_for_it() -> None:
+    frames = [
+        Frame("/home/me/train.py", 9, "train"),
+        Frame("/usr/lib/python3.11/asyncio/runners.py", 5, "run"),
+    ]
+    assert place_of(frames).waits_for == ""
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", "print('here', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    yield process
+    process.communicate(b"\n")
+
+
+@pytest.mark.parametrize("says_which", [True, False])
+def test_a_prompt_is_told_from_another_pipe(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, says_which: bool
+) -> None:
+    """Also where the kernel does not say from which descriptor a process reads."""
+    if not says_which:
+        monkeypatch.setattr(sight, "_READ", {})
+
+    def reads() -> str:
+        seen = sight.look_at(child.pid)
+        return "" if seen is None else seen.reads
+
+    wait_until(lambda: reads() != "")
+    assert reads() == sight.STDIN
