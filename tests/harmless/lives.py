@@ -16,7 +16,7 @@ import time
 import warnings
 from pathlib import Path
 
-from tests.harmless.scenario import AT, CYCLE, GLOO_S, Scenario, healthy, pause_s
+from tests.harmless.scenario import AT, GLOO_S, Scenario, healthy, pause_s
 
 HERE = Path(__file__).parent
 ROOT = str(HERE.parents[1])
@@ -642,15 +642,6 @@ class ExitsWithWords(_Fails):
     def pause(self) -> None:
         if self.rank == 0:
             sys.exit("no data")
-
-
-@healthy
-class FailsOnce(_Fails):
-    """A failure in cycle 0; the next one trains to the end."""
-
-    def pause(self) -> None:
-        if self.rank == 1 and CYCLE == 0:
-            raise ValueError("only once")
 
 
 @healthy
