@@ -65,6 +65,7 @@ def test_a_host_as_it_should_be_is_told_nothing_but_facts() -> None:
         ({"clock_source": "hpet"}, Verdict.SUSPECT, "clock source 'hpet'"),
         ({"calls": {"pidfd_open": "absent"}}, Verdict.SUSPECT, "pidfd_open is refused here; Linux"),
         ({"kills_groups": True}, Verdict.SUSPECT, "takes the launcher with it"),
+        ({"no_processes": "/proc is not there"}, Verdict.UNHEALTHY, "/proc is not there"),
     ],
 )
 def test_what_a_host_lacks_is_told_with_its_numbers(

@@ -50,6 +50,35 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 SLEEP = "import signal; print('up', flush=True); signal.pause()"
 
 
+def test_where_processes_cannot_be_looked_at_the_reason_names_the_mount(tmp_path: Path) -> None:
+    """No /proc, or that of another pid namespace: both show no process of this number."""
+    assert proc.what_is_missing() is None
+    assert f"pid {os.getpid()}" in (proc.what_is_missing(str(tmp_path)) or "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts over /proc, in a namespace of its own")
+def test_a_launcher_without_proc_says_so_in_one_line(tmp_path: Path) -> None:
+    """It gave a traceback."""
+    script = tmp_path / "script.py"
+    script.write_text("")
+    command = f"mount -t tmpfs none /proc && exec {sys.executable} -m holdfast.ft_launcher {script}"
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", command],
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no mounts here: {done.stderr}")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "/proc does not show this process" in done.stderr
+
+
 def test_start_ticks_tell_processes_apart() -> None:
     """Ours is stable; a pid that does not exist has none."""
     assert proc.start_ticks(os.getpid()) == proc.start_ticks(os.getpid())

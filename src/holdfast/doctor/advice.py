@@ -63,6 +63,7 @@ class HostFacts:
             C library, or "absent".
         kills_groups: The kernel's out-of-memory killer ends all of our control group at once.
         memory_limit: Bytes that our control group may have.
+        no_processes: Why processes cannot be looked at; None: they can.
     """
 
     nproc: int = 1
@@ -75,6 +76,7 @@ class HostFacts:
     calls: Mapping[str, str] = field(default_factory=dict)
     kills_groups: bool = False
     memory_limit: int | None = None
+    no_processes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
         )
         yield _host("clock", Verdict.SUSPECT, text)
     yield from _calls(facts.calls)
+    if facts.no_processes is not None:
+        yield _host("processes", Verdict.UNHEALTHY, facts.no_processes)
     if facts.kills_groups:
         text = (
             "memory.oom.group is set: a rank that runs out of memory takes the launcher with it, "

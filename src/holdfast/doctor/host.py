@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from holdfast.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 from holdfast.fault_tolerance.launch.meeting_plan import MeetingPlan
-from holdfast.host import clock, system_calls
+from holdfast.host import clock, proc, system_calls
 from holdfast.host.address import gloo_interface, is_our_address, publish
 from holdfast.host.bounded import call_within
 from holdfast.host.tcp import bound_socket
@@ -41,6 +41,7 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
         calls=system_calls.survey(),
         kills_groups=_text(f"{group}/memory.oom.group") == "1",
         memory_limit=_number(f"{group}/memory.max"),
+        no_processes=proc.what_is_missing(),
     )
 
 

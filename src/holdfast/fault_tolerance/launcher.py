@@ -88,7 +88,11 @@ def run(
         )
         return _FAILED
     from holdfast.host.job_name import new_job  # noqa: PLC0415
+    from holdfast.host.proc import what_is_missing  # noqa: PLC0415
 
+    if (missing := what_is_missing()) is not None:
+        _say(f"cannot start: {missing}")
+        return _FAILED
     job = new_job()
     health = _start_health_process(plan, job)
     from holdfast.fault_tolerance.launch.agent import NodeAgent  # noqa: PLC0415 - meanwhile

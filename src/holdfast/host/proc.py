@@ -72,6 +72,21 @@ def stat(pid: int, root: str = ROOT) -> Stat | None:
     return Stat(line) if line else None
 
 
+def what_is_missing(root: str = ROOT) -> str | None:
+    """Why processes cannot be looked at here; None: they can.
+
+    A ``/proc`` of another pid namespace may have a process of our number, which is not this one.
+    """
+    own = os.getpid()
+    if not os.path.exists(f"{root}/{own}/stat"):
+        return (
+            f"{root} does not show this process (pid {own}): it is not mounted, or it is that of "
+            "another pid namespace. holdfast finds, watches and ends processes by it: mount it "
+            "(mount -t proc proc /proc), as container runtimes do"
+        )
+    return None
+
+
 def start_ticks(pid: int) -> int | None:
     """When ``pid`` was started, in clock ticks since boot: tells a recycled pid apart."""
     found = stat(pid)

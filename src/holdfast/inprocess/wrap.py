@@ -43,6 +43,7 @@ from holdfast.host.clock import monotonic
 from holdfast.host.dump_signal import register_stack_dump
 from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
 from holdfast.host.own_descriptor import out_of_the_way
+from holdfast.host.proc import what_is_missing
 from holdfast.host.progress_page import ProgressPage, make_progress_page
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
@@ -246,6 +247,8 @@ class CallWrapper:
                 "a restartable function must be called in the main thread, which is the only one "
                 f"that can be interrupted; this is thread {threading.current_thread().name!r}"
             )
+        if (missing := what_is_missing()) is not None:
+            raise InternalError(missing)
         try:
             self._interrupt = MainThreadInterrupt()
         except InterruptError as error:
