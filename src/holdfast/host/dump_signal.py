@@ -32,7 +32,8 @@ def _take_over() -> None:
     found = getattr(sys.modules.get(_START), "dump", None)
     if found is not None:
         path, number, fd = found
-        _registered[_RANK_MONITOR], _files[_RANK_MONITOR] = (path, number), [fd]
+        _registered[_RANK_MONITOR] = path, number
+        _files[_RANK_MONITOR] = [OwnDescriptor(fd)]
 
 
 _take_over()
