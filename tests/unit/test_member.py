@@ -707,3 +707,16 @@ def test_a_launcher_that_is_refused_leaves_with_1_and_the_reason() -> None:
     assert effects[-1] == Finish(
         1, LeaveWhy.FENCED, "refused by the leader: it belongs to another job"
     )
+
+
+def test_a_launcher_that_reads_only_the_end_of_another_job_does_not_call_it_its_own() -> None:
+    """It was stopped until then, so the leader never compared it; it said that it had succeeded."""
+    job = Workload("script", "train.py", contents="c0ffee", path="a", is_named=True)
+    one = Member("n1", replace(DESC, workload=replace(job, contents="beef", path="b")))
+    one.handle(Begin(), 0.0)
+
+    end = End(Outcome.SUCCEEDED, 0, "all ranks succeeded", workload=job)
+    last = one.handle(Heard(end), 40.0)[-1]
+    assert isinstance(last, Finish)
+    assert (last.exit_code, last.why) == (1, LeaveWhy.FENCED)
+    assert "the job that has ended is another one: it was started to run" in last.text

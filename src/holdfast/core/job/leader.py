@@ -640,7 +640,7 @@ class Leader:
             return
         self.phase = Phase.ENDING
         self._close_by = now + self.rules.linger_s
-        self.end = msg.End(outcome, exit_code, cause, why, self.term)
+        self.end = msg.End(outcome, exit_code, cause, why, self.term, self.rules.workload)
         self._publish(self.end)
         self.nodes.awaited.clear()
         self._on_silence(now)

@@ -494,6 +494,10 @@ class Member:
             )
 
     def _on_end(self, end: msg.End) -> None:
+        found = difference(end.workload, self.desc.workload)
+        if found is not None and found.is_another_job:
+            self._fence(f"the job that has ended is another one: {found.text}")
+            return
         exit_code = end.exit_code
         if exit_code is None:
             failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)

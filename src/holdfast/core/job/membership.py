@@ -272,6 +272,7 @@ class End(Value):
 
     ``exit_code`` None: every launcher says 1 if its own ranks failed, else 0. ``why``: there is no
     other cycle after one that failed of ``cause``; empty where the cause says it all.
+    ``workload``: of the job, for a launcher that the leader has not compared.
     """
 
     outcome: Outcome
@@ -279,6 +280,7 @@ class End(Value):
     cause: Text
     why: Text = ""
     term: Count = 0
+    workload: Workload | None = None
 
 
 class Look(Value):
