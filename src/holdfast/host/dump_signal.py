@@ -33,7 +33,7 @@ def _take_over() -> None:
     if found is not None:
         path, number, fd = found
         _registered[_RANK_MONITOR] = path, number
-        _files[_RANK_MONITOR] = [OwnDescriptor(fd)]
+        _files[_RANK_MONITOR] = [OwnDescriptor(fd, is_used=True)]
 
 
 _take_over()

@@ -35,12 +35,17 @@ def out_of_the_way(fd: int) -> int:
 
 
 class OwnDescriptor:
-    """A descriptor of ours; for the life of the process, or until :meth:`close`."""
+    """A descriptor of ours; for the life of the process, or until :meth:`close`.
+
+    Args:
+        fd: It gets a high number.
+        is_used: It keeps its number: C code writes to it already.
+    """
 
     __slots__ = ("_identity", "fd")
 
-    def __init__(self, fd: int) -> None:
-        self.fd = out_of_the_way(fd)
+    def __init__(self, fd: int, *, is_used: bool = False) -> None:
+        self.fd = fd if is_used else out_of_the_way(fd)
         self._identity = _identity(self.fd)
 
     def is_own(self) -> bool:
