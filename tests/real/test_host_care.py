@@ -27,11 +27,14 @@ FAILS_WHEN_ASKED = (
     TELLS_ITS_PLACE
     + """
 tell()
-while not (everybody / "ask").exists():
-    time.sleep(0.01)
-sys.exit(1)
+if os.environ["ASK"] == "to fail":
+    while not (everybody / "ask").exists():
+        time.sleep(0.01)
+    sys.exit(1)
+work()
 """
 )
+"""One script for all nodes: launchers of another one would be refused."""
 
 
 @pytest.fixture
@@ -104,10 +107,10 @@ def test_a_check_that_is_killed_is_tried_again_and_holds_up_nobody(
 def test_an_unhealthy_node_is_replaced_by_a_spare(nodes: Nodes, service: HealthService) -> None:
     """Three launchers for two places: one becomes unhealthy, the spare has its place at once."""
     asks_service = f"--ft-node-health-check-endpoint={service.path}"
-    first = nodes.add(WORKS, "2:2")
-    sick = nodes.add(FAILS_WHEN_ASKED, "2:2", asks_service)
+    first = nodes.add(FAILS_WHEN_ASKED, "2:2")
+    sick = nodes.add(FAILS_WHEN_ASKED, "2:2", asks_service, ask="to fail")
     in_cycle(0, first, sick)
-    spare = nodes.add(WORKS, "2:2")
+    spare = nodes.add(FAILS_WHEN_ASKED, "2:2")
     joined(spare)
     service.answer = lambda: {"success": False, "error": "NIC mlx5_3 is down"}
 
