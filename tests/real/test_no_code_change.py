@@ -64,7 +64,8 @@ def test_where_no_time_can_help_the_job_is_restarted(
     job = start(ft, mode, AT_STEP=at_step)
 
     assert job.wait(4 * BOUND_S) == 0, job.stderr
-    assert job.stdout.count("done") == 2
+    # A rank that is woken for its stacks may come to its end before it is ended.
+    assert job.stdout.count("done") >= 2
     assert max(event["cycle"] for event in job.events()) == 1
     assert job.said(proof), job.stderr
     if mode == "stopped":

@@ -244,9 +244,11 @@ def lines(incident: Incident, folder: str) -> list[str]:
 
 def line_elsewhere(incident: Incident, folder: str) -> str:
     """What the launchers of other nodes say of an incident that the leader's node logs for all."""
+    # Only this node knows for how long which clock of its rank has run.
+    overdue = f"{_overdue(incident)}; " if incident.cause is not None else ""
     return (
         f"incident {incident.number} of cycle {incident.cycle} is in the log of the launcher that "
-        f"leads the job; evidence of this node in {folder}"
+        f"leads the job; {overdue}evidence of this node in {folder}"
     )
 
 
