@@ -1,8 +1,9 @@
 """Planted hangs, in scripts that report nothing: cycle 0 hangs, cycle 1 trains to its end.
 
-Those of the first half are proved by what ranks show, however long their group's timeout is. The
-others end when that timeout is over. ``culprits`` are the ranks that an incident may name; where
-both sides are as much at fault, it may name either one or none.
+Most of the first half are proved by what ranks show, however long their group's timeout is. The
+others end when that timeout is over, and so do those with gloo's receives, which no recorder has,
+and ranks that are exiting, for a thread of theirs may still work. ``culprits`` are the ranks that
+an incident may name; where both sides are as much at fault, it may name either one or none.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def one_of_four_leaves_with_0(rank: int) -> None:
         os._exit(0)
 
 
-@hang(1)
+@hang(1, timeout_s=SHORT_S)
 def main_returns_and_a_thread_stays(rank: int) -> None:
     """Python waits for the thread; the connections of the rank stay open."""
     if rank == 1:
@@ -138,7 +139,7 @@ def main_returns_and_a_thread_stays(rank: int) -> None:
         raise SystemExit(0)
 
 
-@hang(1)
+@hang(1, timeout_s=SHORT_S)
 def exit_handler_never_ends(rank: int) -> None:
     if rank == 1:
         import atexit
@@ -267,17 +268,17 @@ class SubgroupLeftOut(Hang):
 
 
 # ---------------------------------------------------------------- circles
-@hang(0, 1)
+@hang(0, 1, timeout_s=SHORT_S)
 def both_receive(rank: int) -> None:
     dist().recv(ones(), 1 - rank)
 
 
-@hang(0, 1, 2, 3, nproc=4)
+@hang(0, 1, 2, 3, nproc=4, timeout_s=SHORT_S)
 def a_ring_receives(rank: int) -> None:
     dist().recv(ones(), (rank + 1) % 4)
 
 
-@hang(0, 1)
+@hang(0, 1, timeout_s=SHORT_S)
 def one_receives_one_reduces(rank: int) -> None:
     if rank == 0:
         dist().all_reduce(ones())
@@ -285,14 +286,14 @@ def one_receives_one_reduces(rank: int) -> None:
         dist().recv(ones(), 0)
 
 
-@hang(0, 1)
+@hang(0, 1, timeout_s=SHORT_S)
 def both_receive_in_a_batch(rank: int) -> None:
     operation = dist().P2POp(dist().irecv, ones(), 1 - rank)
     for work in dist().batch_isend_irecv([operation]):
         work.wait()
 
 
-@hang(2, nproc=4)
+@hang(2, nproc=4, timeout_s=SHORT_S)
 def one_of_four_receives(rank: int) -> None:
     """It waits for a rank that waits for it, in a barrier with the others."""
     if rank == 2:
