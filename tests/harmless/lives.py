@@ -265,7 +265,9 @@ class LowersItsLimits(Scenario):
 
 @healthy
 class ClearsItsEnvironment(Scenario):
-    """Once the group is there: not even PATH is left."""
+    """Once the group is there: not even PATH is left. Trainers need WORLD_SIZE to their end."""
+
+    kinds = ("plain",)
 
     def step(self, number: int) -> None:
         if number == 1:
