@@ -189,7 +189,9 @@ def test_garbage_ends_no_control_endpoint(
     with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
         said = Lines(monkeypatch, control_endpoint)
         note = asked.append
-        control = ControlEndpoint(path, loop, lambda *request: note(request), note, note, NoRanks())
+        control = ControlEndpoint(
+            path, loop, lambda *request: note(request), note, note, note, NoRanks()
+        )
         for one in data:
             _say_all(loop, unix(path), one)
             loop.wait(0.0)
@@ -216,7 +218,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
 
     said = Lines(monkeypatch, control_endpoint)
     with Loop() as loop:
-        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail, NoRanks())
+        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail, fail, NoRanks())
         for _ in range(3):
             with unix(str(tmp_path / "c")) as rank:
                 rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))

@@ -34,7 +34,7 @@ class Launcher:
         self.pid = 0
         path = str(folder / "launcher.socket")
         nothing = lambda *_: None  # noqa: E731
-        self.endpoint = ControlEndpoint(path, loop, nothing, nothing, nothing, self)
+        self.endpoint = ControlEndpoint(path, loop, nothing, nothing, nothing, nothing, self)
         self.socket = path
 
     def uncaught(self, pid: int, traceback: str) -> bool:

@@ -218,3 +218,23 @@ def test_with_min_healthy_on_one_node_the_others_go_on_in_place(
     assert kept is not None, "somebody will look up why that rank was killed"
     assert Path(kept[1]).is_dir()
     assert not job.leftovers(), "the guard has ended with its ranks"
+
+
+ALONE = """
+import os, signal, sys, time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    sys.exit(0)
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+
+
+def test_with_min_healthy_on_one_node_ranks_that_are_in_no_call_start_again(ft: Launcher) -> None:
+    """The only node is not healthy; nobody says that the others can do without the lost rank."""
+    options = ("--nproc-per-node", "2", "--max-restarts", "1", "--restart-policy", "min-healthy")
+    job = ft.start(*options, ft.script(ALONE))
+    assert job.wait(60) == 0, job.stderr
+    assert job.said("succeeded after 1 restart; exit code 0")
+    assert not job.said("goes on with")
+    assert job.said("--restart-policy is an old spelling, write --ft-restart-policy")

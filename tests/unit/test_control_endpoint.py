@@ -14,7 +14,13 @@ import pytest
 
 from holdfast.core import codec
 from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import EndsHungRank, InPlaceCause, RestartedInPlace
+from holdfast.core.in_place import (
+    CallBegan,
+    CallEnded,
+    EndsHungRank,
+    InPlaceCause,
+    RestartedInPlace,
+)
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
 from holdfast.host.loop import Loop
@@ -30,6 +36,7 @@ class Node:
         self.asked: list[tuple[int, WorkloadAction, str]] = []
         self.restarts: list[RestartedInPlace] = []
         self.hung: list[EndsHungRank] = []
+        self.calls: list[CallBegan | CallEnded] = []
         self.ranks = {os.getpid()}
         self.exits: list[tuple[str, int]] = []
         self.endpoint = ControlEndpoint(
@@ -38,6 +45,7 @@ class Node:
             lambda rank, action, why: self.asked.append((rank, action, why)),
             self.restarts.append,
             self.hung.append,
+            self.calls.append,
             self,
         )
 

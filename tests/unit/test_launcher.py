@@ -34,6 +34,8 @@ from holdfast.core.launch.node import (
     SAME_REQUEST_S,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
+    CallBegan,
+    CallEnded,
     CheckHost,
     EndRank,
     Explain,
@@ -195,8 +197,10 @@ def test_a_failure_stops_the_others_and_restarts_all() -> None:
 
 
 def surviving(**options: Any) -> OneNode:
-    """Three ranks under min-healthy."""
-    return running(nproc=3, restart=RestartPolicy.MIN_HEALTHY, **options)
+    """Three ranks under min-healthy, in a call."""
+    node = running(nproc=3, restart=RestartPolicy.MIN_HEALTHY, **options)
+    node.handle(CallBegan((0, 1, 2)), now=0.5)
+    return node
 
 
 @pytest.mark.parametrize(
@@ -211,11 +215,14 @@ def surviving(**options: Any) -> OneNode:
         ([3, 1, NO_RESTART], NO_RESTART),
     ],
 )
-def test_under_min_healthy_one_rank_that_ends_well_is_enough(codes: list[int], end: int) -> None:
+def test_under_min_healthy_a_call_that_completes_is_success(codes: list[int], end: int) -> None:
     """None is signalled: what remains of the job is completed in place, or fails by itself."""
     node = surviving()
     effects = []
+    finishers = tuple(local_rank for local_rank, code in enumerate(codes) if code == 0)
     for local_rank, code in enumerate(codes):
+        if code == 0 and local_rank == finishers[0]:
+            node.handle(CallEnded(finishers, finished=True), now=1.0)
         effects += without_notes(node.handle(WorkerExited(local_rank, code), now=1.0))
     effects += without_notes(node.handle(Swept(), now=1.1))
 

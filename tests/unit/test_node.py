@@ -5,6 +5,8 @@ from __future__ import annotations
 from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.core.launch.node import (
     UNKILLABLE_AFTER_S,
+    CallBegan,
+    CallEnded,
     CheckHost,
     Dismissed,
     Effect,
@@ -227,16 +229,23 @@ def test_a_node_that_will_not_have_ranks_again_checks_nothing() -> None:
 
 
 # ---------------------------------------------------------------- a cycle that survives failures
-def three_that_survive(**options: object) -> Node:
+def three_in_a_call(**options: object) -> Node:
+    """Of a job of one node under min-healthy; their guard has said that they are in a call."""
+    node = three_under_min_healthy(**options)
+    assert node.handle(CallBegan((0, 1, 2)), now=0.5) == []
+    return node
+
+
+def three_under_min_healthy(**options: object) -> Node:
     node = Node(nproc=3, survives_ranks=True, **options)  # type: ignore[arg-type]
     node.handle(Begin(), now=0.0)
     node.handle(StartAsked(0), now=0.0)
     return node
 
 
-def test_a_cycle_that_survives_failures_tells_of_each_and_how_many_ranks_go_on() -> None:
-    """Killed, then dead: one failure."""
-    node = three_that_survive()
+def test_a_cycle_whose_call_goes_on_tells_of_each_failure_and_how_many_ranks_go_on() -> None:
+    """Killed, then dead: one failure. What the call says of its end is success."""
+    node = three_in_a_call()
 
     assert node.handle(RankKilled(2), now=1.0) == [
         FailureSeen(0, 2),
@@ -247,13 +256,94 @@ def test_a_cycle_that_survives_failures_tells_of_each_and_how_many_ranks_go_on()
         FailureSeen(0, 0),
         Note("info", "cycle 0 goes on with 1 other rank " + POLICY),
     ]
+    node.handle(CallEnded((1,), finished=True), now=2.9)
     assert node.handle(WorkerExited(1, 0), now=3.0) == [Sweep(0)]
     assert node.handle(Swept(), now=3.0) == [RanksSucceeded(0)]
 
 
+def test_without_a_call_min_healthy_restarts_when_a_rank_fails() -> None:
+    """Its node is not healthy, and it is the only one."""
+    node = three_under_min_healthy()
+
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(0, 1, every=True)]
+    assert node.handle(WorkerExited(2, 1), now=1.1) == [], "told once"
+    assert node.handle(StopAsked(), now=1.2) == [SignalRanks((0,), SIGTERM)]
+    node.handle(WorkerExited(0, 0), now=1.3)
+    assert node.handle(Swept(), now=1.4) == [RanksStopped(0)]
+
+
+def test_without_a_call_one_rank_that_ends_well_has_not_completed_the_job() -> None:
+    """The other one waits for a rank that has ended well, gets an error, and is not alone to tell.
+
+    A script of another kind, whose ranks have nothing to do with each other, is restarted as well.
+    """
+    node = three_under_min_healthy()
+    node.handle(WorkerExited(0, 0), now=1.0)
+    node.handle(WorkerExited(1, 0), now=1.0)
+
+    assert node.handle(WorkerExited(2, 1), now=1.1) == [FailureSeen(0, 2, every=True), Sweep(0)]
+    assert node.handle(Swept(), now=1.2) == [RanksStopped(0)]
+
+
+def test_a_rank_that_completed_the_call_must_end_well() -> None:
+    """What it does afterwards is not in the call any more: the final checkpoint, say."""
+    node = three_in_a_call()
+    node.handle(WorkerExited(2, -SIGKILL), now=1.0)
+    node.handle(CallEnded((0, 1), finished=True), now=2.0)
+
+    assert node.handle(WorkerExited(0, 1), now=2.1) == [FailureSeen(0, 0, every=True)]
+    node.handle(WorkerExited(1, 0), now=2.1)
+    assert node.handle(Swept(), now=2.2) == [RanksStopped(0)]
+
+
+def test_the_end_of_a_rank_that_was_lost_in_the_call_may_be_heard_of_last() -> None:
+    """A launcher that was held up reads of the end of the call first."""
+    node = three_in_a_call()
+    node.handle(CallEnded((0, 1), finished=True), now=2.0)
+    node.handle(WorkerExited(0, 0), now=2.1)
+    node.handle(WorkerExited(1, 0), now=2.1)
+
+    assert node.handle(WorkerExited(2, -SIGKILL), now=2.1) == [FailureSeen(0, 2), Sweep(0)]
+    assert node.handle(Swept(), now=2.2) == [RanksSucceeded(0)]
+
+
+def test_a_call_that_failed_has_not_completed_whatever_its_ranks_exit_with() -> None:
+    """A program may catch what the Wrapper raises."""
+    node = three_in_a_call()
+    node.handle(WorkerExited(2, -SIGKILL), now=1.0)
+    node.handle(CallEnded((0, 1), finished=False), now=2.0)
+    for local_rank in (0, 1):
+        node.handle(WorkerExited(local_rank, 0), now=2.1)
+
+    assert node.handle(Swept(), now=2.2) == [RanksStopped(0)]
+
+
+def test_a_second_call_has_to_complete_too() -> None:
+    """One to train, say, and one to evaluate; and those who ended before it are lost to neither."""
+    node = three_in_a_call()
+    node.handle(WorkerExited(2, -SIGKILL), now=1.0)
+    node.handle(CallEnded((0, 1), finished=True), now=2.0)
+    node.handle(CallBegan((0, 1)), now=2.1)
+    assert without_notes(node.handle(WorkerExited(1, 1), now=2.2)) == [FailureSeen(0, 1)]
+    node.handle(WorkerExited(0, 0), now=2.3)
+
+    assert node.handle(Swept(), now=2.4) == [RanksStopped(0)], "this one has not"
+
+
+def test_a_call_says_nothing_about_other_policies() -> None:
+    """Under any-failed, and on several nodes, its ranks are as any others."""
+    node = node_at_work()
+    node.handle(CallBegan((0, 1)), now=0.5)
+
+    assert node.handle(WorkerExited(1, 1), now=1.0) == [FailureSeen(3, 1)]
+    node.handle(CallEnded((0,), finished=True), now=1.1)
+    node.handle(WorkerExited(0, 0), now=1.2)
+    assert node.handle(Swept(), now=1.3) == [RanksStopped(3)]
+
+
 def test_a_cycle_that_survives_failures_has_failed_when_no_rank_is_left() -> None:
     """Also if the last one was killed and is still dying."""
-    node = three_that_survive()
+    node = three_in_a_call()
     node.handle(WorkerExited(0, 1), now=1.0)
     node.handle(WorkerExited(1, 1), now=1.0)
 
@@ -262,22 +352,13 @@ def test_a_cycle_that_survives_failures_has_failed_when_no_rank_is_left() -> Non
     assert node.handle(Swept(), now=1.2) == [RanksStopped(0)]
 
 
-def test_a_rank_that_fails_after_another_has_ended_well_does_not_fail_the_cycle() -> None:
-    """As the last one: ranks that end well have completed the work of all."""
-    node = three_that_survive()
-    node.handle(WorkerExited(0, 0), now=1.0)
-    node.handle(WorkerExited(1, 1), now=1.0)
-
-    assert node.handle(WorkerExited(2, -11), now=1.1) == [FailureSeen(0, 2), Sweep(0)]
-    assert node.handle(Swept(), now=1.2) == [RanksSucceeded(0)]
-
-
 def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_others_are_done() -> (
     None
 ):
     """Stuck in the driver of a broken device, say: the node is stuck then, as after any stop."""
-    node = three_that_survive(stop_grace_s=5.0)
+    node = three_in_a_call(stop_grace_s=5.0)
     node.handle(HostBroke("gpu GPU 0: lost", device=0), now=1.0)
+    node.handle(CallEnded((1, 2), finished=True), now=1.9)
     node.handle(WorkerExited(1, 0), now=2.0)
 
     assert node.handle(WorkerExited(2, 0), now=3.0) == [SignalRanks((0,), SIGTERM)]
@@ -285,8 +366,9 @@ def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_other
     late = node.handle(TimePassed(), now=8.0 + UNKILLABLE_AFTER_S)
     assert late[-1] == RanksStuck(0, "a rank cannot be killed")
 
-    node = three_that_survive(stop_grace_s=5.0)
+    node = three_in_a_call(stop_grace_s=5.0)
     node.handle(HostBroke("gpu GPU 0: lost", device=0), now=1.0)
+    node.handle(CallEnded((1, 2), finished=True), now=1.9)
     node.handle(WorkerExited(1, 0), now=2.0)
     node.handle(WorkerExited(2, 0), now=3.0)
     assert node.handle(WorkerExited(0, -SIGKILL), now=4.0) == [Sweep(0)]
@@ -295,7 +377,7 @@ def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_other
 
 def test_a_rank_that_was_ended_for_a_hang_has_not_ended_well_whatever_its_exit_code() -> None:
     """It may have a handler that ends it with 0."""
-    node = three_that_survive()
+    node = three_in_a_call()
     node.handle(RankKilled(0), now=1.0)
     node.handle(WorkerExited(0, 0), now=1.1)
     node.handle(WorkerExited(1, 1), now=2.0)
@@ -306,7 +388,7 @@ def test_a_rank_that_was_ended_for_a_hang_has_not_ended_well_whatever_its_exit_c
 
 def test_ranks_that_were_stopped_have_not_succeeded_because_one_of_them_exits_with_0() -> None:
     """It may have saved its work on SIGTERM."""
-    node = three_that_survive()
+    node = three_in_a_call()
     node.handle(StopAsked(), now=1.0)
     for local_rank, exit_code in enumerate((0, -SIGTERM, -SIGTERM)):
         node.handle(WorkerExited(local_rank, exit_code), now=1.1)
@@ -316,11 +398,11 @@ def test_ranks_that_were_stopped_have_not_succeeded_because_one_of_them_exits_wi
 
 def test_a_fault_of_the_whole_host_ends_all_ranks_of_a_cycle_that_survives_failures() -> None:
     """Those that went on would use the broken host; the next start is behind a check."""
-    node = three_that_survive()
+    node = three_in_a_call()
     effects = without_notes(node.handle(HostBroke(LOST), now=1.0))
 
     assert [e.local_rank for e in effects if isinstance(e, EndRank)] == [0, 1, 2]
     assert effects[-1] == FailureSeen(0, 2, every=True)
-    one = three_that_survive()
+    one = three_in_a_call()
     effects = without_notes(one.handle(HostBroke(LOST, device=1), now=1.0))
     assert effects == [EndRank(1, LOST), FailureSeen(0, 1)]

@@ -80,7 +80,10 @@ class Stage:
 
 
 def job(words: list[str]) -> Stage:
-    """``> job MIN:MAX restarts=N``, with ``alone`` or ``min-healthy``, and ``pairs`` of ranks."""
+    """``> job MIN:MAX restarts=N``, with ``alone`` or ``min-healthy``, and ``pairs`` of ranks.
+
+    With ``calls`` ranks enter a wrapped function in each cycle, within 200 s.
+    """
     least, _, most = words[0].partition(":")
     of_one = "alone" in words
     rules = Rules(
@@ -94,7 +97,7 @@ def job(words: list[str]) -> Stage:
     network = Network(delay_s=(0.001, 0.001))
     nproc = 2 if of_one or "pairs" in words else 1
     pace = Pace(join_timeout_s=60.0)
-    scenario = Scenario(0, rules, pace, network, work_s=500.0, nproc=nproc)
+    scenario = Scenario(0, rules, pace, network, work_s=500.0, nproc=nproc, calls="calls" in words)
     simulation = Simulation(scenario, trace=True)
     faults: dict[str, Callable[[float, int], Fault]] = {
         "fail": partial(RankFails, every=True),

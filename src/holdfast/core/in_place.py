@@ -1,8 +1,9 @@
 """What the node guard of a restart in place tells the launcher of its node.
 
-Pure. Said once per node and restart, when all ranks enter the function again; and of each rank that
-is ended because it hangs, before its first signal. Nothing is answered. The launcher writes it into
-the events of the run. Times: the node's monotonic clock.
+Pure. Said when a call of the function begins and when it ends; once per restart, when all ranks
+enter the function again; and of each rank that is ended because it hangs, before its first signal.
+Nothing is answered. The launcher writes restarts into the events of the run, and with min-healthy
+on one node a call tells it which ranks may be lost. Times: the node's monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,6 +22,32 @@ else:
 
 CAUSES_MAX = 8
 """A lost node is a cause for each of its ranks."""
+
+
+class CallBegan(Value):
+    """All ranks have entered the function; the call goes on without those that are lost.
+
+    Attributes:
+        cycle: Of the launcher that started them.
+        ranks: Of this node, global.
+    """
+
+    cycle: Count
+    ranks: tuple[Rank, ...]
+
+
+class CallEnded(Value):
+    """The call is over; said before its ranks hear of it.
+
+    Attributes:
+        cycle: Of the launcher that started them.
+        ranks: Of this node, global: those that were in it to the end.
+        finished: The function has completed on all that are left; else the call has failed.
+    """
+
+    cycle: Count
+    ranks: tuple[Rank, ...]
+    finished: bool
 
 
 class InPlaceCause(Value):

@@ -249,7 +249,9 @@ class GuardProcess:
             self._server = CoordinatorServer(
                 patience, self._token, self._descriptors, self._complain
             )
-        self._machine = machine.Guard(limits)
+        # As the rank that started this process has it; no launcher but its own reads it.
+        cycle = os.environ.get("NVRX_CYCLE", "")
+        self._machine = machine.Guard(limits, int(cycle) if cycle.isdecimal() else 0)
 
     def _connect(self, attach: Attach) -> None:
         """Call the coordinator, once; what is said before it answers waits in the connection."""

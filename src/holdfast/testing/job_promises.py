@@ -109,7 +109,7 @@ class JobPromises:
         if one.lawful and not one.dozes:
             self.running[cycle] -= 1
         one.dozes = False
-        ended_well = not one.failing or (self._scenario.rules.survives_ranks and one.any_well)
+        ended_well = not one.failing or (self._scenario.rules.survives_ranks and one.has_completed)
         if one.alive and ended_well and not one.told_to_stop:
             self._succeeded.add((cycle, one.name))
 

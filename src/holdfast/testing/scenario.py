@@ -227,6 +227,7 @@ class Scenario:
         codec: Every message travels as signed JSON.
         nproc: Ranks of each launcher.
         standby: Interpreters are parked.
+        calls: The ranks of a host are in a call of the Wrapper for a part of each cycle.
         others: Hosts whose launchers were started for another job, and come to this one's store.
     """
 
@@ -243,6 +244,7 @@ class Scenario:
     codec: bool = False
     nproc: int = 1
     standby: bool = False
+    calls: bool = False
     others: frozenset[int] = frozenset()
 
     @property
@@ -325,6 +327,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         nproc=rng.choice((1, 1, 2)) if hosts > 1 else rng.choice((1, 2, 4)),
         standby=rng.random() < 0.5,
         others=_random_others(rng, hosts, least),
+        calls=rng.random() < 0.5,
     )
 
 

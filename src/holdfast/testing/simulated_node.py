@@ -100,6 +100,8 @@ class Rank:
     """After SIGTERM."""
     ends_in_s: float | None = None
     is_ending: bool = False
+    is_done: bool = False
+    """Its function has returned; others may still be in theirs."""
 
 
 @dataclass
@@ -128,8 +130,11 @@ class SimulatedNode:
     ranks: dict[int, Rank] = field(default_factory=dict)
     last_started: int = -1
     failing: bool = False
-    any_well: bool = False
-    """A rank of its last cycle ended with 0."""
+    calls: bool = False
+    """Its ranks are in a call of the Wrapper; their guard tells the launcher."""
+    in_call: bool = False
+    has_completed: bool = False
+    """The call of its last cycle has, on all ranks that were left."""
     told_to_stop: bool = False
     iteration: int = 0
     # faults
@@ -350,7 +355,7 @@ class SimulatedNode:
     # ------------------------------------------------------------ ranks
     def _start(self, cycle: int) -> None:
         self.last_started = self.running = cycle
-        self.failing = self.told_to_stop = self.any_well = False
+        self.failing = self.told_to_stop = self.in_call = self.has_completed = False
         self._sweeping = None
         self.ranks = {
             k: Rank(is_stubborn=self.rng.random() < self.slow_stop)
@@ -360,21 +365,48 @@ class SimulatedNode:
             takes_s = self.work_s * self.rng.uniform(0.8, 1.2)
             end = partial(self.rank_exits, cycle, local_rank, 0, rank)
             self.clock.call_in(takes_s, end)
+        if self.calls:
+            self.clock.call_in(self.work_s * self.rng.uniform(0.1, 0.4), partial(self._call, cycle))
         if self.parked is not None:
             self._tell_parked(standby.Wanted(0, _SHAPE))
             self._tell_parked(standby.CycleStarted())
         self.iteration += self.rng.choice((0, 1))
 
-    def rank_exits(self, cycle: int, local_rank: int, code: int, who: Rank | None = None) -> None:
+    def _call(self, cycle: int) -> None:
+        """All ranks enter the function, if all have come."""
+        if self.running == cycle and len(self.ranks) == self.core.node.nproc and not self.failing:
+            self.in_call = True
+            self.tell(node.CallBegan(tuple(self.ranks)))
+
+    def _complete_if_all_are_done(self) -> None:
+        """Of those that are left: who is stuck is given up by its guard."""
+        left = {k: rank for k, rank in self.ranks.items() if not rank.is_stuck}
+        if not self.in_call or not left or not all(rank.is_done for rank in left.values()):
+            return
+        self.in_call, self.has_completed = False, True
+        self.tell(node.CallEnded(tuple(left), finished=True))
+        for local_rank, rank in left.items():
+            end = partial(self.rank_exits, self.running, local_rank, 0, rank)
+            self.clock.call_in(self.rng.choice((0.0, 0.01)), end)
+
+    def rank_exits(
+        self, cycle: int | None, local_rank: int, code: int, who: Rank | None = None
+    ) -> None:
         """A rank of this cycle ends by itself, if it still runs."""
         rank = self.ranks.get(local_rank)
         if self.running != cycle or rank is None or (who is not None and rank is not who):
             return
-        waits = self.failing and not self.core.node.survives_ranks
-        if who is not None and code == 0 and (rank.is_ending or rank.hung_at or waits):
-            return  # it does not succeed any more: it waits for a rank that is gone
         if rank.is_stuck:
             return
+        if who is not None and code == 0:
+            if rank.is_ending or rank.hung_at is not None:
+                return
+            if self.in_call:
+                rank.is_done = True
+                self._complete_if_all_are_done()
+                return
+            if self.failing and not self.has_completed:
+                return  # it does not succeed any more: it waits for a rank that is gone
         self._reap(local_rank, code)
 
     def fail(self, every: bool, may_restart: bool) -> None:  # noqa: FBT001
@@ -382,7 +414,7 @@ class SimulatedNode:
         cycle, code = self.running, 1 if may_restart else 93
         if cycle is None or not self.alive:
             return
-        self.failing = True
+        self.failing, self.has_completed = True, False
         for local_rank in list(self.ranks)[0 if every else -1 :]:
             self.rank_exits(cycle, local_rank, code)
 
@@ -412,12 +444,12 @@ class SimulatedNode:
 
     def _reap(self, local_rank: int, code: int) -> None:
         del self.ranks[local_rank]
-        self.any_well = self.any_well or code == 0
         if not self.ranks:
             self.world.ranks_gone(self)
         if self.parked is not None:
             self._tell_parked(standby.CycleEnding())
         self.tell(rank_life.Exited(local_rank, code))
+        self._complete_if_all_are_done()
 
     def _swept(self, cycle: int) -> None:
         if self._sweeping == cycle:

@@ -237,6 +237,7 @@ class Simulation:
             scenario.work_s,
             scenario.slow_stop,
             scenario.standby,
+            calls=scenario.calls,
         )
         one.reads_at = self.clock.now
         self._launchers[host] = self._by_node[node] = one

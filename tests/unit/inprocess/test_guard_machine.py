@@ -7,7 +7,14 @@ import pytest
 from holdfast.core import codec
 from holdfast.core.common_events import TimePassed
 from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import CAUSES_MAX, EndsHungRank, InPlaceCause, RestartedInPlace
+from holdfast.core.in_place import (
+    CAUSES_MAX,
+    CallBegan,
+    CallEnded,
+    EndsHungRank,
+    InPlaceCause,
+    RestartedInPlace,
+)
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.guard import (
     VICTIM_S,
@@ -51,10 +58,11 @@ class Node:
 
     def __init__(self, limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> None:
         self.now = FROM
-        self.guard = Guard(limits)
+        self.guard = Guard(limits, cycle=5)
         self.renewed: list[float | None] = []
         self.restarts: list[RestartedInPlace] = []
         self.hung: list[EndsHungRank] = []
+        self.calls: list[CallBegan | CallEnded] = []
         for rank in ranks:
             self.but_renewals(self.guard.handle(RankCame(msg.Hello(rank, 4)), self.now))
 
@@ -71,6 +79,7 @@ class Node:
         told = [effect.message for effect in effects if isinstance(effect, TellLauncher)]
         self.restarts += [it for it in told if isinstance(it, RestartedInPlace)]
         self.hung += [it for it in told if isinstance(it, EndsHungRank)]
+        self.calls += [it for it in told if isinstance(it, (CallBegan, CallEnded))]
         return [effect for effect in effects if not isinstance(effect, TellLauncher)]
 
     def evidence(self, rank: int, seen: RankDigest | None = None) -> list[Effect]:
@@ -947,3 +956,27 @@ def test_what_the_launcher_is_told_fits_into_its_longest_request() -> None:
 
     [restart] = node.restarts
     assert len(encode(codec.encode(restart))) < 1 << 16
+
+
+# ----------------------------------------------------------- what the launcher is told of a call
+def test_the_launcher_hears_when_its_ranks_enter_a_call_and_before_them_when_it_is_over() -> None:
+    """Which ranks it can lose without losing the job; a restart in place is not a beginning."""
+    node = Node()
+    assert node.calls == []
+    node.down(msg.Commit(0, -1, (), ()))
+    assert node.calls == [CallBegan(5, (2, 3))]
+    node.gone(3)
+    node.down(msg.Abort(0, (msg.Cause(3, msg.Kind.TERMINATED),)))
+    node.up(2, msg.Ready(0, (standing(2),)))
+    node.down(msg.Commit(1, 0, (3,), ()))
+    assert len(node.calls) == 1
+
+    first = node.guard.handle(CoordinatorSaid(msg.Exit(finished=True)), node.now)[0]
+    assert first == TellLauncher(CallEnded(5, (2,), finished=True))
+
+
+def test_the_launcher_hears_that_a_call_has_failed() -> None:
+    node = Node()
+    node.down(msg.Commit(0, -1, (), ()))
+    node.down(msg.Exit(finished=False, text="gave up"))
+    assert node.calls[1:] == [CallEnded(5, (2, 3), finished=False)]

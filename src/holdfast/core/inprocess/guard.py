@@ -34,7 +34,7 @@ import enum
 from holdfast.core.common_events import TimePassed
 from holdfast.core.deadlines import earliest
 from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import EndsHungRank, RestartedInPlace
+from holdfast.core.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 from holdfast.core.inprocess import messages as msg
 from holdfast.core.inprocess.lease import (
     LEASE_SHARE,
@@ -150,7 +150,7 @@ class TellCoordinator(Value):
 class TellLauncher(Value):
     """Tell the launchers of these ranks, where there are some; nothing depends on it."""
 
-    message: RestartedInPlace | EndsHungRank
+    message: CallBegan | CallEnded | RestartedInPlace | EndsHungRank
 
 
 class Look(Value):
@@ -251,10 +251,16 @@ class _Rank:
 
 
 class Guard:
-    """One per node and call of the wrapped function."""
+    """One per node and call of the wrapped function.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: How long ranks may take.
+        cycle: Of the launcher of this node, if there is one.
+    """
+
+    def __init__(self, limits: Limits, cycle: int = 0) -> None:
         self._limits = limits
+        self._cycle = cycle
         self._ranks: dict[int, _Rank] = {}
         self._epoch = -1
         self._beat_at: float | None = None
@@ -411,7 +417,12 @@ class Guard:
                 self._epoch = message.epoch
                 for rank in self._here():
                     self._start(rank, now)
-                return [*self._tell_ranks(message), *self._tell_launcher(message, now)]
+                began = [TellLauncher(CallBegan(self._cycle, self._in_call()))]
+                return [
+                    *(began if message.epoch == 0 else ()),
+                    *self._tell_ranks(message),
+                    *self._tell_launcher(message, now),
+                ]
             case msg.Abort():
                 if message.epoch != self._epoch:
                     return []
@@ -436,7 +447,9 @@ class Guard:
                     self._fence_at = now + self._fence_s()
                 for rank in self._here():
                     self._rest(rank)
-                return [self._renew(), *self._tell_ranks(message)]
+                # First: a rank that has heard of it may end, and its launcher judges by this.
+                ended = CallEnded(self._cycle, self._in_call(), message.finished)
+                return [TellLauncher(ended), self._renew(), *self._tell_ranks(message)]
             case msg.Lost():
                 return []
             case _:
@@ -456,6 +469,9 @@ class Guard:
     def _tell_launcher(self, commit: msg.Commit, now: float) -> list[Effect]:
         note, self._restart = self._restart, None
         return [] if note is None else [TellLauncher(note.finish(commit, now))]
+
+    def _in_call(self) -> tuple[int, ...]:
+        return tuple(sorted(self.ranks))
 
     def _here(self) -> list[_Rank]:
         return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]

@@ -20,7 +20,10 @@ class Ending(enum.Enum):
 
     SUCCEEDED = (
         0,
-        "all ranks ended well; with min-healthy MIN nodes, on one node at least one rank",
+        (
+            "all ranks ended well; with min-healthy MIN nodes, on one node those that completed "
+            "the call"
+        ),
         "no",
     )
     SPARE = (

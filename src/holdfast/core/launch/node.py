@@ -92,6 +92,22 @@ class OnlyStuckLeft(Value):
     killed_at: float
 
 
+class CallBegan(Value):
+    """These ranks are in a call of a function, which goes on without those of them that are lost.
+
+    Their guard says so (restarts in place).
+    """
+
+    local_ranks: tuple[int, ...]
+
+
+class CallEnded(Value):
+    """The call is over, and these ranks were in it to the end; ``finished``: it has completed."""
+
+    local_ranks: tuple[int, ...]
+    finished: bool
+
+
 class StartAsked(Value):
     """It was decided that this node has ranks in this cycle. Only while nothing is alive."""
 
@@ -146,6 +162,8 @@ Event = (
     | RankStuck
     | OnlyStuckLeft
     | SignalArrived
+    | CallBegan
+    | CallEnded
     | StartAsked
     | StopAsked
     | Dismissed
@@ -206,7 +224,8 @@ class FailureSeen(Value):
     """A rank failed: the first of its cycle, or the first that asks for no restart.
 
     To be answered with :class:`~holdfast.core.job.member.RanksFailed`, which says in words what it
-    was. ``every``: none runs any more; not ``may_restart``: the rank asks for that.
+    was. ``every``: none runs any more, or what does run cannot go on without it; not
+    ``may_restart``: the rank asks for that.
     """
 
     cycle: int
@@ -296,8 +315,9 @@ class Node:
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         checks_host: :class:`CheckHost` will be answered.
-        survives_ranks: A cycle goes on without ranks that failed as long as others run, and has
-            succeeded if one of those ended well (min-healthy on one node, decision 31).
+        survives_ranks: While ranks are in a call (:class:`CallBegan`), the cycle goes on without
+            those that fail, and has succeeded when the call has completed and all others ended
+            well (min-healthy on one node, decision 31).
     """
 
     nproc: int
@@ -313,6 +333,12 @@ class Node:
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
     _failed: set[int] = field(default_factory=set, init=False)
     """Ranks of this cycle whose failure the job was told of."""
+    _in_call: set[int] = field(default_factory=set, init=False)
+    """Ranks without which the call goes on, or was completed."""
+    _lost: set[int] = field(default_factory=set, init=False)
+    """Ranks that failed in a call that went on."""
+    _has_completed: bool = field(default=False, init=False)
+    """The last call of this cycle has."""
     _ran_to_the_end: bool = field(default=False, init=False)
     """No rank of this cycle was asked to stop."""
     _may_restart: bool = field(default=True, init=False)
@@ -369,6 +395,12 @@ class Node:
             case OnlyStuckLeft(killed_at):
                 self.phase = Phase.STOPPING
                 self._kill(killed_at)
+            case CallBegan(local_ranks):
+                self._in_call = set(local_ranks) if self.survives_ranks else set()
+                self._has_completed = False
+            case CallEnded(local_ranks, finished):
+                self._in_call = self._in_call - set(local_ranks) if finished else set()
+                self._has_completed = finished
             case SignalArrived(signum):
                 self._on_signal(signum, now)
             case HostChecked(problem):
@@ -398,7 +430,9 @@ class Node:
         self.cycle = cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
-        self._failed.clear()
+        for ranks in self._failed, self._in_call, self._lost:
+            ranks.clear()
+        self._has_completed = False
         self._may_restart = True
         self._do(StartCycle(self.cycle))  # first: nothing on the way to it waits for words
         self._explain(will_restart=True)
@@ -419,8 +453,8 @@ class Node:
         """Nothing of the cycle is alive here."""
         self._sweep_until = None
         self.phase = Phase.IDLE
-        survived = self.survives_ranks and self._ran_to_the_end and self._n_well > 0
-        if survived or self._n_well == self.nproc:
+        survived = self._has_completed and self._ran_to_the_end
+        if self._well >= set(range(self.nproc)) - (self._lost if survived else set()):
             self._do(RanksSucceeded(self.cycle))
             return
         self._unexplained = self.cycle if self._failed else None
@@ -482,7 +516,7 @@ class Node:
             self._sweep(now)
         elif (
             self.phase is Phase.RUNNING
-            and self._n_well
+            and self._well
             and self.alive <= self._failed
             and self._end.due_at is None
         ):  # they were ended, and no rank is left that the cycle goes on for
@@ -500,28 +534,33 @@ class Node:
     def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
         """The first failure counts, and the first that asks for no restart; others decide of what.
 
-        Of ranks that are being stopped for a failure elsewhere, only the latter. Where a cycle
-        survives failures, the first of each rank counts.
+        Of ranks that are being stopped for a failure elsewhere, only the latter. Where a call goes
+        on, the first of each rank counts, and then the first that it does not go on without.
         """
-        is_news = local_rank not in self._failed if self.survives_ranks else not self._failed
-        is_news = is_news and self.phase is Phase.RUNNING
+        runs = self.phase is Phase.RUNNING
+        goes_on = runs and local_rank in self._in_call
+        others = set() if goes_on else self._failed - self._lost
+        is_known = local_rank in self._failed or bool(others)
         asks_first = self._may_restart and not may_restart
         self._may_restart = self._may_restart and may_restart
-        if is_news or asks_first:
-            self._failed.add(local_rank)
-            left = self.alive - self._failed if self.survives_ranks else self.alive
-            every = not left and not (self.survives_ranks and self._n_well)
-            self._do(FailureSeen(self.cycle, local_rank, every, may_restart))
-            if self.survives_ranks and left and self.phase is Phase.RUNNING:
-                others = count(len(left), "other rank")
-                how = f"with {others} (--ft-restart-policy min-healthy)"
-                self._note("info", f"cycle {self.cycle} goes on {how}")
+        if not (runs and not is_known) and not asks_first:
+            return
+        self._failed.add(local_rank)
+        left = self.alive - self._failed if goes_on else self.alive
+        if goes_on:
+            self._lost.add(local_rank)
+            every = not (left or self._has_completed)
+        else:
+            every = not left or (runs and self.survives_ranks)
+        self._do(FailureSeen(self.cycle, local_rank, every, may_restart))
+        if goes_on and left:
+            how = f"with {count(len(left), 'other rank')} (--ft-restart-policy min-healthy)"
+            self._note("info", f"cycle {self.cycle} goes on {how}")
 
     @property
-    def _n_well(self) -> int:
+    def _well(self) -> set[int]:
         """Ranks that ended with 0, and not because they were ended for a hang."""
-        ended = self._exit_codes.items()
-        return sum(code == 0 and local_rank not in self._failed for local_rank, code in ended)
+        return {k for k, code in self._exit_codes.items() if code == 0} - self._failed
 
     # ------------------------------------------------------------ ranks are stopped
     def _on_stop_asked(self, now: float, *, at_once: bool) -> None:

@@ -11,7 +11,8 @@ Pure: plain values; their JSON form follows from their fields (``core/codec.py``
     rank ──► launcher   Control                      ◄── Ok, or Error
                         Uncaught                     ◄── Ok, or Error
                         then ExitsNow, on the same connection; not answered
-    guard ─► launcher   RestartedInPlace EndsHungRank   (core/in_place.py; not answered)
+    guard ─► launcher   CallBegan CallEnded RestartedInPlace EndsHungRank
+                        (core/in_place.py; not answered)
 
 The helper is a thread of the rank with a connection of its own.
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from holdfast.core.codec import Count, Limit, Raw, Text, Whole, family
 from holdfast.core.evidence import GroupDigest
-from holdfast.core.in_place import EndsHungRank, RestartedInPlace
+from holdfast.core.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 from holdfast.core.value import Value
 
 TYPE_CHECKING = False
@@ -226,5 +227,6 @@ ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
-ToLauncher = Control | Uncaught | ExitsNow | RestartedInPlace | EndsHungRank
+OfGuard = CallBegan | CallEnded | RestartedInPlace | EndsHungRank
+ToLauncher = Control | Uncaught | ExitsNow | OfGuard
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -98,7 +98,7 @@ FT_OPTIONS = [
             Choice([ANY_FAILED, "min-healthy"]),
             ANY_FAILED,
             "Restart when any rank has failed, or only when too few nodes are healthy (on one "
-            "node: when no rank is left)",
+            "node: when no rank of the Wrapper's call is left)",
             "a failed rank usually stops all others",
         ),
         _ours(

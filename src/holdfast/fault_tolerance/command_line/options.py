@@ -22,6 +22,7 @@ FORMER: Mapping[str, str] = {
     "--ignore-missing-fault-tol-cfg": "--ft-ignore-missing-cfg",
     "--ft-max-no-progress-restarts": "--ft-max-no-progress-cycles",
     "--ft-base-logfile": "--ft-per-cycle-applog-prefix",
+    "--restart-policy": "--ft-restart-policy",
     # versions up to 0.4 had one --ft-param- option for each field of the configuration
     **{
         spelling.replace("--ft-", "--ft-param-", 1): option.name

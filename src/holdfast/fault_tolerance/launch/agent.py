@@ -25,6 +25,7 @@ from holdfast.core.common_events import (
     TimePassed,
 )
 from holdfast.core.deadlines import earliest
+from holdfast.core.in_place import CallBegan
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
 from holdfast.core.job.membership import Join
@@ -68,7 +69,7 @@ from holdfast.observe.event_log import LAUNCHER_FILE, EventLog
 
 if TYPE_CHECKING:
     from holdfast.core.health import Finding
-    from holdfast.core.in_place import EndsHungRank
+    from holdfast.core.in_place import CallEnded, EndsHungRank
     from holdfast.fault_tolerance.launch.host_care import HostCare
     from holdfast.fault_tolerance.launch.observing import Observing
     from holdfast.fault_tolerance.launch.part import Happening, Part
@@ -239,6 +240,7 @@ class NodeAgent:
             self._on_request,
             self._says.restarted_in_place,
             self._on_hung_in_place,
+            self._on_call,
             self,
         )
         try:
@@ -366,6 +368,16 @@ class NodeAgent:
 
             shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
             rank.hung_in_place = f"{shows}{ended.text}"
+
+    def _on_call(self, call: CallBegan | CallEnded) -> None:
+        if self._ranks is None or call.cycle != self._ranks.cycle:
+            return  # its guard was stopped until now
+        found = [self._ranks.with_rank(rank) for rank in call.ranks]
+        local_ranks = tuple(rank.place.local_rank for rank in found if rank is not None)
+        if isinstance(call, CallBegan):
+            self._feed(node.CallBegan(local_ranks))
+        else:
+            self._feed(node.CallEnded(local_ranks, call.finished))
 
     # What a rank says that an exception ends (control_endpoint.Exits); no other process counts.
     def uncaught(self, pid: int, traceback: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.codec import MessageError, decode, encode, for_people
 from holdfast.core.complaints import Complaints
-from holdfast.core.in_place import EndsHungRank, RestartedInPlace
+from holdfast.core.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 from holdfast.core.monitor.rank_messages import TO_LAUNCHER, Error, ExitsNow, Ok, Uncaught
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.fault_tolerance.launch.console import LOGGER
@@ -59,6 +59,7 @@ class ControlEndpoint:
         on_request: OnRequest,
         on_restart: Callable[[RestartedInPlace], None],
         on_hung: Callable[[EndsHungRank], None],
+        on_call: Callable[[CallBegan | CallEnded], None],
         exits: Exits,
     ) -> None:
         """Start to listen.
@@ -70,6 +71,7 @@ class ControlEndpoint:
         self._on_request = on_request
         self._on_restart = on_restart
         self._on_hung = on_hung
+        self._on_call = on_call
         self._exits = exits
         self._exiting: set[Channel] = set()
         """Connections of ranks whose exit handlers run."""
@@ -155,6 +157,9 @@ class ControlEndpoint:
             return None
         if isinstance(request, EndsHungRank):
             self._on_hung(request)
+            return None
+        if isinstance(request, (CallBegan, CallEnded)):
+            self._on_call(request)
             return None
         if isinstance(request, Uncaught):
             if not self._exits.uncaught(pid, for_people(request.traceback)):
