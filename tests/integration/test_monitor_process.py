@@ -874,7 +874,7 @@ def test_a_flood_does_not_hold_up_a_verdict(start: Callable[..., Node]) -> None:
     assert node.expect("overdue")["pid"] == rank.pid
 
 
-FEW = {"initial_rank_heartbeat_timeout": 0.4}
+FEW = {"first_call_timeout": 0.4}
 
 
 @pytest.mark.parametrize("calls", [False, True], ids=["silent", "stuck after its hello"])
@@ -895,7 +895,7 @@ def test_a_rank_that_hangs_before_it_is_armed_is_ended_once_it_is_awaited(
     record, text = node.incident()
     assert record["why_not"]
     assert re.search(r"Has not called init_workload_monitoring\(\) for \d", text)
-    assert "To allow longer: --ft-initial-rank-heartbeat-timeout 0.8" in text
+    assert "To allow longer: --ft-first-call-timeout 0.8" in text
 
 
 def test_an_awaited_rank_that_is_armed_in_time_has_its_own_limits(
@@ -913,7 +913,7 @@ def test_an_awaited_rank_that_is_armed_in_time_has_its_own_limits(
     assert shell.do("1") == 1
 
 
-@pytest.mark.parametrize("how", ["armed", "left", "of another cycle", "gone"])
+@pytest.mark.parametrize("how", ["armed", "left", "of another cycle", "gone", "asked to end"])
 def test_a_rank_that_is_not_awaited_any_more_is_not_ended(
     start: Callable[..., Node], how: str
 ) -> None:
@@ -926,6 +926,8 @@ def test_a_rank_that_is_not_awaited_any_more_is_not_ended(
     if how == "gone":
         rank.process.kill()
         rank.process.wait()
+    if how == "asked to end":
+        node.tell(op="stopping", cycle=0)
     sleeps = settled_sleeps(node)
 
     cycle = 7 if how == "of another cycle" else 0

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer
+from holdfast.core.monitor.monitor_messages import Configure
+from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer, rank_monitor_server
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
+from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.proc import process_state
 
 BOUND_S = 30.0
@@ -107,6 +109,22 @@ def test_it_looks_like_a_process(
     assert not process.is_alive()
     process.close()
     assert not Path(socket_path).exists()
+
+
+def test_its_rank_gets_the_configured_signal_and_no_other(
+    socket_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As documented; a rank that saves its work may take longer than any grace of ours."""
+    told = []
+
+    def start_monitor(_listener: int, config: Configure, _env: object) -> ControlledProcess:
+        told.append(config)
+        raise OSError("enough")
+
+    monkeypatch.setattr(rank_monitor_server, "start_monitor", start_monitor)
+    with pytest.raises(OSError, match="enough"):
+        RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), socket_path)
+    assert [config.grace_s for config in told] == [None]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"])

@@ -816,7 +816,7 @@ while True:
     time.sleep(0.01)
 """
     )
-    limit = "--ft-initial-rank-heartbeat-timeout=0.5"
+    limit = "--ft-first-call-timeout=0.5"
     job = ft.start("--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", limit, script)
 
     assert job.wait() == 0
@@ -824,6 +824,39 @@ while True:
     assert not job.said("is hung"), "the incident has said it"
     [record] = job.hung_ranks()
     assert record["clock"] == "first report"
+
+
+def test_a_rank_that_saves_its_work_when_the_job_is_told_to_end_is_not_ended_for_its_timeouts(
+    ft: Launcher,
+) -> None:
+    """Neither one that has never called, nor one whose section is open meanwhile."""
+    script = ft.script(
+        NOTE_PIDS
+        + """
+import signal
+def save(*_):
+    time.sleep(3)  # longer than each timeout
+    note("saved", rank)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+if rank == "0":
+    from holdfast.fault_tolerance import RankMonitorClient
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    client.start_section("step")
+note("ready", rank)
+time.sleep(1000)
+"""
+    )
+    limits = ("--ft-first-call-timeout=2", "--ft-rank-section-timeouts=step:2")
+    job = ft.start("--nproc-per-node=2", "--log-dir=logs", *limits, script)
+    until(lambda: len(job.written("ready")) == 2, "both ranks are ready")
+    job.signal(signal.SIGTERM)
+    job.wait()
+
+    assert job.said("SIGTERM: passed on to 2 ranks")
+    assert sorted(job.written("saved")) == ["0", "1"]
+    assert not job.hung_ranks()
 
 
 IN_TIGHT_SHM = 'mount -t tmpfs -o size=2m none /dev/shm && exec "$@"'

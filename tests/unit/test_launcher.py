@@ -57,6 +57,7 @@ from holdfast.core.launch.rank_life import (
     AwaitReport,
     Deliver,
     Exited,
+    HoldClocks,
     MonitorGone,
     MonitorSaid,
     RankLives,
@@ -90,7 +91,7 @@ class OneNode:
             **rules,
         )
         code = job.no_restart_exit_code
-        lives = RankLives(node.pop("first_call_s", None))
+        lives = RankLives(node.pop("quiet_s", None))
         self.launcher = Launcher(
             Node(nproc=node.pop("nproc", 2), no_restart_exit_code=code, **node),
             Member("n0", Descriptor("127.0.0.1", "n0", 2, 7), Pace.of_one()),
@@ -133,7 +134,7 @@ class OneNode:
                     case KillRanks(local_ranks):
                         seen.append(effect)
                         todo.append(Sent(local_ranks, SIGKILL))
-                    case CycleStopping() | Deliver():
+                    case CycleStopping() | Deliver() | HoldClocks():
                         pass
                     case Quit(code):
                         assert seen[-1].exit_code == code
@@ -638,14 +639,14 @@ def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
 
 def test_silence_of_all_ranks_is_mentioned_once() -> None:
     """A job that never reports in is not watched, and its user should know."""
-    node = running(first_call_s=3600.0)
+    node = running(quiet_s=3600.0)
     assert node.next_deadline() == 3600.0
 
     [note] = node.handle(TimePassed(), now=3600.0)
     assert "not being watched" in note.text  # type: ignore[union-attr]
     assert node.next_deadline() is None
 
-    reported = running(first_call_s=3600.0)
+    reported = running(quiet_s=3600.0)
     reported.handle(MonitorSaid(1, said.Hello(1, 101)), now=5.0)
     assert reported.next_deadline() is None
 
@@ -1015,7 +1016,8 @@ def test_a_node_learns_that_ranks_of_another_have_reported_to_their_monitors() -
     """From beats alone: its own ranks may all hang before their first call."""
     desc = Descriptor("10.0.0.1", "here", 2, 1)
     rules = Rules(nodes=Policy(2, 2, use_infra_group_rank=False), launchers=2)
-    launcher = Launcher(Node(2), Member("here", desc), rules)
+    lives = RankLives(awaits_reports=True)
+    launcher = Launcher(Node(2), Member("here", desc), rules, lives)
     place = Place("here", 0, 2, 0, "10.0.0.1")
     for event in (Met(leads=False), Begin(), HostChecked(None)):
         launcher.handle(event, 0.0)

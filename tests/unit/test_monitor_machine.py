@@ -1,5 +1,7 @@
 """The life of a watch, on a virtual clock."""
 
+import math
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -401,3 +403,33 @@ class WatchMachine(RuleBasedStateMachine):
 
 TestWatchMachine = WatchMachine.TestCase
 TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30)
+
+
+def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
+    """Whoever starts monitors in a program ends its ranks itself."""
+    rank = Watch(SIGTERM, math.inf, TrippedLimits())
+    rank.handle(BEAT, 100.0)
+    rank.handle(BEAT, 110.1)
+    rank.handle(BEAT, 110.1)
+    rank.handle(EvidenceTaken(), 110.2)
+    sent = [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGTERM, HUNG)]
+    assert rank.handle(BEAT, 110.2) == sent
+    for now in (125.3, 1e6):
+        assert rank.handle(BEAT, now) == []
+    assert (rank.state, rank.next_deadline()) == (SIGNALLED, math.inf)
+
+
+def test_no_verdict_begins_of_a_rank_that_was_asked_to_end() -> None:
+    """It may be saving its work; one that was begun before is carried out."""
+    rank = watch()
+    rank.handle(BEAT, 100.0)
+    rank.handle(BEAT, 110.1)
+    rank.is_stopping = True
+    for now in (110.1, 200.0, 1e6):
+        assert rank.handle(BEAT, now) == []
+        assert rank.next_deadline() is None
+
+    condemned = hung()
+    condemned.is_stopping = True
+    condemned.handle(EvidenceTaken(), 110.2)
+    assert Send(SIGKILL, HUNG) in condemned.handle(BEAT, 110.2)

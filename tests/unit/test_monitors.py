@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.monitor_messages import Closed, Configure, Log
+from holdfast.core.monitor.monitor_messages import (
+    Closed,
+    Configure,
+    Cycle,
+    Log,
+    Stopping,
+)
 from holdfast.fault_tolerance.launch import monitors
 from holdfast.host.controlled_process import ControlledProcess
 from holdfast.host.loop import Loop
@@ -70,6 +76,36 @@ def test_what_a_monitor_says_after_it_ended_its_rank_is_heard_at_the_end_of_the_
     last_words.join()
     node.close()
     theirs.close()
+
+
+def test_a_monitor_that_replaces_another_leaves_a_rank_that_is_being_stopped_alone(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the next cycle: the page of the rank shows its clocks, and not that it was asked."""
+    told: list[Any] = []
+    for _ in range(3):
+        ours, theirs = socket.socketpair()
+        monkeypatch.setattr(monitors, "start_monitor", lambda *_, ours=ours: _at(ours))
+        if not told:
+            node = monitors.Monitors(loop, lambda *_: None)
+            node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+            node.start(3)
+            node.begin_cycle(3, Cycle(0, None))
+            node.hold_clocks(3, Stopping(0))
+        else:
+            node.died(PID)
+            node.start(3)
+        told.append(theirs.recv(4096))
+        theirs.close()
+        if len(told) == 2:
+            node.begin_cycle(3, Cycle(1, None))
+
+    assert [b'"stopping"' in each for each in told] == [True, True, False]
+    node.close()
+
+
+def _at(ours: socket.socket) -> ControlledProcess:
+    return ControlledProcess(PID, ours)
 
 
 def test_the_end_of_a_job_does_not_wait_for_a_monitor_that_says_nothing(

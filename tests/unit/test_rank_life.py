@@ -36,6 +36,7 @@ from holdfast.core.launch.rank_life import (
     Exited,
     ExitsNow,
     GoesOn,
+    HoldClocks,
     HostFailed,
     JobReported,
     MonitorGone,
@@ -61,7 +62,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.lives = RankLives(exception_grace_s=2.0)
+        self.lives = RankLives(exception_grace_s=2.0, awaits_reports=True)
         self.ranks = self.lives.start_cycle(0, 3, self.now)
 
     def hears(self, *events: Event) -> list[Effect]:
@@ -113,7 +114,7 @@ def test_an_exception_fails_its_rank_when_its_exit_handlers_have_run(launcher: L
     assert launcher.hears(Raised(1)) == []
     launcher.now += 0.5
     assert launcher.hears(ExitsNow(1)) == [RankKilled(1)]
-    assert launcher.hears(Sent((0, 2), SIGTERM)) == []
+    assert launcher.hears(Sent((0, 2), SIGTERM)) == [HoldClocks((0, 2))]
     assert launcher.hears(Exited(1, 1)) == [WorkerExited(1, 1)]
     assert launcher.lives.next_deadline() is None
     assert launcher.ranks[1].raised_at == 100.0
@@ -172,6 +173,34 @@ def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launch
     assert found == [NodeReported(1), *awaited]
 
 
+def test_ranks_that_were_asked_to_end_have_no_clock_but_their_grace(launcher: Launcher) -> None:
+    """They may be saving their work, with a client that they have not called, or never call."""
+    assert launcher.hears(Sent((0, 1, 2), SIGTERM)) == [HoldClocks((0, 1, 2))]
+    assert launcher.hears(MonitorSaid(0, said.Armed(0))) == [NodeReported(0)], "none is awaited"
+    assert launcher.lives.next_deadline() is None
+    assert launcher.hears(Sent((1, 2), SIGKILL)) == [], "there is nothing to hold any more"
+
+
+def test_without_a_timeout_for_it_ranks_that_do_not_report_are_told_of_once_and_live() -> None:
+    """Only some ranks of a script may call. Not of who is watched by its steps, or is gone."""
+    lives = RankLives(60.0)
+    lives.start_cycle(0, 5, 0.0)
+    assert lives.handle(MonitorSaid(0, said.Hello(0, PID)), 1.0) == []
+    assert lives.handle(MonitorSaid(0, said.Armed(0)), 1.0) == [NodeReported(0)]
+    lives.handle(MonitorSaid(1, said.Armed(0, by_steps=True)), 2.0)
+    lives.handle(Exited(2, 0), 3.0)
+
+    assert lives.next_deadline() == 61.0
+    (note,) = lives.handle(TimePassed(), 61.0)
+    assert isinstance(note, Note)
+    assert note.text.startswith("local ranks 3, 4 did not call RankMonitorClient.init_workload")
+    assert "60 s" in note.text
+    assert "--ft-first-call-timeout" in note.text
+    lives.start_cycle(1, 5, 100.0)
+    lives.handle(MonitorSaid(0, said.Armed(1)), 101.0)
+    assert lives.next_deadline() is None, "once a job"
+
+
 def test_a_report_on_another_node_is_enough(launcher: Launcher) -> None:
     """All ranks of this one may hang before their first call. Their node's first is still news."""
     found = launcher.hears(JobReported(3), Exited(0, 0), JobReported(0), JobReported(0))
@@ -199,7 +228,7 @@ def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> 
 
 def test_whoever_killed_a_rank_it_is_stuck_when_it_outlives_that(launcher: Launcher) -> None:
     ours = [Sent((0,), SIGTERM), HostFailed(1, "GPU is lost"), Sent((2,), SIGKILL)]
-    assert launcher.hears(*ours) == [], "the node knows"
+    assert launcher.hears(*ours) == [HoldClocks((0,))], "the node knows"
     assert [launcher.state(rank) for rank in range(3)] == [
         State.SIGNALLED,
         State.KILLED,
@@ -265,7 +294,7 @@ def test_nothing_is_held_back_where_nobody_is_stopped_because_of_it(launcher: La
     launcher.hears(hung(1))
     assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
     assert launcher.hears(Exited(2, 1)) == []
-    assert launcher.hears(Sent((1,), SIGTERM)) == [WorkerExited(2, 1)]
+    assert launcher.hears(Sent((1,), SIGTERM)) == [HoldClocks((1,)), WorkerExited(2, 1)]
     assert launcher.hears(killed(1)) == [RankKilled(1)]
 
 

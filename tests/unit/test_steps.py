@@ -305,7 +305,7 @@ def test_without_a_verdict_in_time_nobody_is_ended_for_missing_steps() -> None:
 
 
 def test_a_first_rank_with_steps_alone_does_not_oblige_the_others_to_report() -> None:
-    lives = RankLives()
+    lives = RankLives(awaits_reports=True)
     lives.start_cycle(0, 2, 0.0)
     armed = [messages.Armed(0, by_steps=True), messages.Armed(0)]
     assert lives.handle(MonitorSaid(0, armed[0]), 1.0) == []

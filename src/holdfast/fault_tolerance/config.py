@@ -146,6 +146,13 @@ class FaultToleranceConfig:
         "heartbeat does",
         "ranks that only open sections send no heartbeats; a given timeout applies as it is",
     )
+    first_call_timeout: float | None = _setting(
+        None,
+        _LIMIT,
+        "Longest healthy time from the first call of init_workload_monitoring() by a rank of the "
+        "job to that of each other rank; a rank that has not called by then is ended",
+        "a script may have only some of its ranks call it",
+    )
     exit_timeout: float | None = _setting(
         7200.0,
         _LIMIT,

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 READY_S = 180.0
 """How long a monitor may take to start."""
-GRACE_S = 15.0
-"""From the configured signal to SIGKILL."""
 _SIGTERM, _SIGKILL = 15, 9
 
 
@@ -142,6 +140,10 @@ class RankMonitorServer:
     ) -> RankMonitorProcess:
         """Start a rank monitor; it serves one rank at a time until it is ended.
 
+        A hung rank is sent ``cfg.rank_termination_signal`` and nothing else: no SIGKILL follows
+        another signal, as one does under ``ft_launcher``. Whoever started the rank ends it if the
+        rank outlives the signal.
+
         Args:
             cfg: Its configuration; also what the rank receives when it calls.
             ipc_socket_path: Unix socket for the rank (``FT_RANK_MONITOR_IPC_SOCKET``). A stale
@@ -167,7 +169,7 @@ class RankMonitorServer:
                         cfg.to_wire(),
                         local_rank=0,
                         marker=None,
-                        grace_s=GRACE_S,
+                        grace_s=None,
                         node=socket.gethostname(),
                         standalone=True,
                         private_dir=private_dir,

@@ -157,6 +157,7 @@ Effect = (
     | ranks.Explain
     | rank_life.StartMonitor
     | rank_life.AwaitReport
+    | rank_life.HoldClocks
     | rank_life.EndHandlers
     | rank_life.Deliver
     | node_evidence.LookAt

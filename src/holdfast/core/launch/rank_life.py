@@ -27,8 +27,9 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
   and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
   and may be about to note it in the incident.
 
-- Once a rank of the job has reported to its monitor, all ranks of the node are expected to, within
-  the timeout of the initial heartbeat: one may hang before its first call (decision 29).
+- Once a rank of the job has reported to its monitor, all ranks of the node are expected to, where
+  there is a timeout for that: one may hang before its first call (decision 29).
+- Ranks that were asked to end have their grace and no other clock: they may be saving their work.
 
 A monitor may be late: what it says is held against the cycle that it speaks of.
 
@@ -158,6 +159,12 @@ class AwaitReport(Value):
     since: float
 
 
+class HoldClocks(Value):
+    """These ranks were asked to end: no clock of theirs runs out but that of their grace."""
+
+    local_ranks: tuple[int, ...]
+
+
 class NodeReported(Value):
     """The first rank of this node has reported in this cycle; ranks of other nodes may not have."""
 
@@ -179,6 +186,7 @@ Effect = (
     | StartMonitor
     | EndHandlers
     | AwaitReport
+    | HoldClocks
     | NodeReported
     | Deliver
     | Note
@@ -214,6 +222,7 @@ class RankLife:
         is_told: The node knows that it was killed.
         is_gone: It was reaped.
         has_reported: Its monitor watches it, or did.
+        makes_steps: Its monitor watches it by its optimizer's steps alone.
         launcher_slept_s: The monitors have ended it, for its launcher did nothing for so long.
         raised_at: When it told of the exception that ends it; None: it has not.
         exits_now: Its exit handlers have run after that.
@@ -232,6 +241,7 @@ class RankLife:
     is_told: bool = False
     is_gone: bool = False
     has_reported: bool = False
+    makes_steps: bool = False
     launcher_slept_s: float | None = None
     raised_at: float | None = None
     exits_now: bool = False
@@ -278,9 +288,11 @@ class RankLives:
     """The ranks of one node: those of this cycle, and of earlier ones while they matter.
 
     Args:
-        first_call_s: Warn once if no rank has connected to its monitor for so long; None: never.
+        quiet_s: Warn once if no rank has connected to its monitor for so long, or if a rank has not
+            reported so long after another one; None: never.
         evidence_s: How long a monitor may wait for evidence.
         exception_grace_s: How long exit handlers may take after an exception.
+        awaits_reports: A rank that does not report after another one has is ended.
 
     Attributes:
         held_s: How long a failure is held back for evidence of another rank, at most.
@@ -289,15 +301,20 @@ class RankLives:
 
     def __init__(
         self,
-        first_call_s: float | None = None,
+        quiet_s: float | None = None,
         evidence_s: float = EVIDENCE_S,
         exception_grace_s: float = math.inf,
+        *,
+        awaits_reports: bool = False,
     ) -> None:
         self.cycle = -1
         self.held_s = evidence_s + WRITING_S
-        self._first_call_s = first_call_s
+        self._quiet_s = quiet_s
         self._exception_grace_s = exception_grace_s
+        self._awaits_reports = awaits_reports
         self._call_by: float | None = None
+        self._report_by: float | None = None
+        self._has_warned_of_quiet = False
         self._here = _Cycle({})
         self._cycles: dict[int, _Cycle] = {}
         self._held: list[RankKilled | WorkerExited] = []
@@ -306,8 +323,9 @@ class RankLives:
 
     def start_cycle(self, cycle: int, nproc: int, now: float) -> Mapping[int, RankLife]:
         """Have new ranks, by local rank. None of those before is alive, or waited for any more."""
-        if self.cycle < 0 and self._first_call_s is not None:
-            self._call_by = now + self._first_call_s
+        if self.cycle < 0 and self._quiet_s is not None:
+            self._call_by = now + self._quiet_s
+        self._report_by = None
         kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
         self._here = _Cycle({local_rank: RankLife() for local_rank in range(nproc)})
         self._cycles = {**kept, cycle: self._here}
@@ -321,7 +339,8 @@ class RankLives:
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         until = self._held_until() if self._held or self._untold() else None
-        return earliest(until, self._call_by, *(due for _, due in self._running_handlers()))
+        by = self._call_by, self._report_by
+        return earliest(until, *by, *(due for _, due in self._running_handlers()))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
@@ -345,8 +364,11 @@ class RankLives:
                     life.raised_at = None
             case Sent(local_ranks, signum):
                 self._here.is_stopping = True
+                self._report_by = None
                 for local_rank in local_ranks:
                     self._sent(self._here.ranks[local_rank], signum, now)
+                if local_ranks and signum != SIGKILL:
+                    effects.append(HoldClocks(local_ranks))
             case Exited(local_rank, exit_code):
                 self._exited(local_rank, exit_code, effects)
             case MonitorGone(local_rank):
@@ -359,7 +381,9 @@ class RankLives:
             case MonitorSaid(_, said.Hello()):
                 self._call_by = None
             case MonitorSaid(local_rank, said.Armed(cycle, by_steps)):
-                if cycle == self.cycle and not by_steps:  # others may make none
+                if cycle == self.cycle and by_steps:  # others may make none
+                    self._here.ranks[local_rank].makes_steps = True
+                elif cycle == self.cycle:
                     self._reported(local_rank, now, effects)
             case MonitorSaid(_, said.LeaseOver(cycle, slept_s)):
                 lives = self._cycles[cycle].ranks if cycle in self._cycles else {}
@@ -386,14 +410,31 @@ class RankLives:
             effects += self._held
             self._held.clear()
             self._tell_if_only_stuck(effects)
+        self._warn_of_quiet_ranks(now, effects)
+        return effects
+
+    def _warn_of_quiet_ranks(self, now: float, effects: list[Effect]) -> None:
+        """Once each: none has called, or some have not."""
         if self._call_by is not None and now >= self._call_by:
             self._call_by = None
             text = (
                 f"no rank has called RankMonitorClient.init_workload_monitoring() within "
-                f"{self._first_call_s:.0f} s: hangs of this job are not being watched"
+                f"{self._quiet_s:.0f} s: hangs of this job are not being watched"
             )
             effects.append(Note("warning", text))
-        return effects
+        if self._report_by is not None and now >= self._report_by:
+            self._report_by = None
+            quiet = [k for k, life in self._here.ranks.items() if _is_quiet(life)]
+            if not quiet:
+                return
+            self._has_warned_of_quiet = True
+            which = f"{'s' if len(quiet) > 1 else ''} {', '.join(map(str, quiet))}"
+            text = (
+                f"local rank{which} did not call RankMonitorClient.init_workload_monitoring() "
+                f"within {self._quiet_s:.0f} s after the first rank that did: hangs of such ranks "
+                "are not being watched. --ft-first-call-timeout ends a rank that does not call"
+            )
+            effects.append(Note("warning", text))
 
     # ------------------------------------------------------------ turns
     def _sent(self, life: RankLife, signum: int, now: float) -> None:
@@ -429,9 +470,13 @@ class RankLives:
         self._await_reports(now, effects)
 
     def _await_reports(self, now: float, effects: list[Effect]) -> None:
-        if self._here.are_awaited:
+        if self._here.are_awaited or self._here.is_stopping:
             return
         self._here.are_awaited = True
+        if not self._awaits_reports:
+            may_warn = self._quiet_s is not None and not self._has_warned_of_quiet
+            self._report_by = now + (self._quiet_s or 0.0) if may_warn else None
+            return
         for local_rank, life in self._here.ranks.items():
             if not (life.has_reported or life.is_gone):
                 effects.append(AwaitReport(local_rank, now))
@@ -531,3 +576,8 @@ class RankLives:
                 "will not be detected any more"
             )
             effects.append(Note("error", text))
+
+
+def _is_quiet(life: RankLife) -> bool:
+    """Nobody watches it, and it lives."""
+    return not (life.has_reported or life.makes_steps or life.is_gone or life.signals)

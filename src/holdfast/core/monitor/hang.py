@@ -11,8 +11,7 @@ Up to four kinds of clock run at once, each on its own, and one alone after them
     section             since it was opened; one clock per open section that has a limit
     outside sections    since the last section was closed (or armed); only while none is open
     process exit        since the rank left its monitor, until its process ends; none of the others
-    first report        of a rank that never was armed: since another rank was, with the
-                        timeout of the initial heartbeat; none of the others
+    first report        of a rank that never was armed: since another rank was; none of the others
     optimizer step      since the last one, or the last collective, of a rank that reports nothing
                         else; none of the others. Before that runs out, "pause of steps" does,
                         once in each pause
@@ -59,7 +58,7 @@ class Limits(Value):
     """How long is too long, in seconds; ``None``: never. Not changed after construction.
 
     Attributes:
-        initial: From arming to the first heartbeat.
+        initial: From arming to the first heartbeat; of a rank that is awaited, to its arming.
         subsequent: Between heartbeats.
         out_of_section: With no section open.
         sections: Per section name. A section that is not named here is not timed.

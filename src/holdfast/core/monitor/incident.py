@@ -22,7 +22,7 @@ _OPTION = {
     hang.EXIT: "--ft-exit-timeout",
     hang.STEP: "--ft-auto-heartbeat-floor",
     hang.PAUSE: "--ft-auto-heartbeat-floor",
-    hang.FIRST_REPORT: "--ft-initial-rank-heartbeat-timeout",
+    hang.FIRST_REPORT: "--ft-first-call-timeout",
 }
 _TEN_S = 10.0
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"

@@ -18,6 +18,7 @@ Rules kept here:
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
     a monitor that woke late by itself gives the rank the delay back (``core/excuse.py``)
     a learned limit never trips twice at the same value (``learned.TrippedLimits``)
+    no verdict begins of a rank that its launcher has asked to end: it may be saving its work
 """
 
 from __future__ import annotations
@@ -167,11 +168,15 @@ class Watch:
 
     Args:
         signal: Sent on a verdict, after SIGCONT.
-        grace_s: Seconds until SIGKILL follows; not used where ``signal`` is SIGKILL.
+        grace_s: Seconds until SIGKILL follows, infinite for never; not used where ``signal`` is
+            SIGKILL.
         tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
         exit_s: How long a process may go on after its rank has left; ``None``: for ever.
         evidence_s: How long evidence may take; 0: as by default.
         step_floor_s: Least limit of a rank that is watched by its optimizer's steps.
+
+    Attributes:
+        is_stopping: The launcher has asked the rank to end, and ends it when its grace is over.
     """
 
     def __init__(
@@ -189,6 +194,7 @@ class Watch:
         self.exit_s = exit_s
         self.evidence_s = evidence_s or EVIDENCE_S
         self.progress = Progress(step_floor_s)
+        self.is_stopping = False
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
         self._is_hang = False
@@ -249,6 +255,9 @@ class Watch:
         return effects + self._go_on(self.verdict, self._kill, now)
 
     def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
+        if self.is_stopping:
+            self._suspect = self._wake_at = None
+            return []
         self._excuse = overslept(self._wake_at, now, LATE_S) or self._excuse
         found = hang.overdue(snapshot, limits, now, self._excuse)
         if found is None:

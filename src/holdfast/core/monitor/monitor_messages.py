@@ -3,6 +3,7 @@
 Pure: plain values; their JSON form follows from their fields (``core/codec.py``). ::
 
     launcher ──► monitor    Configure, once    Cycle    Tripped    Await    LookNow    GoOn
+                            Stopping
     monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
                             Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
                             Looked                      of one incident of the job
@@ -44,7 +45,7 @@ class Configure(Value):
         cfg: The configuration (``FaultToleranceConfig.to_wire``).
         local_rank: Whose monitor it is.
         marker: The job's, in the environment of its processes; None: they are left alone.
-        grace_s: From the configured signal to SIGKILL.
+        grace_s: From the configured signal to SIGKILL; None: no SIGKILL follows.
         node: Name of the node, for people.
         runtime_dir: Folder of the launcher's records; None: there is none.
         lease: Page of a launcher that others may go on without; None: there are no others.
@@ -57,7 +58,7 @@ class Configure(Value):
     cfg: dict[str, object]
     local_rank: Count
     marker: Raw | None
-    grace_s: float
+    grace_s: float | None
     node: Raw
     runtime_dir: Raw | None = None
     lease: Raw | None = None
@@ -104,6 +105,15 @@ class Await(Value):
     rank: Count
     pid: Count
     since: float
+
+
+class Stopping(Value):
+    """The rank was asked to end, and may save its work; its launcher ends it after its grace.
+
+    No verdict begins any more in this cycle; one that was begun is carried out.
+    """
+
+    cycle: Count
 
 
 class LookNow(Value):
@@ -252,7 +262,7 @@ class Event(Value):
     event: dict[str, object]
 
 
-ToMonitor = Configure | Cycle | Tripped | Await | LookNow | GoOn
+ToMonitor = Configure | Cycle | Tripped | Await | Stopping | LookNow | GoOn
 Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
 ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log | Event
 

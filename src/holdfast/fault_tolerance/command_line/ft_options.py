@@ -208,6 +208,7 @@ FT_OPTIONS = [
         "rank_heartbeat_timeout",
         "rank_section_timeouts",
         "rank_out_of_section_timeout",
+        "first_call_timeout",
         "exit_timeout",
         "evidence_timeout",
         "num_warmup_iterations",

@@ -460,7 +460,12 @@ class NodeAgent:
                     after_s,
                 )
                 rank.signal(signal.SIGKILL, group=True)
-            case rank_life.AwaitReport() | node_evidence.LookAt() | node_evidence.LetGoOn():
+            case (
+                rank_life.AwaitReport()
+                | rank_life.HoldClocks()
+                | node_evidence.LookAt()
+                | node_evidence.LetGoOn()
+            ):
                 assert self._ranks is not None
                 self._watch.carry_out(effect, self._ranks)
             case node_evidence.IncidentOver():

@@ -58,6 +58,7 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
         evidence_s(plan) or EVIDENCE_S,
         math.inf if grace_s is None else grace_s,
+        awaits_reports=plan.monitors_enabled and plan.ft.first_call_timeout is not None,
     )
     evidence = NodeEvidence(evidence_s(plan))
     if plan.meeting is None:

@@ -25,7 +25,9 @@ from holdfast.core.monitor.monitor_messages import (
     GoOn,
     LookNow,
     Overdue,
+    Stopping,
     ToLauncher,
+    ToMonitor,
     Tripped,
 )
 from holdfast.fault_tolerance.launch.console import LOGGER
@@ -55,6 +57,8 @@ class _Place:
     cycle: Cycle | None = None
     awaited: Await | None = None
     """Its rank has not been armed in this cycle, and others have."""
+    stopping: Stopping | None = None
+    """Its rank was asked to end."""
     tripped: list[Tripped] = field(default_factory=list)
     has_closed: bool = False
     """Nothing more will be said of the last verdict."""
@@ -94,21 +98,28 @@ class Monitors:
         self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
         if place.cycle is not None:
             self._tell(place, place.cycle)
-            if place.awaited is not None:
-                self._tell(place, place.awaited)
+            for message in (place.awaited, place.stopping):
+                if message is not None:
+                    self._tell(place, message)
             for tripped in place.tripped:
                 self._tell(place, tripped)
 
     def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
         """Tell a monitor what to watch from now on (page, dump file, cycle number ...)."""
         place = self._places[local_rank]
-        place.cycle, place.awaited = cycle, None
+        place.cycle, place.awaited, place.stopping = cycle, None, None
         self._tell(place, cycle)
 
     def await_report(self, local_rank: int, message: Await) -> None:
         """Have a monitor watch a rank that has not reported to it."""
         place = self._places[local_rank]
         place.awaited = message
+        self._tell(place, message)
+
+    def hold_clocks(self, local_rank: int, message: Stopping) -> None:
+        """Have a monitor leave the end of its rank to us."""
+        place = self._places[local_rank]
+        place.stopping = message
         self._tell(place, message)
 
     def tell(self, local_rank: int, message: LookNow | GoOn) -> None:
@@ -180,7 +191,7 @@ class Monitors:
             self._hang_up(place)
             place.listener.close()
 
-    def _tell(self, place: _Place, message: Cycle | Tripped | Await | LookNow | GoOn) -> None:
+    def _tell(self, place: _Place, message: ToMonitor) -> None:
         if place.peer is not None:
             place.peer.send(encode(message))
             self._check(place, place.peer)

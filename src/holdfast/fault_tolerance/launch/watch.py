@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.launch.ranks import Ranks
     from holdfast.fault_tolerance.launch.run_folders import RunFolders
 
-Effect = rank_life.AwaitReport | node_evidence.LookAt | node_evidence.LetGoOn
+Effect = rank_life.AwaitReport | rank_life.HoldClocks | node_evidence.LookAt | node_evidence.LetGoOn
 
 
 class Watch:
@@ -82,6 +82,10 @@ class Watch:
                 rank = ranks.ranks[local_rank]
                 awaited = said.Await(ranks.cycle, rank.place.rank, rank.pid, since)
                 self._monitors.await_report(local_rank, awaited)
+            case rank_life.HoldClocks(local_ranks):
+                if self._plan.monitors_enabled:
+                    for local_rank in local_ranks:
+                        self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle))
             case node_evidence.LookAt(incident, cycle, local_ranks, within_s):
                 for local_rank in local_ranks:
                     rank = ranks.ranks[local_rank]

@@ -15,6 +15,7 @@ the monitor must not die of it, since its successor would do the same.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -310,7 +311,7 @@ class Case:
                 f"{signal_name(self._watch.signal)}. Sent {name}"
             )
         follows = ""
-        if effect.signal != kill_ladder.SIGKILL:
+        if effect.signal != kill_ladder.SIGKILL and self._watch.grace_s != math.inf:
             follows = f"; SIGKILL follows in {self._watch.grace_s:g} s"
         evidence = f"Its stacks are in {record['stacks']}"
         if record["why_not"] is not None:

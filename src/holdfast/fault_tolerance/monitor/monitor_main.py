@@ -19,6 +19,7 @@ adopts an armed page). When the launcher is gone it ends what that launcher's ra
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -186,7 +187,7 @@ class Monitor:
             snapshot, limits = self._snapshot(view), view.limits()
             if snapshot is not None and snapshot.is_awaited:
                 cfg: dict[str, Any] = self._config.cfg
-                limits = Timeouts(initial=cfg["initial_rank_heartbeat_timeout"])
+                limits = Timeouts(initial=cfg["first_call_timeout"])
             if not self._feed(monitor.Looked(snapshot, limits), now):
                 break
 
@@ -345,6 +346,9 @@ class Monitor:
                     self._tripped.tripped(clock_name, name, limit_s)
                 case messages.Await():
                     self._await(message)
+                case messages.Stopping(cycle):
+                    if self._cycle is not None and cycle == self._cycle.cycle:
+                        self._watch.is_stopping = True
                 case messages.LookNow():
                     self._look_now(message)
                 case messages.GoOn(verdict=verdict):
@@ -366,7 +370,7 @@ class Monitor:
         self._limits.configure(cfg)
         self._watch = monitor.Watch(
             cfg["rank_termination_signal"],
-            config.grace_s,
+            math.inf if config.grace_s is None else config.grace_s,
             self._tripped,
             cfg.get("exit_timeout"),
             cfg.get("evidence_timeout", 0.0),
@@ -418,6 +422,7 @@ class Monitor:
         if self._cycle is None:
             self._visitors.open()
         self._cycle, self._has_armed = cycle, False
+        self._watch.is_stopping = False
         self._looks.forget()
         self._looks.stopped.forget()
         self._is_asked = False
