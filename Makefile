@@ -51,7 +51,7 @@ tables: $(VENV)/.ready  ## write the tables and draw the state diagrams of docs/
 	@$(PY) -m tests.state_diagrams
 
 TORCH_VENV = .venv-torch-$(TORCH)
-TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess
+TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess tests/promises
 
 test-torch:  ## the tests that need torch, with another version of it: TORCH=2.9.1 (in .venv-torch-2.9.1)
 	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.9.1"; exit 2; }
@@ -66,7 +66,7 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 
 test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
 	@$(PREPARE) .venv-trainers $(TRAINERS)
-	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py $(PYTEST_ARGS)
+	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py tests/promises/test_lightning.py $(PYTEST_ARGS)
 
 stalls: $(VENV)/.ready  ## scripts that stand still and go on, or never would: who is reported, who is ended (PYTEST_ARGS=--long: 15 minutes more)
 	@$(PY) -m tests.stalls $(PYTEST_ARGS)

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal", "tests/simulation", "tests/unit")
-ONE_AT_A_TIME = ("tests/integration", "tests/real", "tests/cluster", "tests/gpu")
+ONE_AT_A_TIME = ("tests/integration", "tests/promises", "tests/real", "tests/cluster", "tests/gpu")
 _GOES_ON = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _TOLD_LINES = 40
 _TOLD_COLUMNS = 300

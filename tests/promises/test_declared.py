@@ -1,0 +1,59 @@
+"""Promises that holdfast does not keep: each has its sentence in ``docs/from-nvrx.md``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "from-nvrx.md"
+
+DECLARED = {
+    # ------------------------------------------------------------------ fault-tolerance
+    "fault-tolerance 2.1: `workload_check_interval` is the period of the monitor's checks": (
+        "`workload_check_interval` has no effect."
+    ),
+    "fault-tolerance 2.4: a file without the map falls back to defaults": (
+        "A slip of the pen in the YAML file is an error"
+    ),
+    "fault-tolerance 3.3: of several open sections the last one decides": (
+        "A rank is hung as soon as one of its open sections is overdue"
+    ),
+    "fault-tolerance 3.4: a learned timeout is the factor times the longest interval": (
+        "they have a floor of 30 s, a restart lowers none"
+    ),
+    "fault-tolerance 3.3: the first heartbeat's timeout applies until the first heartbeat": (
+        "its default ends with the first section, too"
+    ),
+    "fault-tolerance 4.2: messages between rank and monitor are pickled objects": (
+        "Nothing is pickled on a socket; `IpcConnector` carries plain values."
+    ),
+    "fault-tolerance 4.4: a hung rank is killed as soon as it is found": (
+        "Before a hung rank is killed, all ranks of the job are looked at"
+    ),
+    "fault-tolerance 5.2: log server, attribution service, cycle info": (
+        "Options of services that do not exist here"
+    ),
+    # ------------------------------------------------------------------ inprocess
+    "inprocess 5: a monitor process for each rank": (
+        "The Wrapper supervises through one guard process per node"
+    ),
+    "inprocess 4: faults, heartbeats and barriers of a call are in its store": (
+        "its store is not where faults are kept"
+    ),
+}
+
+
+def plain(text: str) -> str:
+    """Without Markdown's marks and line breaks."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"\s+", " ", re.sub(r"[*`]", "", text))
+
+
+@pytest.mark.parametrize(
+    "sentence", [pytest.param(sentence, id=row) for row, sentence in DECLARED.items()]
+)
+def test_the_difference_is_declared(sentence: str) -> None:
+    """A program's author finds it where all differences are."""
+    assert plain(sentence) in plain(PAGE.read_text())
