@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nvidia_resiliency_ext
+import public_names
 from holdfast.host.port import ReservedPort
-from tests.real.harness import BOUND_S, SCALE, Launcher
+from tests.real.harness import BOUND_S, SCALE, Launcher, until
 from tests.real.ranks import SIGKILLED, RankStarter
 
 LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
@@ -263,3 +268,61 @@ def test_a_launcher_line_of_a_client_runs_what_it_names(ft: Launcher, client: st
     else:
         both = ["[default0]:rank 0 of 2", "[default1]:rank 1 of 2"]
         assert sorted(shown) == sorted(2 * both), "no call of the Wrapper goes on without rank 1"
+
+
+SAVES = """
+import os, signal, sys, time
+
+def save(*_):
+    time.sleep(2)  # longer than the timeout
+    open(os.environ["OUT"] + "/saved" + os.environ["RANK"], "w").close()
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+if os.environ["RANK"] == "0":
+    from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+open(os.environ["OUT"] + "/ready" + os.environ["RANK"], "w").close()
+time.sleep(1000)
+"""
+
+
+def test_a_rank_without_a_client_writes_its_emergency_checkpoint_when_the_job_is_stopped(
+    ft: Launcher,
+) -> None:
+    """The timeouts of the other rank's client have run out meanwhile."""
+    job = ft.start(
+        *("--nproc-per-node=2", "--log-dir=logs", "--ft-initial-rank-heartbeat-timeout=1.5"),
+        ft.script(SAVES),
+        module=LAUNCHER,
+        env=COMPAT,
+    )
+    until(lambda: len(list(job.folder.glob("ready*"))) == 2, "both ranks are ready")
+    job.signal(signal.SIGTERM)
+    job.wait()
+    assert sorted(file.name for file in job.folder.glob("saved*")) == ["saved0", "saved1"]
+    assert not job.hung_ranks()
+
+
+# ---------------------------------------------------------------- calls by keyword
+SIGNATURES = [row for row in public_names.rows() if row[2].startswith("(")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of old places
+@pytest.mark.parametrize(
+    ("module", "name", "signature"), SIGNATURES, ids=[f"{row[0]}.{row[1]}" for row in SIGNATURES]
+)
+def test_every_public_name_takes_all_of_its_arguments_by_keyword(
+    module: str, name: str, signature: str
+) -> None:
+    """As the documents name them."""
+    if module.startswith(public_names.WITH_LIGHTNING) and not any(
+        find_spec(package) for package in ("lightning", "pytorch_lightning")
+    ):
+        pytest.skip("needs Lightning")
+    words = [word.strip().partition("=")[0] for word in signature[1:-1].split(", ")]
+    me = [None] if words[0] == "self" else []
+    keywords = {word: None for word in words if word and word != "self" and "*" not in word}
+    found: Any = public_names.found(module, name)
+    inspect.signature(found).bind(*me, **keywords)
