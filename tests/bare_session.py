@@ -30,6 +30,7 @@ def bare_session(
         abort=lambda _causes: None,
         abort_again=abort_again,
         waits=lambda: False,
+        is_idle=lambda: False,
         number=lambda: 0,
         silence_s=1e4,
         soft_s=1e4,

@@ -100,6 +100,31 @@ def test_a_function_may_host_its_store_at_the_same_port_each_time(ranks: RankSta
     assert [job.notes(rank, "iteration") for rank in range(3)] == 3 * [[0, 1, 2]]
 
 
+def test_a_rank_that_waits_for_a_store_that_nobody_hosts_is_freed(ranks: RankStarter) -> None:
+    """Its host has failed before it made it: the exception is told at once, and blames nobody."""
+    source = """
+    at = int(os.environ["MASTER_PORT"]) + 1
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        note(iteration=call.iteration)
+        if call.iteration == 0:
+            if RANK == 0:
+                while not os.path.exists(os.environ["OUT"] + "/rank1.jsonl"):
+                    time.sleep(0.01)
+                time.sleep(0.2)  # mostly long enough for the other to wait
+                raise ValueError("boom")
+            dist.TCPStore("127.0.0.1", at, 2, False, timeout=seconds(1000))
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 0], job.output(0)
+    assert [job.notes(rank, "iteration") for rank in range(2)] == 2 * [[0, 1]]
+    assert job.said(0, r"iteration 0: rank 0 raised ValueError: boom \(.*\)\nTraceback")
+    assert job.said(1, "restarted after EXCEPTION of rank 0: ValueError: boom")
+
+
 def test_a_rank_whose_cuda_context_is_lost_leaves(ranks: RankStarter) -> None:
     """Each call of the function would fail again; the others go on. The default arguments do it."""
     source = """

@@ -390,3 +390,20 @@ def test_advice_of_an_out_of_memory_kill_names_what_holdfast_held(
     found = end(0, exit_code, 1.0, oom_kills=oom_kills, parked=parked).attribution
 
     assert found.advice == advice
+
+
+def test_what_a_restart_in_place_began_with_comes_before_the_rank_that_held_it_up() -> None:
+    """It is no end at all, and the launcher ended its rank; a hang by itself has no such cause."""
+    why = "ValueError: bad batch (train.py:3)"
+    raised = end(0, -15, 200.0, asked=True, began_restart=why, began_restart_at=100.0)
+    held_up = end(1, -15, 190.0, hung_in_place="no progress for 90.0 s")
+    ends = [raised, held_up]
+
+    assert first_cause(ends) is raised
+    told = f"{why}; the restart in place after that failed (killed by SIGTERM, as it was asked to)"
+    assert explain(raised) == told
+    box = failure_summary("train.py", "n0", 0, ends, "no restarts left", "/logs")
+    assert f"First cause: rank 0 (local rank 0, pid 4000)\n  {told}" in box
+    crashed = end(2, 1, 150.0, last_lines=["ValueError: another"])
+    assert first_cause([*ends, crashed]) is crashed, "a rank that failed before"
+    assert first_cause([end(0, -15, 200.0, asked=True), held_up]) is held_up

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.distributed import DistNetworkError
 
 from holdfast.torch_edge import hosted_stores
 
@@ -51,6 +52,9 @@ def said(monkeypatch) -> list[Any]:
     monkeypatch.setattr(TCPStore, "said", said, raising=False)
     reaper = SimpleNamespace(wait=lambda _timeout_s: said.append(REAPED))
     monkeypatch.setattr(hosted_stores, "group_reaper", lambda: reaper)
+    listening = SimpleNamespace(close=lambda: None)
+    connect = lambda _address, timeout: listening  # noqa: E731
+    monkeypatch.setattr(hosted_stores, "socket", SimpleNamespace(create_connection=connect))
     return said
 
 
@@ -88,6 +92,29 @@ def test_stores_that_cannot_be_mistaken_are_made_at_once(said, now: bool, port: 
     with hosted_stores.hosted_anew(lambda: Store(said, base) if now else None):
         TCPStore("node0", port, 2, True)
     assert said == [MADE]
+
+
+def test_a_client_waits_for_its_server_where_it_can_be_interrupted(said, monkeypatch) -> None:
+    """In Python, and not in torch's constructor; it may wait as long as torch would have."""
+    tries: list[bool] = []
+
+    def connect(_address: object, timeout: float) -> SimpleNamespace:
+        assert 0.0 < timeout <= 30.0
+        tries.append(hosted_stores.is_waiting())
+        if len(tries) < 4:
+            raise ConnectionRefusedError
+        assert not said, "the constructor is not called yet"
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(hosted_stores, "socket", SimpleNamespace(create_connection=connect))
+    with hosted_stores.hosted_anew(lambda: Store(said, Store(said))):
+        TCPStore(*AT, timeout=_30_S)
+        assert (said, tries) == ([MADE], [True] * 4)
+        tries.clear()
+        with pytest.raises(DistNetworkError, match=r"timed out after 10ms .* \(node0, 6000\)"):
+            TCPStore(*AT, timeout=dt.timedelta(milliseconds=10))
+    assert said == [MADE]
+    assert not hosted_stores.is_waiting()
 
 
 def test_torch_is_as_it_was_afterwards() -> None:

@@ -12,6 +12,7 @@ stamps in error files are whole seconds written by different processes and say n
 - A rank may need seconds to exit after its exception. Its peers lose it meanwhile, fail first, and
   the launcher stops it. So a failure begins when the exception is written; and where all failures
   name a peer, the cause is a rank that was exiting of an exception when it was stopped.
+- A rank that hangs while a restart in place waits for it comes after what that restart began with.
 - A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
   peers see its sockets close earlier and may fail and be reported first.
 """
@@ -90,6 +91,8 @@ class RankEnd:
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
         host_problem: The launcher ended it, because of what was found about the host.
         hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
+        began_restart: Why a restart in place began that failed later: it is what went wrong first.
+        began_restart_at: When it did, monotonic seconds.
         launcher_slept_s: Its monitor ended it, for its launcher did nothing for so long.
         is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
         raised: The traceback of the exception that nothing caught, as the rank told its launcher.
@@ -116,6 +119,8 @@ class RankEnd:
     is_condemned: bool = False
     host_problem: str | None = None
     hung_in_place: str | None = None
+    began_restart: str | None = None
+    began_restart_at: float = 0.0
     launcher_slept_s: float | None = None
     raised: str = ""
     raised_at: float | None = None
@@ -162,6 +167,8 @@ class RankEnd:
     @property
     def began_at(self) -> float:
         """When its failure began, as well as can be known."""
+        if self.began_restart is not None:
+            return self.began_restart_at
         if self.hang is not None:
             return self.hang.found_at
         if self.raised_at is not None:
@@ -174,6 +181,8 @@ class RankEnd:
     @property
     def names_a_peer(self) -> bool:
         """It failed of an error that says that another rank is gone, or does not answer."""
+        if self.began_restart is not None:
+            return False
         if self._code <= 0 and self._code != -signal.SIGABRT:
             return False  # a signal from outside
         if self._was_ended:
@@ -212,8 +221,13 @@ def _words_of_parked(n: int, kib: int) -> str:
     return f"{count(n, 'parked interpreter')} held {kib >> 10} MiB: --ft-warm-standby=off"
 
 
+def is_echo(error: str) -> bool:
+    """An error says that another rank has failed, hangs or was lost."""
+    return any(text in error for text in NAMES_A_PEER)
+
+
 def _names_a_peer(words: LastWords) -> bool:
-    return any(text in words.text for text in NAMES_A_PEER)
+    return is_echo(words.text)
 
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
@@ -233,7 +247,11 @@ def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> Rank
     if all(end.names_a_peer for end in failures):
         failures = [end for end in ends if end.exception_when_asked is not None] or failures
     failures = failures or [end for end in ends if end.is_stuck]
-    return min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
+    cause = min(failures, key=lambda end: (end.names_a_peer, end.began_at), default=None)
+    if cause is not None and cause.hung_in_place is not None:
+        began = [end for end in ends if end.began_restart is not None]
+        return min(began, key=lambda end: end.began_at, default=cause)
+    return cause
 
 
 def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[RankEnd]:
@@ -279,6 +297,9 @@ def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
             why = f"its host is not healthy ({end.host_problem}); "
         return f"{why}still alive after SIGKILL: stuck in the kernel (uninterruptible)"
     how = describe_exit(end.exit_code)
+    if end.began_restart is not None:
+        ended = f"{how}, as it was asked to" if end.asked else how
+        return f"{end.began_restart}; the restart in place after that failed ({ended})"
     if end.exception_when_asked is not None:
         return (
             f"{end.attribution.words}{end.attribution.at}: it was still exiting when it was stopped"

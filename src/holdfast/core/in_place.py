@@ -94,8 +94,12 @@ class EndsHungRank(Value):
         rank: Global, as the cycle began.
         text: How long it has hung, for people.
         seen: What it shows; None: not known.
+        began: Why the restart began that it holds up; None: it holds up none.
+        began_at: When this node was told to abort.
     """
 
     rank: Rank
     text: Text
     seen: RankDigest | None = None
+    began: InPlaceCause | None = None
+    began_at: float = 0.0

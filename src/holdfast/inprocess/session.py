@@ -76,6 +76,7 @@ class Session:
         abort: Called in the watcher thread, once per abort: frees ranks that wait.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
+        is_idle: Whether it does so in a loop of Python, which is no progress.
         number: That torch knows this process by; None: its function is not called.
         soft_s: The soft timeout: who hangs that long again and again is ended.
         silence_s: What the coordinator bears of a node; the lease follows from it.
@@ -92,6 +93,7 @@ class Session:
         abort: Callable[[tuple[Cause, ...]], None],
         abort_again: Callable[[], None],
         waits: Callable[[], bool],
+        is_idle: Callable[[], bool],
         number: Callable[[], int | None],
         soft_s: float,
         silence_s: float,
@@ -109,6 +111,7 @@ class Session:
         self._abort = abort
         self._abort_again = abort_again
         self._waits = waits
+        self._is_idle = is_idle
         self._number = number
         self._seen: RankDigest | None = None
         self._silence_s = silence_s
@@ -272,7 +275,8 @@ class Session:
             now = monotonic()
             if now >= next_mark:
                 # Clean-up is woken by each interrupt that it refuses: that is no progress.
-                self._stamps.beat(main_counts=not self._interrupt.refused_at)
+                is_idle = self._interrupt.refused_at or self._is_idle()
+                self._stamps.beat(main_counts=not is_idle)
                 self._page.words[layout.WAITS] = float(self._waits())
                 next_mark = now + self._interval_s
             sleep_s = next_mark - now

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.core.codec import MAX_TEXT
 from holdfast.core.inprocess import rank as machine
-from holdfast.core.inprocess.messages import Attach, Cause, Commit, Kind, Numbering, Standing
+from holdfast.core.inprocess.messages import Attach, Cause, Commit, Numbering, Standing
 from holdfast.core.inprocess.start_faults import wait_s
 from holdfast.core.never import assert_never
+from holdfast.core.rank_sets import text_of
 from holdfast.core.wording import count
 from holdfast.host import system_calls
 from holdfast.host.address import interface_of
@@ -111,7 +112,6 @@ class CallWrapper:
         born = Numbering(-1, self._state.rank, self._state.world_size)
         self._base, self._base_state = born, self._state.copy()
         self._assigned, self._assigned_state = born, self._base_state
-        self._traceback = ""
         self._store: Any = None
         self._exits = contextlib.ExitStack()
         self._is_entered = self._is_used = False
@@ -282,6 +282,7 @@ class CallWrapper:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
+            is_idle=hosted_stores.is_waiting,
             number=lambda: self._state.active_rank,
             soft_s=in_seconds(arguments.soft_timeout),
             silence_s=in_seconds(arguments.heartbeat_timeout),
@@ -357,8 +358,7 @@ class CallWrapper:
         if commit.base == self._assigned.epoch:
             self._base, self._base_state = self._assigned, self._assigned_state
         if commit.causes:
-            _explain(commit, self._born, self._traceback)
-        self._traceback = ""
+            _explain(commit)
         self._state = self._base_state.copy()
         self._state.iteration = commit.epoch
         self._state.fn_exception = None
@@ -417,7 +417,7 @@ class CallWrapper:
             event = machine.Raised(_in_words(outcome), is_at_start)
             if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome
-                self._traceback = "".join(traceback.format_exception(outcome))
+                self._tell_at_once(outcome)
         elif outcome is not None:
             raise outcome
         # An exception, its traceback and this frame are a cycle. It ends here, while the process
@@ -425,6 +425,16 @@ class CallWrapper:
         # garbage collection, and there gloo takes 10 ms.
         outcome = None
         self._session.feed(event)
+
+    def _tell_at_once(self, error: Exception) -> None:
+        """For people: the restart may fail, and this process with it."""
+        from holdfast.core.failure import is_echo  # noqa: PLC0415 - where something failed
+
+        words = _in_words(error)
+        shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
+        log.warning(
+            "iteration %d: rank %d raised %s%s", self._iteration, self._state.rank, words, shown
+        )
 
     def _check_mode(self) -> None:
         if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
@@ -635,22 +645,30 @@ def _in_words(error: BaseException) -> str:
     return f"{text[: MAX_TEXT // 2]}{where[:500]}"
 
 
-def _explain(commit: Commit, rank: int, own_traceback: str) -> None:
-    """For people: the first cause, with its traceback on the rank that raised it; no echoes."""
+def _explain(commit: Commit) -> None:
+    """For people: all causes, the first one first; of echoes, which ranks had them."""
+    from holdfast.core.failure import is_echo  # noqa: PLC0415 - where something failed
+
     first, *rest = commit.causes
-    more = f"; {len(rest)} more" if rest else ""
+    also: dict[str, list[int]] = {}
+    for cause in rest:
+        what = f"{cause.kind.value} of {{}}: {cause.text}"
+        echo = "errors of {}, as another rank was gone"
+        also.setdefault(echo if is_echo(cause.text) else what, []).append(cause.rank)
+    more = "".join(
+        "; then " + what.replace("{}", f"rank{'s' if len(ranks) > 1 else ''} {text_of(ranks)}", 1)
+        for what, ranks in also.items()
+    )
     if commit.start_faults > 1:
         failed, waited_s = count(commit.start_faults, "iteration"), wait_s(commit.start_faults)
         more += f"; {failed} in a row failed at the start, waited {waited_s:g} s"
-    is_ours = first.rank == rank and first.kind is Kind.EXCEPTION and own_traceback
     verdict = commit.verdict
     log.warning(
-        "iteration %d: restarted after %s%s of rank %d: %s%s%s",
+        "iteration %d: restarted after %s%s of rank %d: %s%s",
         commit.epoch,
         f"a hang: {verdict.reason}; noticed as " if verdict is not None else "",
         first.kind.value,
         first.rank,
         first.text,
         more,
-        f"\n{own_traceback.rstrip()}" if is_ours else "",
     )

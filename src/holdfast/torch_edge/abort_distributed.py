@@ -33,6 +33,9 @@ _WAITING_MODULES = (
     "torch.autograd.graph",
     "torch.nn.parallel.",
     "torch.cuda",  # NCCL's operations are waited for where the device is
+    # Constructors of stores and groups, which wait for other ranks:
+    "holdfast.torch_edge.hosted_stores",
+    "holdfast.torch_edge.gloo_abort",
 )
 
 

@@ -351,15 +351,25 @@ def test_two_faults_at_once_are_one_restart_with_both_causes() -> None:
 
 def test_a_death_comes_first_among_the_causes_though_its_echoes_were_told_before() -> None:
     job = Job().begin()
-    job.fault(1, "connection reset")
+    echo = "Connection reset by peer"
+    job.fault(1, echo)
     job.say(msg.Dead(2, DIED, "signal 9"))
     job.ready(0, 1)
     (told,) = job.ready(3)
     assert isinstance(told, TellAll)
-    assert told.message.causes == (
-        cause(2, DIED, "signal 9"),
-        cause(1, text="connection reset"),
-    )
+    assert told.message.causes == (cause(2, DIED, "signal 9"), cause(1, text=echo))
+
+
+def test_a_rank_that_held_up_the_restart_comes_after_what_the_restart_began_with() -> None:
+    """An exception, and a rank that did not come back for it and was ended."""
+    job = Job().begin()
+    job.fault(1, "ValueError: bad batch")
+    job.now += 90.0
+    job.say(msg.Dead(2, msg.Kind.HARD_TIMEOUT, "no progress"))
+    job.ready(0, 1)
+    (told,) = job.ready(3)
+    assert isinstance(told, TellAll)
+    assert [each.rank for each in told.message.causes] == [1, 2]
 
 
 def test_causes_have_an_end() -> None:
@@ -418,7 +428,7 @@ def test_a_rank_that_dies_while_all_come_back_is_not_waited_for(is_ready: bool) 
     if is_ready:
         job.ready(3)
     assert job.say(msg.Dead(3, DIED, "d")) == []
-    assert job.ready(2) == [TellAll(msg.Commit(1, 0, (3,), (cause(3, DIED, "d"), cause(0))))]
+    assert job.ready(2) == [TellAll(msg.Commit(1, 0, (3,), (cause(0), cause(3, DIED, "d"))))]
     assert job.machine.members == {0, 1, 2}
 
 
@@ -427,7 +437,7 @@ def test_the_death_of_the_last_one_that_was_waited_for_begins_the_next_epoch() -
     job.fault(0)
     job.ready(0)
     assert job.say(msg.Dead(1, DIED, "d")) == [
-        TellAll(msg.Commit(1, 0, (1,), (cause(1, DIED, "d"), cause(0))))
+        TellAll(msg.Commit(1, 0, (1,), (cause(0), cause(1, DIED, "d"))))
     ]
 
 

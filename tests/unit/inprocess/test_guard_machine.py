@@ -980,3 +980,17 @@ def test_the_launcher_hears_that_a_call_has_failed() -> None:
     node.down(msg.Commit(0, -1, (), ()))
     node.down(msg.Exit(finished=False, text="gave up"))
     assert node.calls[1:] == [CallEnded(5, (2, 3), finished=False)]
+
+
+def test_the_launcher_hears_what_the_restart_began_with_that_a_hung_rank_holds_up() -> None:
+    """The rank that is ended is not what went wrong first."""
+    node = Node()
+    node.down(msg.Commit(0, -1, (), ()))
+    raised = msg.Cause(0, msg.Kind.EXCEPTION, "ValueError: bad batch")
+    node.down(msg.Abort(0, (raised,)))
+    began_at = node.now
+    node.down(msg.Kill(0, (2,), "not back"))
+    node.evidence(2)
+    (ended,) = node.hung
+    assert ended.began == InPlaceCause(0, "EXCEPTION", "ValueError: bad batch")
+    assert ended.began_at == began_at

@@ -50,15 +50,9 @@ _TEXT_BYTES_MAX = 12 << 10
 _TEXT_CHARS_KEPT = 1024
 
 
-_DEATHS = frozenset(
-    {
-        msg.Kind.TERMINATED,
-        msg.Kind.HARD_TIMEOUT,
-        msg.Kind.UNRESPONSIVE,
-        msg.Kind.MONITOR_PROCESS_EXCEPTION,
-    }
+_OTHER_DEATHS = frozenset(
+    {msg.Kind.TERMINATED, msg.Kind.UNRESPONSIVE, msg.Kind.MONITOR_PROCESS_EXCEPTION}
 )
-_OTHER_DEATHS = _DEATHS - {msg.Kind.HARD_TIMEOUT}
 
 
 # ---------------------------------------------------------------- events
@@ -414,8 +408,7 @@ class Coordinator:
         return self._commit(free, base=base)
 
     def _commit(self, terminated: list[int], *, base: int) -> list[Effect]:
-        # A death is often told after the errors it gave others; the sort keeps order otherwise.
-        causes = tuple(sorted(self._causes, key=lambda cause: cause.kind not in _DEATHS))
+        causes = self._causes_in_order()
         verdict = self._verdict()
         self._causes, self._ended_for_hang = [], {}
         self._base = base
@@ -428,6 +421,15 @@ class Coordinator:
         start_faults = self._start_faults.in_a_row
         commit = msg.Commit(self.epoch, base, tuple(terminated), causes, start_faults, verdict)
         return [TellAll(commit)]
+
+    def _causes_in_order(self) -> tuple[msg.Cause, ...]:
+        """As they came; but errors that name a peer are echoes, whatever was told first."""
+        if len(self._causes) < 2:
+            return tuple(self._causes)
+        # Rarely needed, and the guard of a node starts while its ranks wait.
+        from holdfast.core.failure import is_echo  # noqa: PLC0415
+
+        return tuple(sorted(self._causes, key=lambda cause: is_echo(cause.text)))
 
     def _verdict(self) -> Verdict | None:
         """After a hang, if all that died in it was ended by a guard that has looked at it."""

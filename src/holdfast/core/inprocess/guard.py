@@ -581,7 +581,7 @@ class Guard:
             return []
         if step != STUCK:
             signal = Signal(number, kill.signals, kill.why)
-            told = [TellLauncher(EndsHungRank(number, kill.why, rank.seen))]
+            told = [TellLauncher(self._ends_hung(number, kill.why, rank))]
             return [*(told if step == SIGNALLED else ()), signal]
         # It sits in the kernel. Whatever it was doing, it does no more in user space.
         effects: list[Effect] = []
@@ -590,6 +590,12 @@ class Guard:
             dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, text, rank.seen)
             effects.append(TellCoordinator(dead))
         return effects + self._drop(number)
+
+    def _ends_hung(self, number: int, why: str, rank: _Rank) -> EndsHungRank:
+        note = self._restart
+        if note is None or note.began is None or note.began.rank == number:
+            return EndsHungRank(number, why, rank.seen)
+        return EndsHungRank(number, why, rank.seen, note.began, note.noticed_at)
 
     # ------------------------------------------------------------ time
 

@@ -25,12 +25,15 @@ class RestartNote:
         ranks: Of this node, in the function.
 
     Attributes:
+        began: Its first cause; None: not known.
+        noticed_at: This node was told to abort.
         awaited: Of these ranks the last progress is not known yet: nobody knows better than their
             pages, before they are freed. Empty where no rank hangs.
     """
 
     def __init__(self, abort: msg.Abort, ranks: Iterable[int], now: float) -> None:
-        self._noticed_at = now
+        self.noticed_at = now
+        self.began = _shortened(abort.causes[0]) if abort.causes else None
         self._progress_at = now
         is_hang = any(cause.kind in msg.HANGS for cause in abort.causes)
         self.awaited = set(ranks) if is_hang else set()
@@ -45,13 +48,14 @@ class RestartNote:
         """The next call begins."""
         return RestartedInPlace(
             call=commit.epoch,
-            causes=tuple(
-                InPlaceCause(cause.rank, cause.kind.value, cause.text[:_TEXT_CHARS_MAX])
-                for cause in commit.causes[:CAUSES_MAX]
-            ),
+            causes=tuple(_shortened(cause) for cause in commit.causes[:CAUSES_MAX]),
             n_causes=len(commit.causes),
             progress_at=self._progress_at,
-            noticed_at=self._noticed_at,
+            noticed_at=self.noticed_at,
             entered_at=now,
             verdict=commit.verdict,
         )
+
+
+def _shortened(cause: msg.Cause) -> InPlaceCause:
+    return InPlaceCause(cause.rank, cause.kind.value, cause.text[:_TEXT_CHARS_MAX])

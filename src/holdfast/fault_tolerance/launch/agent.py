@@ -25,6 +25,7 @@ from holdfast.core.common_events import (
     TimePassed,
 )
 from holdfast.core.deadlines import earliest
+from holdfast.core.failure import is_echo
 from holdfast.core.in_place import CallBegan
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
@@ -368,6 +369,13 @@ class NodeAgent:
 
             shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
             rank.hung_in_place = f"{shows}{ended.text}"
+            if (began := ended.began) is None:
+                return
+            text = f"{began.kind} of rank {began.rank}: {began.text}"
+            rank.hung_in_place += f"; the restart began with {text}"
+            first = self._ranks.with_rank(began.rank)
+            if first is not None and not is_echo(began.text):
+                first.began_restart, first.began_restart_at = began.text, ended.began_at
 
     def _on_call(self, call: CallBegan | CallEnded) -> None:
         if self._ranks is None or call.cycle != self._ranks.cycle:

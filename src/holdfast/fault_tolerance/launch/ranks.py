@@ -71,6 +71,9 @@ class Rank:
     peak_rss_kib: int = 0
     hung_in_place: str | None = None
     """How it hung, where the guard of restarts in place ends it for that."""
+    began_restart: str | None = None
+    """Why a restart in place began that is held up."""
+    began_restart_at: float = 0.0
     raised: str = ""
     """The traceback of the exception that ends it, as it told us."""
     parked: tuple[int, int] = (0, 0)
@@ -114,6 +117,8 @@ class Rank:
             hang=life.hang,
             host_problem=life.host_problem,
             hung_in_place=self.hung_in_place,
+            began_restart=self.began_restart,
+            began_restart_at=self.began_restart_at,
             launcher_slept_s=life.launcher_slept_s,
             error=error,
             traceback=traceback,

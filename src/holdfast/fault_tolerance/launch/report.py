@@ -107,7 +107,8 @@ def failure_summary(
 
 
 def _cause(cause: RankEnd, what: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
-    failed_by_itself = cause.is_stuck or cause.exception_when_asked is not None
+    began_restart = cause.began_restart is not None
+    failed_by_itself = began_restart or cause.is_stuck or cause.exception_when_asked is not None
     is_asked = cause.asked and not failed_by_itself
     how = "stopped by holdfast" if is_asked else explain(cause, culprits)
     lines = [f"{what}{who(cause)}", f"  {how}"]
@@ -119,7 +120,9 @@ def _cause(cause: RankEnd, what: str, culprits: Collection[int], *, has_gone: bo
         lines.append("  This error names another rank, which may have failed first.")
     elif has_gone:
         lines.append("  This error names another rank: one had ended with exit code 0, see below.")
-    if cause.traceback:
+    if began_restart:
+        lines.append("  Its traceback is in its output, where it was raised.")
+    elif cause.traceback:
         lines += ["  traceback:"]
         lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
     elif shown := _shown(cause):
