@@ -75,9 +75,9 @@ class Told:
         self.calls: list[tuple[str, Any]] = []
 
     def second(self, family: str) -> Any:
-        """A plug-in of the second generation."""
+        """A plug-in of the second generation: annotated, as programs annotate them."""
 
-        def call(_self: object, state: Any) -> Any:
+        def call(_self: object, state: FrozenState) -> FrozenState:
             self.calls.append((family, state))
             return state
 
