@@ -36,6 +36,11 @@ VARIABLES: Mapping[str, Variable] = {
         "launcher, rank", "1: log at level debug; --ft-log-level goes before it"
     ),
     "NVRX_LOG_TO_STDOUT": Variable("launcher, rank", "1: the log goes to stdout, not to stderr"),
+    "NVRX_LOG_RANK_FORMAT_VERBOSE": Variable(
+        "Wrapper",
+        "1: texts of nvidia_resiliency_ext.inprocess.attribution show many ranks as ranges, "
+        "{0-15, 18}",
+    ),
     "FT_LAUNCHER_LOGLEVEL": Variable("launcher", "old name of --ft-log-level, with a warning"),
     "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": Variable(
         "launcher", "start of each teed line; knows ${role_name}, ${rank}, ${local_rank}"

@@ -197,7 +197,8 @@ FT_OPTIONS = [
             "--ft-ignore-missing-cfg",
             None,
             False,
-            "Use defaults if the file of --ft-cfg-path is missing, or its map fault_tolerance is",
+            "Use defaults if the file of --ft-cfg-path, or its map fault_tolerance, is missing or "
+            "empty",
             "a missing file is usually a mistake",
         ),
     ),

@@ -122,7 +122,9 @@ LAUNCH_OPTIONS = [
             "--rdzv-conf",
             Shaped("KEY=VALUE,...", "KEY=VALUE pairs separated by commas", read_rdzv_conf),
             "",
-            "Settings of the rendezvous, such as is_host=1 or timeout=900",
+            "Settings of the rendezvous: is_host (0 or 1), read_timeout, join_timeout or timeout, "
+            "last_call_timeout, keep_alive_timeout, grow_cooldown (seconds), mixed_workloads, "
+            "secret. Other keys of torchrun and nvidia-resiliency-ext have no effect",
         ),
         _torch(
             "--master-addr",
