@@ -47,17 +47,23 @@ SURFACE: dict[str, dict[str, str]] = {
         "gpu_memory_reclaim_timeout=50.0, gpu_memory_tolerance_mb=512.0, "
         "gpu_memory_poll_interval=2.0, check_remaining_processes=False, max_no_progress_cycles=2, "
         "min_progress_iterations=1, checkpoint_iteration_file=None, install_exception_hook=False, "
-        "num_warmup_iterations=5, attrsvc_host=None, attrsvc_port=None)",
+        "num_warmup_iterations=5, attrsvc_host=None, attrsvc_port=None, "
+        "attribution_endpoint=None, attribution_analysis_backend=None, "
+        "attribution_export_url=None, attribution_llm_api_key_file=None, "
+        "attribution_llm_base_url=None, attribution_llm_model=None, attribution_log_level=None, "
+        "attribution_startup_timeout=None, attribution_stop_action=None, cycle_info_dir=None, "
+        "cycle_info_job_id=None)",
         "FaultToleranceConfig.from_kwargs": "(ignore_not_recognized=True, **kwargs)",
-        "FaultToleranceConfig.from_yaml_file": "(path, ignore_not_recognized=True)",
+        "FaultToleranceConfig.from_yaml_file": "(cfg_path, ignore_not_recognized=True)",
         "FaultToleranceConfig.from_args": "(args)",
-        "FaultToleranceConfig.to_yaml_file": "(self, path)",
+        "FaultToleranceConfig.to_yaml_file": "(self, cfg_path)",
         "FaultToleranceConfig.is_progress_tracking_enabled": VALUE,
     },
     "fault_tolerance.data": {
         "FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR": VALUE,
         "FT_LAUNCHER_IPC_SOCKET_ENV_VAR": VALUE,
         "RankInfo": "(global_rank, local_rank, host, pid)",
+        "RankInfo.get_for_current_rank": "()",
         "HeartbeatTimeouts": "(initial=None, subsequent=None, were_calculated=None)",
         "HeartbeatTimeouts.are_valid": VALUE,
         "SectionTimeouts": "(section, out_of_section=None, calculated_sections, "
@@ -89,8 +95,8 @@ SURFACE: dict[str, dict[str, str]] = {
         "RankMonitorClient.calculate_and_set_section_timeouts": "(self, selected_sections=None, "
         "calc_out_of_section=True, skip_if_not_ready=False)",
         "RankMonitorClient.state_dict": "(self)",
-        "RankMonitorClient.load_state_dict": "(self, state_dict)",
-        "RankMonitorClient.send_workload_control_request": "(self, request)",
+        "RankMonitorClient.load_state_dict": "(self, state)",
+        "RankMonitorClient.send_workload_control_request": "(self, req)",
     },
     "fault_tolerance.rank_monitor_server": {
         "RankMonitorLogger.log_restarter_event": "(self, message)",
@@ -270,7 +276,7 @@ SURFACE: dict[str, dict[str, str]] = {
         "FilterCountGroupedByKey": "(key_or_fn, condition, timeout=dt.timedelta(minutes=1))",
         "FilterGroupedByKey": "(key_or_fn, condition, timeout=dt.timedelta(minutes=1))",
         "ActivateAllRanks": "()",
-        "MaxActiveWorldSize": "(n=None)",
+        "MaxActiveWorldSize": "(max_active_world_size=None)",
         "ActiveWorldSizeDivisibleBy": "(divisor=1)",
         "WorldSizeDivisibleBy": "(divisor=1)",
         "Layer": "(min_ranks=1, max_ranks=None, key_or_fn='', flag=None)",
@@ -280,7 +286,7 @@ SURFACE: dict[str, dict[str, str]] = {
     "inprocess.rank_filter": {
         "RankFilter": CLASS,
         "ActivateAllRanks": "()",
-        "MaxActiveWorldSize": "(n=None)",
+        "MaxActiveWorldSize": "(max_active_world_size=None)",
         "WorldSizeDivisibleBy": "(divisor=1)",
     },
     "inprocess.sibling_monitor": {"SiblingMonitor": CLASS},
@@ -289,6 +295,7 @@ SURFACE: dict[str, dict[str, str]] = {
         "State.freeze": "(self)",
         "State.advance": "(self)",
         "State.copy_from": "(self, other, fields)",
+        "State.get_distributed_vars": "(self)",
         "State.set_distributed_vars": "(self)",
         "FrozenState": "(rank, world_size, active_rank=None, active_world_size=None, "
         "initial_rank, initial_world_size, iteration=0, mode, fn_exception=None)",
@@ -297,6 +304,17 @@ SURFACE: dict[str, dict[str, str]] = {
     },
     "inprocess.store": {
         "StoreMixin.critical_ranks": VALUE,
+        **{
+            f"StoreMixin.{kind}_barrier": "(self, ranks, n_ranks, timeout)"
+            for kind in ("initial", "completion", "iteration", "termination")
+        },
+        "StoreMixin.send_heartbeat": "(self, rank)",
+        "StoreMixin.get_all_heartbeats": "(self, world_size)",
+        "StoreMixin.record_interrupted": "(self, records)",
+        "StoreMixin.lock_interruption_records": "(self)",
+        "StoreMixin.get_interruption_records": "(self)",
+        "StoreMixin.record_terminated_ranks": "(self, ranks)",
+        "StoreMixin.get_terminated_ranks": "(self)",
         "TCPStore": "(host_name=None, port=None, world_size=None, "
         "timeout=dt.timedelta(minutes=5), wait_for_workers, multi_tenant=False, use_libuv=True)",
         "FileStore": CLASS,
@@ -329,8 +347,9 @@ SURFACE: dict[str, dict[str, str]] = {
     "shared_utils.health_check": {
         "GPUHealthCheck": "(device_index=None)",
         "NVLHealthCheck": "(device_index=None)",
-        "NicHealthCheck": "(device_index=None)",
-        "NodeHealthCheck": "(socket_path)",
+        "NicHealthCheck": "(device_index=None, pci_topo_file=None, link_down_path_template=None)",
+        "NicHealthCheck.set_nic_device": "(self, local_rank)",
+        "NodeHealthCheck": "(endpoint=None, request_timeout_sec=60.0)",
     },
 }
 """Module to name to what it is. A signature has the parameters of the specification; ours may have

@@ -707,7 +707,7 @@ def test_the_monitor_process_says_what_became_of_its_rank(
         until(lambda n=number: not ip("monitor_process").is_process_active(n), "the monitor ends")
     left = ip("store").FileStore(f"{path}.first", 9)
     assert left.get_interruption_records() == []
-    assert left.get_all_heartbeats([0]) == [None]
+    assert left.get_all_heartbeats(world_size=1) == [None]
     store = ip("store").FileStore(str(path), 9)
     assert [each.interruption.name for each in store.get_interruption_records()] == kinds
     assert store.get_terminated_ranks() == {0}

@@ -320,6 +320,11 @@ def test_a_rank_hears_about_the_links_of_its_own_card(
     assert holdfast.health.link_downed_counts(1) == {"mlx5_1": 2}
     host.port("mlx5_1", lost=None)
     assert holdfast.health.link_downed_counts(1) == {}
+    counter = host.infiniband / "mlx5_1" / "counter"
+    counter.write_text("5\n")
+    template = str(counter).replace("mlx5_1", "{nic}")
+    counts = holdfast.health.link_downed_counts(1, link_down_path_template=template)
+    assert counts == {"mlx5_1": 5}
 
 
 def test_this_host_is_looked_at_without_an_exception() -> None:

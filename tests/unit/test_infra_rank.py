@@ -48,9 +48,9 @@ IN_ARRAY = "SLURM_ARRAY_TASK_ID, SLURM_NNODES, SLURM_PROCID"
             id="another topology",
         ),
         pytest.param(
-            {"SLURM_PROCID": "1", **BLOCK, "SLURM_TOPOLOGY_ADDR": "rack.node-a"},
+            {"SLURM_PROCID": "1", **BLOCK, "SLURM_TOPOLOGY_ADDR": ""},
             InfraRank(1, "SLURM_PROCID"),
-            id="names without numbers",
+            id="a topology without an address",
         ),
         pytest.param(
             {"CROSS_SLURM_PROCID": "6", "SLURM_PROCID": "1", **ARRAY, **BLOCK},
@@ -102,3 +102,48 @@ def test_a_number_that_cannot_be_used_is_named(environ: dict[str, str], text: st
         infra_rank(environ)
 
     assert text in str(e.value)
+
+
+def in_block(address: str, **more: str) -> int:
+    pattern = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", "SLURM_PROCID": "1"}
+    found = infra_rank({**pattern, "SLURM_TOPOLOGY_ADDR": address, **more})
+    assert found is not None
+    assert (found.source, found.is_place) == ("SLURM_TOPOLOGY_ADDR", False)
+    return found.rank
+
+
+@pytest.mark.parametrize(
+    ("address", "block", "node"),
+    [
+        ("b2.gpu-07", 2, 7),
+        ("block03.node012", 3, 12),
+        ("BLOCK03.Node012", 3, 12),
+        ("rack1-b2.n3", 12, 3),
+        ("b2.rack1-node03", 2, 103),
+        ("b2.rack2-node03", 2, 203),
+        ("b2.gpu07-ib0", 2, 70),
+        ("7.9", 7, 9),
+        (" b0.n0 ", 0, 0),
+    ],
+)
+def test_all_digits_of_each_half_of_a_topology_address_count(
+    address: str, block: int, node: int
+) -> None:
+    """Two nodes of one block, in racks 1 and 2, once had the number of their last digits, both."""
+    assert in_block(address) == block * 10**10 + node
+
+
+@pytest.mark.parametrize("pattern", ["Block.Node", " BLOCK.NODE "])
+def test_the_case_of_the_topology_s_pattern_does_not_matter(pattern: str) -> None:
+    assert in_block("b2.n7", SLURM_TOPOLOGY_ADDR_PATTERN=pattern) == 2 * 10**10 + 7
+
+
+@pytest.mark.parametrize(
+    "address", ["rack.node-a", "b.n3", "b2.n", "b2", "b2.", ".n3", "s1.b2.n3", "b².n3"]
+)
+def test_a_topology_address_that_cannot_be_read_is_refused(address: str) -> None:
+    """Beside nodes that are numbered by theirs, SLURM_PROCID could give this one their number."""
+    with pytest.raises(ConfigError, match="a block and a node with a dot between") as error:
+        in_block(address)
+    assert repr(address) in str(error.value)
+    assert "SLURM_TOPOLOGY_ADDR_PATTERN" in str(error.value)

@@ -91,6 +91,11 @@ def _setting(
     return field(default=default, metadata=metadata)
 
 
+def _unused(kind: Kind, help_: str) -> Any:
+    """Of a service that does not exist here."""
+    return _setting(None, kind, help_, "most jobs have no such service", later=True)
+
+
 _LIMIT = Number("seconds", above=0, null="no timeout")
 _INTERVAL = Number("seconds", above=0, blank=True)
 _ON_UNLESS_SAID = WordFlag(otherwise=True)
@@ -364,20 +369,34 @@ class FaultToleranceConfig:
         "Iterations in each cycle during which the time outside sections is not limited",
         "the first steps compile kernels and fill caches",
     )
-    attrsvc_host: str | None = _setting(
-        None,
-        Text("HOST"),
-        "Host of a service that explains failures from logs",
-        "most jobs have no such service",
-        later=True,
+    attrsvc_host: str | None = _unused(
+        Text("HOST"), "Host of a service that explains failures from logs"
     )
-    attrsvc_port: int | None = _setting(
-        None,
+    attrsvc_port: int | None = _unused(
         Number("port", counted=False, least=1, most=65535, whole=True, null="none"),
         "Port of that service",
-        "most jobs have no such service",
-        later=True,
     )
+    attribution_endpoint: str | None = _unused(
+        Text("ADDRESS"), "Address of a service that explains failures"
+    )
+    attribution_analysis_backend: str | None = _unused(Text("NAME"), "How that service works")
+    attribution_export_url: str | None = _unused(Text("URL"), "Where its findings are sent")
+    attribution_llm_api_key_file: str | None = _unused(
+        Text("PATH"), "File with the key to its language model"
+    )
+    attribution_llm_base_url: str | None = _unused(Text("URL"), "Address of its language model")
+    attribution_llm_model: str | None = _unused(Text("NAME"), "Name of its language model")
+    attribution_log_level: str | None = _unused(Text("LEVEL"), "Level of its log")
+    attribution_startup_timeout: float | None = _unused(
+        Number("seconds", least=0, null="none"), "How long it may take to start"
+    )
+    attribution_stop_action: str | None = _unused(
+        Text("NAME"), "What the launcher does when it advises to stop"
+    )
+    cycle_info_dir: str | None = _unused(
+        Text("FOLDER"), "Folder for one JSON file per cycle about its nodes and ranks"
+    )
+    cycle_info_job_id: str | None = _unused(Text("NAME"), "Name of the job in those files")
 
     @property
     def exception_grace_in_force(self) -> float | None:
@@ -463,13 +482,13 @@ class FaultToleranceConfig:
         return FaultToleranceConfig(**known)
 
     @staticmethod
-    def from_yaml_file(path: str, ignore_not_recognized: bool = True) -> FaultToleranceConfig:  # noqa: FBT001, FBT002 - public API
+    def from_yaml_file(cfg_path: str, ignore_not_recognized: bool = True) -> FaultToleranceConfig:  # noqa: FBT001, FBT002 - public API
         """Build from the first non-empty map named ``fault_tolerance`` in a YAML file.
 
         It may be at any depth; outer before inner, earlier before later.
 
         Args:
-            path: The file.
+            cfg_path: The file.
             ignore_not_recognized: Warn of unknown keys, once, and go on; jobs carry foreign keys.
 
         Raises:
@@ -477,9 +496,9 @@ class FaultToleranceConfig:
                 take. For a missing file it is a ``FileNotFoundError`` too, for a file that is not
                 YAML a ``yaml.YAMLError``.
         """
-        loaded = _load(path)
+        loaded = _load(cfg_path)
         if loaded.unknown and not ignore_not_recognized:
-            raise ConfigError(_refuse_unknown(path, loaded.unknown))
+            raise ConfigError(_refuse_unknown(cfg_path, loaded.unknown))
         _warn([*loaded.warnings(), *doubts(loaded.config)])
         return loaded.config
 
@@ -499,8 +518,11 @@ class FaultToleranceConfig:
         _warn(resolved.warnings)
         return resolved.config
 
-    def to_yaml_file(self, path: str) -> None:
+    def to_yaml_file(self, cfg_path: str) -> None:
         """Write all fields, under ``fault_tolerance``; :meth:`from_yaml_file` reads it back.
+
+        Args:
+            cfg_path: The file; one that is there is replaced.
 
         Raises:
             ConfigError: An attribute was set to a value that its field does not take.
@@ -511,7 +533,7 @@ class FaultToleranceConfig:
         section = FaultToleranceConfig(**self._fields()).to_wire()
         del section[GIVEN]
         section["rank_termination_signal"] = Signals(section["rank_termination_signal"]).name
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is heavy
+        with open(cfg_path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is heavy
             yaml.safe_dump({SECTION: section}, file, sort_keys=False)
 
     def to_wire(self) -> dict[str, Any]:

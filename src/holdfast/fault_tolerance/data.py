@@ -23,6 +23,17 @@ class RankInfo:
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
+    @staticmethod
+    def get_for_current_rank() -> RankInfo:
+        """Of this process, by its default process group, else by ``RANK``.
+
+        Raises:
+            RankMonitorClientError: Neither says the rank; it is a ``RuntimeError``, too.
+        """
+        from holdfast.fault_tolerance.rank.rank_info import rank_info  # noqa: PLC0415 - needs this
+
+        return rank_info()
+
 
 def _text(limit_s: float | None) -> str:
     return "None" if limit_s is None else f"{limit_s:.2f}"

@@ -85,11 +85,11 @@ class _Unwatched(RankMonitorClient):
     def state_dict(self) -> dict[str, Any]:
         return {self.CURRENT_TIMEOUTS_STATE_KEY: self._state}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._state = dict(state_dict.get(self.CURRENT_TIMEOUTS_STATE_KEY) or {})
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._state = dict(state.get(self.CURRENT_TIMEOUTS_STATE_KEY) or {})
 
-    def send_workload_control_request(self, request: WorkloadControlRequest) -> None:
-        self.logger.debug("no launcher watches this process: %s was not sent", request)
+    def send_workload_control_request(self, req: WorkloadControlRequest) -> None:
+        self.logger.debug("no launcher watches this process: %s was not sent", req)
 
 
 def _renew_lock() -> None:

@@ -478,7 +478,7 @@ class RankMonitorClient(RankProgress):
             state[LEARNED_WHERE] = self._learned_where._asdict()
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over limits of an earlier run; at once if initialised, else at init.
 
         They go before configured ones. Calculated limits below the configured floor are raised to
@@ -487,10 +487,13 @@ class RankMonitorClient(RankProgress):
         that was given. Sections that are not configured are left out, configured ones that the
         state does not know keep their limits.
 
+        Args:
+            state: What :meth:`state_dict` returned.
+
         Raises:
             RankMonitorClientError: The state is damaged, or the monitor refused.
         """
-        saved = state_dict.get(self.CURRENT_TIMEOUTS_STATE_KEY) or {}
+        saved = state.get(self.CURRENT_TIMEOUTS_STATE_KEY) or {}
         try:
             loaded = limits_state.from_state(saved)
         except (ValueError, AttributeError) as error:
@@ -500,7 +503,7 @@ class RankMonitorClient(RankProgress):
             ) from error
         with self._control_lock:
             self._loaded = loaded
-            self._learned_where = where_from_state(state_dict)
+            self._learned_where = where_from_state(state)
             if self.hb_timeouts is None or self.section_timeouts is None or self._disarmed:
                 return
             current = self.hb_timeouts, self.section_timeouts
@@ -540,8 +543,11 @@ class RankMonitorClient(RankProgress):
 
     # ------------------------------------------------------------------ workload control
 
-    def send_workload_control_request(self, request: WorkloadControlRequest) -> None:
+    def send_workload_control_request(self, req: WorkloadControlRequest) -> None:
         """Ask the launcher for something that takes effect at the next restart; waits for its ok.
+
+        Args:
+            req: What is asked for, and why.
 
         Raises:
             RankMonitorClientError: Not initialised, or the launcher refused or did not answer. Also
@@ -549,13 +555,13 @@ class RankMonitorClient(RankProgress):
         """
         if not self._launcher_path:
             raise NoSetupError(
-                f"{self._who()}{request} cannot be sent: {FT_LAUNCHER_IPC_SOCKET_ENV_VAR} is not "
+                f"{self._who()}{req} cannot be sent: {FT_LAUNCHER_IPC_SOCKET_ENV_VAR} is not "
                 "set; start the job with ft_launcher"
             )
         if self.rank_info is None:
             self._refuse_uninitialised("send_workload_control_request")
         else:
-            send_control_request(self._launcher_path, self.rank_info, request)
+            send_control_request(self._launcher_path, self.rank_info, req)
 
     # ------------------------------------------------------------------ forked children
 

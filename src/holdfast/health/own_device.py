@@ -7,6 +7,7 @@ one) has number 0 for it, and often asks with its local rank.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable
 
@@ -35,17 +36,27 @@ def nvlink_problem(device_index: int | None) -> str | None:
     return "; ".join(wrong) or None
 
 
-def link_downed_counts(device_index: int | None) -> dict[str, int]:
+def link_downed_counts(
+    device_index: int | None,
+    *,
+    pci_topo_file: str | None = None,
+    link_down_path_template: str | None = None,
+) -> dict[str, int]:
     """How often the network cards nearest to the GPU have lost their links, by card.
 
     Args:
         device_index: Of the GPU; None: all cards of this node.
+        pci_topo_file: XML that says which card is near which GPU, instead of sysfs.
+        link_down_path_template: Of the file with a card's counter; ``{nic}`` is the card. None:
+            all ports of the card in sysfs.
 
     Returns:
         Without those that do not say. Nothing where it is not known which card belongs to the GPU:
         another GPU's link says nothing about this rank.
     """
-    cards = _cards()
+    cards = dataclasses.replace(
+        _cards(), pci_topo_file=pci_topo_file, link_down_path_template=link_down_path_template
+    )
     counts = cards.n_lost()
     place = _place(device_index)
     if place is None:

@@ -244,16 +244,16 @@ class MaxActiveWorldSize(_Filter):
     Once smaller, the active world does not grow again, unless :class:`ActivateAllRanks` runs first.
 
     Args:
-        n: How many; ``None``: no limit.
+        max_active_world_size: How many; ``None``: no limit.
     """
 
-    def __init__(self, n: int | None = None) -> None:
-        if n is not None:
-            _need_whole("n", n, 1)
-        self.n = n
+    def __init__(self, max_active_world_size: int | None = None) -> None:
+        if max_active_world_size is not None:
+            _need_whole("max_active_world_size", max_active_world_size, 1)
+        self.max_active_world_size = max_active_world_size
 
     def _size(self, size: int) -> int:
-        return renumber.at_most(size, self.n)
+        return renumber.at_most(size, self.max_active_world_size)
 
 
 class ActiveWorldSizeDivisibleBy(_Filter):

@@ -175,6 +175,17 @@ class State:
         self.active_rank = self.rank
         self.active_world_size = self.world_size
 
+    def get_distributed_vars(self) -> None:
+        """Take the numbers of ``RANK`` (default 0) and ``WORLD_SIZE`` (default 1).
+
+        The reverse of :meth:`set_distributed_vars`; initial and active numbers stay.
+
+        Raises:
+            ValueError: One of them is no whole number.
+        """
+        rank, world_size = _number(os.environ, "RANK", 0), _number(os.environ, "WORLD_SIZE", 1)
+        self.rank, self.world_size = rank, world_size
+
     def set_distributed_vars(self) -> None:
         """Export ``RANK`` and ``WORLD_SIZE``: what the function is to see.
 

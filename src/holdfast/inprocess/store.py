@@ -89,13 +89,14 @@ class StoreMixin:
         self._await_complete(name, n_ranks, timeout)
 
     def meet_again(
-        self, name: str, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+        self, name: str, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
     ) -> None:
         """As :meth:`meet`, for ranks that may arrive repeatedly: each counts once.
 
         Args:
             name: Of the barrier, used once.
-            ranks: Who arrives with this call: oneself, and those who are stood in for.
+            ranks: Who arrives with this call: oneself, and those who are stood in for. One or
+                several.
             n_ranks: How many different ones have to arrive.
             timeout: How long to wait for the others; zero: arrive, and do not wait.
 
@@ -104,7 +105,7 @@ class StoreMixin:
             BarrierTimeout: Fewer did, within ``timeout``.
         """
         store: Any = self
-        for rank in ranks:
+        for rank in _several(ranks):
             if store.add(f"{name}/rank/{rank}", 1) == 1:
                 arrived = store.add(f"{name}/arrived", 1)
                 if arrived > n_ranks:
@@ -167,25 +168,25 @@ class StoreMixin:
     # ------------------------------------------------------------ the barriers of a call, by name
 
     def initial_barrier(
-        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
     ) -> None:
         """:meth:`meet_again` by this name, once per store: at the beginning of a call."""
         self.meet_again("holdfast/barrier/initial", ranks, n_ranks, timeout)
 
     def completion_barrier(
-        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
     ) -> None:
         """:meth:`meet_again` by this name, once per store: the function has returned."""
         self.meet_again("holdfast/barrier/completion", ranks, n_ranks, timeout)
 
     def iteration_barrier(
-        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
     ) -> None:
         """:meth:`meet_again` by this name, once per store: between iterations."""
         self.meet_again("holdfast/barrier/iteration", ranks, n_ranks, timeout)
 
     def termination_barrier(
-        self, ranks: Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
+        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
     ) -> None:
         """:meth:`meet_again` by this name, once per store: at the end of a call."""
         self.meet_again("holdfast/barrier/termination", ranks, n_ranks, timeout)
@@ -197,18 +198,28 @@ class StoreMixin:
         store: Any = self
         store.set(f"holdfast/heartbeat/{rank}", repr(clock.wall()))
 
-    def get_all_heartbeats(self, ranks: Iterable[int]) -> list[float | None]:
-        """When each of ``ranks`` sent its last heartbeat, seconds since 1970; ``None``: never."""
+    def get_heartbeat(self, rank: int) -> float | None:
+        """When ``rank`` sent its last heartbeat, seconds since 1970; ``None``: never."""
         store: Any = self
-        keys = [f"holdfast/heartbeat/{rank}" for rank in ranks]
-        return [float(store.get(key)) if store.check([key]) else None for key in keys]
+        key = f"holdfast/heartbeat/{rank}"
+        return float(store.get(key)) if store.check([key]) else None
 
-    def record_interrupted(self, records: Iterable[InterruptionRecord]) -> None:
+    def get_all_heartbeats(self, world_size: int) -> list[float | None]:
+        """:meth:`get_heartbeat` of the ranks 0 to ``world_size - 1``."""
+        return [self.get_heartbeat(rank) for rank in range(world_size)]
+
+    def record_interrupted(
+        self, records: InterruptionRecord | Iterable[InterruptionRecord]
+    ) -> None:
         """Add to the list of what interrupted this iteration. It interrupts no rank; raise for it.
 
         What comes after :meth:`lock_interruption_records` is not in the list.
+
+        Args:
+            records: Several, or one.
         """
-        self._append("interrupted", map(str, records))
+        several = [records] if isinstance(records, InterruptionRecord) else records
+        self._append("interrupted", map(str, several))
 
     def lock_interruption_records(self) -> None:
         """From now on the list is as it is, on all ranks."""
@@ -237,9 +248,9 @@ class StoreMixin:
         store: Any = self
         store.wait(["holdfast/interrupted/1"], timeout)
 
-    def record_terminated_ranks(self, ranks: Iterable[int]) -> None:
-        """These do not take part any more."""
-        self._append("terminated", map(str, ranks))
+    def record_terminated_ranks(self, ranks: int | Iterable[int]) -> None:
+        """These do not take part any more; several ranks, or one."""
+        self._append("terminated", map(str, _several(ranks)))
 
     def get_terminated_ranks(self) -> set[int]:
         """All that were recorded."""
@@ -285,6 +296,10 @@ class StoreMixin:
         """Waits for one whose number is taken and whose text is about to come."""
         store: Any = self
         return [store.get(f"holdfast/{name}/{number}").decode() for number in range(1, length + 1)]
+
+
+def _several(ranks: int | Iterable[int]) -> Iterable[int]:
+    return [ranks] if isinstance(ranks, int) else ranks
 
 
 class TCPStore(StoreMixin, torch_private.TCPStore):

@@ -27,6 +27,19 @@ def test_without_arguments_it_is_what_the_environment_says(monkeypatch) -> None:
         State.from_env()
 
 
+def test_a_state_takes_its_numbers_from_the_environment_again(monkeypatch) -> None:
+    """And keeps them where the environment has none that can be used."""
+    state = State(1, 2)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "eight")
+    with pytest.raises(ValueError, match="WORLD_SIZE"):
+        state.get_distributed_vars()
+    assert (state.rank, state.world_size) == (1, 2)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    state.get_distributed_vars()
+    assert (state.rank, state.world_size, state.initial_rank) == (3, 8, 1)
+
+
 def test_both_generations_find_their_names() -> None:
     """Status is Mode, status is mode."""
     state = State(1, 4)

@@ -119,7 +119,7 @@ def test_the_barriers_of_a_call_have_names(store: Any, name: str) -> None:
     barrier([0], 3, NOW)
     with pytest.raises(BarrierTimeout, match=f"barrier/{name}': 1 of 3"):
         barrier([0], 3, SOON)
-    both(lambda: barrier([0], 3), lambda: barrier([1, 2], 3))
+    both(lambda: barrier(0, 3), lambda: barrier([1, 2], 3))
     with pytest.raises(BarrierOverflow):
         barrier([3], 3)
 
@@ -128,7 +128,7 @@ def test_what_interrupted_is_a_list_that_grows_until_it_is_locked(store: Any) ->
     records = [InterruptionRecord(rank, Interruption.EXCEPTION) for rank in range(3)]
     assert (store.is_interrupted(), store.get_interruption_records()) == (False, [])
     both(store.wait_for_interruption, lambda: store.record_interrupted(records[:1]))
-    store.record_interrupted(records[1:2])
+    store.record_interrupted(records[1])
     assert store.get_interruption_records() == records[:2]
     both(store.lock_interruption_records, store.lock_interruption_records)
     store.record_interrupted(records[2:])
@@ -138,11 +138,11 @@ def test_what_interrupted_is_a_list_that_grows_until_it_is_locked(store: Any) ->
 def test_ranks_tell_each_other_of_themselves(store: Any) -> None:
     before = time.time()
     store.send_heartbeat(1)
-    never, seen = store.get_all_heartbeats([0, 1])
+    never, seen = store.get_all_heartbeats(world_size=2)
     assert never is None
     assert before <= seen <= time.time()
     assert store.get_terminated_ranks() == set()
-    store.record_terminated_ranks([3])
+    store.record_terminated_ranks(3)
     store.record_terminated_ranks({3, 1})
     assert store.get_terminated_ranks() == {1, 3}
     assert not store.is_any_rank_completed()

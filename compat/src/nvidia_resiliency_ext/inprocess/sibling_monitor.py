@@ -99,11 +99,12 @@ class SiblingMonitor(threading.Thread):
 
     def _stale(self, ranks: list[int]) -> set[int]:
         limit_s = self.heartbeat_timeout.total_seconds()
-        ages = (
-            monotonic() - self._began if sent is None else wall() - sent
-            for sent in self.store.get_all_heartbeats(ranks)
-        )
-        return {rank for rank, age_s in zip(ranks, ages, strict=True) if age_s > limit_s}
+        heartbeats = {rank: self.store.get_heartbeat(rank) for rank in ranks}
+        return {
+            rank
+            for rank, sent in heartbeats.items()
+            if (monotonic() - self._began if sent is None else wall() - sent) > limit_s
+        }
 
     def shutdown(self) -> None:
         """End the thread."""

@@ -104,14 +104,35 @@ class NVLHealthCheck(_DeviceCheck):
 
 
 class NicHealthCheck(_DeviceCheck):
-    """The network cards of the GPU have not lost a link since the look before."""
+    """The network cards of the GPU have not lost a link since the look before.
+
+    Args:
+        device_index: Of the GPU; ``None``: all cards of this node, until :meth:`set_nic_device`.
+        interval: See :class:`HealthCheck`.
+        pci_topo_file: XML that says which card is near which GPU; ``None``: sysfs says it.
+        link_down_path_template: Path of the file with a card's counter of lost links, with
+            ``{nic}`` for the card; ``None``: sysfs's.
+        on_failure: See :class:`HealthCheck`.
+    """
+
+    def __init__(
+        self,
+        device_index: int | None = None,
+        interval: float = _INTERVAL_S,
+        pci_topo_file: str | None = None,
+        link_down_path_template: str | None = None,
+        on_failure: Callable[[], object] | None = None,
+    ) -> None:
+        self.pci_topo_file = pci_topo_file
+        self.link_down_path_template = link_down_path_template
+        super().__init__(device_index, interval, on_failure)
 
     def _begin(self) -> None:
         self._before = self._counts()
 
-    def set_nic_device(self, device_index: int | None) -> None:
-        """Watch the cards of another GPU from now on."""
-        self.device_index = device_index
+    def set_nic_device(self, local_rank: int | None) -> None:
+        """Watch the cards of another GPU from now on: the one of this local rank."""
+        self.device_index = local_rank
         self._begin()
 
     def _look(self) -> str | None:
@@ -124,35 +145,42 @@ class NicHealthCheck(_DeviceCheck):
         return ", ".join(lost) or None
 
     def _counts(self) -> dict[str, int]:
-        return dict(import_module("holdfast.health").link_downed_counts(self.device_index))
+        counts = import_module("holdfast.health").link_downed_counts(
+            self.device_index,
+            pci_topo_file=self.pci_topo_file,
+            link_down_path_template=self.link_down_path_template,
+        )
+        return dict(counts)
 
 
 class NodeHealthCheck(HealthCheck):
     """What the node's own health service says (gRPC over a Unix socket).
 
     Args:
-        socket_path: ``/path``, ``./path`` or ``unix://...``; another form, or ``None``: healthy.
-        timeout: Seconds that the service may take.
+        endpoint: ``/path``, ``./path`` or ``unix://...``; another form, or ``None``: healthy.
+        request_timeout_sec: Seconds that the service may take.
         interval: See :class:`HealthCheck`.
         on_failure: See :class:`HealthCheck`.
     """
 
     def __init__(
         self,
-        socket_path: str | None = None,
-        timeout: float = 60.0,
+        endpoint: str | None = None,
+        request_timeout_sec: float = 60.0,
         interval: float = _INTERVAL_S,
         on_failure: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(interval, on_failure)
-        self.socket_path = socket_path
-        self.timeout = timeout
+        self.endpoint = endpoint
+        self.request_timeout_sec = request_timeout_sec
 
     def _look(self) -> str | None:
-        path = self.socket_path
+        path = self.endpoint
         if not path or not path.startswith(("/", "./", "unix:")):
             return None
-        findings = import_module("holdfast.health.node_service").ask(path, deadline_s=self.timeout)
+        findings = import_module("holdfast.health.node_service").ask(
+            path, deadline_s=self.request_timeout_sec
+        )
         return why_unfit(findings)
 
 

@@ -11,8 +11,8 @@ Pure: an environment in. The first of these that is there counts as its number::
     GROUP_RANK                                               itself                  place
 
 A *place* is meant as the node's group rank; an *order* only says which node comes first (node
-names don't start at 0). Digits of a node's name are read as one number, so names need leading zeros
-where a name has several numbers. Of ``block.node``, each half counts by its last number.
+names don't start at 0). Digits of a name are read as one number, so names need leading zeros where
+a name has several numbers; so are those of each half of ``block.node``, whose case does not matter.
 ``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10; a node whose number is greater would come
 out among the nodes of the next block, and is refused.
 
@@ -107,7 +107,7 @@ def whole_number(environ: Mapping[str, str], name: str) -> int | None:
 
 def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
     name = environ.get("SLURMD_NODENAME", "")
-    digits = "".join(re.findall("[0-9]", name))
+    digits = _digits(name)
     if not digits:
         what = f"{name!r} has no digits" if name else "it is not set"
         raise InfraRankError(
@@ -117,23 +117,34 @@ def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
 
 
 def _from_topology(environ: Mapping[str, str]) -> InfraRank | None:
-    """``None`` also where the names have no numbers: the user did not choose them."""
-    if environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip() != "block.node":
+    """``None``: the cluster has another topology, or says none."""
+    if environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip().lower() != "block.node":
         return None
-    block, _, node = environ.get("SLURM_TOPOLOGY_ADDR", "").strip().partition(".")
-    numbers = [re.search(r"([0-9]+)[^0-9]*\Z", name) for name in (block, node)]
-    if numbers[0] is None or numbers[1] is None:
+    address = environ.get("SLURM_TOPOLOGY_ADDR", "").strip()
+    if not address:
         return None
+    block, *nodes = (_digits(name) for name in address.split("."))
+    if not block or len(nodes) != 1 or not nodes[0]:
+        raise InfraRankError(
+            f"SLURM_TOPOLOGY_ADDR: {address!r} cannot be used, although "
+            "SLURM_TOPOLOGY_ADDR_PATTERN is block.node; it takes a block and a node with a dot "
+            "between them, and a digit in each. Unset SLURM_TOPOLOGY_ADDR_PATTERN to number the "
+            "nodes by SLURM_PROCID"
+        )
     stride = whole_number(environ, "SLURM_TOPOLOGY_NODES_PER_BLOCK") or BLOCK_STRIDE
-    number = int(numbers[1][1])
+    number = int(nodes[0])
     if number > stride:  # equal: nodes that are counted from 1
         raise InfraRankError(
-            f"SLURM_TOPOLOGY_ADDR: node {node!r} of block {block!r} has number {number}, which is "
+            f"SLURM_TOPOLOGY_ADDR: the node of {address!r} has number {number}, which is "
             f"more than SLURM_TOPOLOGY_NODES_PER_BLOCK ({stride}), so that it would count to the "
             "next block. Set SLURM_TOPOLOGY_NODES_PER_BLOCK to the greatest number in a node's "
             f"name, or unset it for {BLOCK_STRIDE}"
         )
-    return InfraRank(int(numbers[0][1]) * stride + number, "SLURM_TOPOLOGY_ADDR", is_place=False)
+    return InfraRank(int(block) * stride + number, "SLURM_TOPOLOGY_ADDR", is_place=False)
+
+
+def _digits(name: str) -> str:
+    return "".join(re.findall("[0-9]", name))
 
 
 def _from_array(environ: Mapping[str, str], procid: int) -> InfraRank | None:
@@ -153,7 +164,7 @@ def node_domain(environ: Mapping[str, str]) -> str | None:
     """Domain of this node, as far as its environment says; ``None``: ask its GPUs."""
     if by_hand := environ.get(DOMAIN_BY_HAND, "").strip():
         return by_hand[:_DOMAIN_LONGEST]
-    levels = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip().split(".")
+    levels = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").strip().lower().split(".")
     names = environ.get("SLURM_TOPOLOGY_ADDR", "").strip().split(".")
     if "block" not in levels or len(levels) != len(names):
         return None

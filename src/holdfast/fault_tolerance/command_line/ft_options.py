@@ -290,19 +290,8 @@ FT_OPTIONS = [
             "How much output a node keeps while that service is busy",
             in_env=True,
         ),
-        _later(
-            "--ft-cycle-info-dir",
-            Text("FOLDER", null=False),
-            None,
-            "Folder for one JSON file per cycle about its nodes and ranks",
-        ),
-        _later(
-            "--ft-cycle-info-job-id",
-            Text("NAME", null=False),
-            None,
-            "Name of the job in those files",
-        ),
     ),
+    *_fields("Output", "cycle_info_dir", "cycle_info_job_id"),
     *_fields(
         "Health",
         "node_health_check_interval",
@@ -379,32 +368,19 @@ FT_OPTIONS = [
             in_env=True,
         ),
     ),
-    *_fields("Explaining failures", "attrsvc_host", "attrsvc_port"),
-    *(
-        _later(f"--ft-attribution-{name}", kind, None, help_, group="Explaining failures")
-        for name, kind, help_ in (
-            (
-                "endpoint",
-                Text("ADDRESS", null=False),
-                "Address of a service that explains failures",
-            ),
-            ("analysis-backend", Text("NAME", null=False), "How that service works"),
-            ("export-url", Text("URL", null=False), "Where its findings are sent"),
-            (
-                "llm-api-key-file",
-                Text("PATH", null=False),
-                "File with the key to its language model",
-            ),
-            ("llm-base-url", Text("URL", null=False), "Address of its language model"),
-            ("llm-model", Text("NAME", null=False), "Name of its language model"),
-            ("log-level", Text("LEVEL", null=False), "Level of its log"),
-            ("startup-timeout", Number("seconds", least=0), "How long it may take to start"),
-            (
-                "stop-action",
-                Text("NAME", null=False),
-                "What the launcher does when it advises to stop",
-            ),
-        )
+    *_fields(
+        "Explaining failures",
+        "attrsvc_host",
+        "attrsvc_port",
+        "attribution_endpoint",
+        "attribution_analysis_backend",
+        "attribution_export_url",
+        "attribution_llm_api_key_file",
+        "attribution_llm_base_url",
+        "attribution_llm_model",
+        "attribution_log_level",
+        "attribution_startup_timeout",
+        "attribution_stop_action",
     ),
     *_fields(
         "Compatibility",
