@@ -10,6 +10,7 @@ from holdfast.core.kill_ladder import (
     AT_REST,
     EVIDENCE_S,
     KILLED,
+    LONGEST_GRACE,
     SIGCONT,
     SIGKILL,
     SIGNALLED,
@@ -171,3 +172,28 @@ class LadderMachine(RuleBasedStateMachine):
 
 
 TestLadderMachine = LadderMachine.TestCase
+
+
+def test_a_grace_is_time_in_which_the_process_could_run() -> None:
+    """It is lengthened by the time for which no processor was free for it, as often as it takes."""
+    ladder = KillLadder("over", SIGTERM, GRACE_S, STUCK_S)
+    ladder.send(100.0)
+    assert ladder.is_grace_over(109.9) is False
+    assert ladder.is_grace_over(110.0) is True
+    assert ladder.climb(110.0, waited_s=8.0) is None
+    assert ladder.due_at == 118.0
+    assert ladder.climb(118.0, waited_s=14.0) is None
+    assert ladder.due_at == 124.0
+    assert ladder.climb(124.0, waited_s=14.05) == KILLED, "so little is nothing"
+    assert ladder.signals == (SIGKILL,)
+
+
+def test_a_grace_ends_where_a_process_always_waits() -> None:
+    """Its own threads may be more than there are processors."""
+    ladder = KillLadder("over", SIGTERM, GRACE_S, STUCK_S)
+    ladder.send(0.0)
+    while ladder.step == SIGNALLED:
+        assert ladder.due_at is not None
+        now = ladder.due_at
+        ladder.climb(now, waited_s=0.99 * now)
+    assert now == pytest.approx(LONGEST_GRACE * GRACE_S)

@@ -433,3 +433,14 @@ def test_no_verdict_begins_of_a_rank_that_was_asked_to_end() -> None:
     condemned.is_stopping = True
     condemned.handle(EvidenceTaken(), 110.2)
     assert Send(SIGKILL, HUNG) in condemned.handle(BEAT, 110.2)
+
+
+def test_a_hung_rank_that_had_no_processor_has_its_grace_nevertheless() -> None:
+    """A handler that saves its work on a busy machine."""
+    rank = hung(SIGTERM)
+    rank.handle(EvidenceTaken(), 110.2)
+    rank.handle(BEAT, 110.2)
+    late = Looked(BEAT.snapshot, LIMITS, waited_s=9.0)
+    assert rank.handle(late, 125.2) == []
+    assert rank.next_deadline() == pytest.approx(134.2)
+    assert rank.handle(late, 134.2) == [Send(SIGKILL, GRACE_OVER)]

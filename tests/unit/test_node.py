@@ -17,6 +17,7 @@ from holdfast.core.launch.node import (
     HostChecked,
     KillRanks,
     MayJoin,
+    MeasureWaits,
     Node,
     OnlyStuckLeft,
     Phase,
@@ -25,6 +26,7 @@ from holdfast.core.launch.node import (
     RanksStuck,
     RanksSucceeded,
     RankStuck,
+    RanksWaited,
     SignalRanks,
     StartAsked,
     StartCycle,
@@ -144,6 +146,18 @@ def test_a_polite_stop_can_become_a_kill() -> None:
     node.handle(StopAsked(), now=1.0)
 
     assert node.handle(StopAsked(at_once=True), now=2.0) == [KillRanks((0, 1))]
+
+
+def test_ranks_that_had_no_processor_have_their_grace_nevertheless() -> None:
+    """On a busy machine: how long they waited is measured when their grace is over."""
+    node = node_at_work(stop_grace_s=10.0, measures_waits=True)
+    node.handle(StopAsked(), now=0.0)
+    assert node.handle(TimePassed(), now=10.0) == [MeasureWaits((0, 1))]
+    assert node.handle(TimePassed(), now=10.0) == [], "it is being measured"
+    assert node.handle(RanksWaited(7.0), now=10.0) == []
+    assert node.next_deadline() == 17.0
+    assert node.handle(TimePassed(), now=17.0) == [MeasureWaits((0, 1))]
+    assert node.handle(RanksWaited(7.0), now=17.0) == [KillRanks((0, 1))]
 
 
 def test_a_stop_cuts_short_the_grace_of_a_signal() -> None:

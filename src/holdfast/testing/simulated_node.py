@@ -308,6 +308,8 @@ class SimulatedNode:
             case node.KillRanks(local_ranks):
                 self.world.say(self.name, effect)
                 self._send(local_ranks, SIGKILL)
+            case node.MeasureWaits():
+                self.tell(node.RanksWaited(self.rng.choice((0.0, 0.0, 5.0))))
             case node.EndRank(local_rank):
                 self.world.say(self.name, effect)
                 self.signal(local_rank, SIGKILL)
@@ -524,7 +526,9 @@ class SimulatedNode:
 def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
     """The machines of one launcher."""
     return machine.Launcher(
-        node.Node(nproc, stop_grace_s=15.0, signal_grace_s=60.0, checks_host=True),
+        node.Node(
+            nproc, stop_grace_s=15.0, signal_grace_s=60.0, checks_host=True, measures_waits=True
+        ),
         member,
         rules,
         evidence=node_evidence.NodeEvidence(rules.evidence_s),

@@ -150,6 +150,7 @@ Effect = (
     | ranks.StartCycle
     | ranks.SignalRanks
     | ranks.KillRanks
+    | ranks.MeasureWaits
     | ranks.Sweep
     | ranks.CheckHost
     | ranks.EndRank

@@ -151,6 +151,12 @@ class HostBroke(Value):
     device: int | None = None
 
 
+class RanksWaited(Value):
+    """The answer to :class:`MeasureWaits`, at once; see :meth:`.KillLadder.climb`."""
+
+    waited_s: float
+
+
 class Swept(Value):
     """Nothing that the cycle's ranks started is alive any more."""
 
@@ -169,6 +175,7 @@ Event = (
     | Dismissed
     | HostChecked
     | HostBroke
+    | RanksWaited
     | Swept
     | TimePassed
 )
@@ -190,6 +197,12 @@ class SignalRanks(Value):
 
 class KillRanks(Value):
     """End these ranks and everything in their sessions with SIGKILL."""
+
+    local_ranks: tuple[int, ...]
+
+
+class MeasureWaits(Value):
+    """The grace of these ranks is over: see how long one of them had no processor meanwhile."""
 
     local_ranks: tuple[int, ...]
 
@@ -283,6 +296,7 @@ Effect = (
     StartCycle
     | SignalRanks
     | KillRanks
+    | MeasureWaits
     | Sweep
     | LeftoversRemain
     | CheckHost
@@ -315,6 +329,7 @@ class Node:
         stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped.
         signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
         checks_host: :class:`CheckHost` will be answered.
+        measures_waits: :class:`MeasureWaits` will be.
         survives_ranks: While ranks are in a call (:class:`CallBegan`), the cycle goes on without
             those that fail, and has succeeded when the call has completed and all others ended
             well (min-healthy on one node, decision 31).
@@ -325,6 +340,7 @@ class Node:
     stop_grace_s: float = 15.0
     signal_grace_s: float = 1800.0
     checks_host: bool = False
+    measures_waits: bool = False
     survives_ranks: bool = False
 
     phase: Phase = field(default=Phase.IDLE, init=False)
@@ -348,6 +364,7 @@ class Node:
     _asked_at: dict[int, float] = field(default_factory=dict, init=False)
     """When each signal came first."""
     _end: KillLadder = field(default_factory=_ladder, init=False)
+    _is_measuring: bool = field(default=False, init=False)
     _sweep_until: float | None = field(default=None, init=False)
     _is_checking: bool = field(default=False, init=False)
     _is_rechecking: bool = field(default=False, init=False)
@@ -407,6 +424,8 @@ class Node:
                 self._on_host_checked(problem)
             case HostBroke(problem, device):
                 self._on_host_broke(problem, device)
+            case RanksWaited(waited_s):
+                self._climb(now, waited_s)
             case Swept():
                 if self.phase is Phase.SWEEPING:
                     self._cycle_over()
@@ -632,11 +651,11 @@ class Node:
 
     # ------------------------------------------------------------ time
     def _on_time(self, now: float) -> None:
-        step = self._end.climb(now)
-        if step == KILLED:
-            self._do(KillRanks(tuple(sorted(self.alive))))
-        elif step == STUCK:
-            self._give_up()
+        if not (self.measures_waits and self._end.is_grace_over(now)):
+            self._climb(now)
+        elif not self._is_measuring:
+            self._is_measuring = True
+            self._do(MeasureWaits(tuple(sorted(self.alive))))
         if self._sweep_until is not None and now >= self._sweep_until:
             self._note(
                 "warning",
@@ -645,6 +664,14 @@ class Node:
             )
             self._do(LeftoversRemain(self.cycle))
             self._cycle_over()
+
+    def _climb(self, now: float, waited_s: float = 0.0) -> None:
+        self._is_measuring = False
+        step = self._end.climb(now, waited_s)
+        if step == KILLED:
+            self._do(KillRanks(tuple(sorted(self.alive))))
+        elif step == STUCK:
+            self._give_up()
 
     def _give_up(self) -> None:
         """SIGKILL does not end a rank: nothing more can be done on this node."""

@@ -59,10 +59,14 @@ GRACE_OVER = "grace over"
 
 
 class Looked(Value):
-    """The page was read; ``snapshot`` is ``None`` when the rank is not armed."""
+    """The page was read; ``snapshot`` is ``None`` when the rank is not armed.
+
+    ``waited_s``: see :meth:`.KillLadder.climb`.
+    """
 
     snapshot: Snapshot | None
     limits: Limits
+    waited_s: float = 0.0
 
 
 class EvidenceTaken(Value):
@@ -218,7 +222,7 @@ class Watch:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in what happened; return what to do, in order."""
         if isinstance(event, Looked):
-            return self._looked(event.snapshot, event.limits, now)
+            return self._looked(event.snapshot, event.limits, event.waited_s, now)
         if isinstance(event, RankGone):
             return self._leave("died or left its monitor")
         if isinstance(event, CollectivesCounted):
@@ -237,7 +241,9 @@ class Watch:
             self._kill.evidence_taken(now)
         return []
 
-    def _looked(self, snapshot: Snapshot | None, limits: Limits, now: float) -> list[Effect]:
+    def _looked(
+        self, snapshot: Snapshot | None, limits: Limits, waited_s: float, now: float
+    ) -> list[Effect]:
         if snapshot is None:
             return self._leave(HAS_LEFT)
         if snapshot.left_at is not None:
@@ -252,7 +258,7 @@ class Watch:
             self._armed_at = snapshot.armed_at
         if self.verdict is None or self._kill is None:
             return effects + self._judge(snapshot, raise_learned(limits, self.tripped), now)
-        return effects + self._go_on(self.verdict, self._kill, now)
+        return effects + self._go_on(self.verdict, self._kill, waited_s, now)
 
     def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
         if self.is_stopping:
@@ -293,9 +299,11 @@ class Watch:
         deadline = hang.next_deadline(snapshot, limits, self._excuse)
         return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
 
-    def _go_on(self, verdict: Overdue, kill: KillLadder, now: float) -> list[Effect]:
+    def _go_on(
+        self, verdict: Overdue, kill: KillLadder, waited_s: float, now: float
+    ) -> list[Effect]:
         """The rank is still there and armed: take the next step of its verdict, if it is due."""
-        step = kill.climb(now)
+        step = kill.climb(now, waited_s)
         if step == STUCK:
             return [ReportStuck(verdict)]
         if step is None:

@@ -449,6 +449,9 @@ class NodeAgent:
                 self._signal(local_ranks, signum, group=self._plan.signal_groups)
             case node.KillRanks(local_ranks):
                 self._signal(local_ranks, signal.SIGKILL, group=True)
+            case node.MeasureWaits(local_ranks):
+                waits = (self._rank(local_rank).waited_s() for local_rank in local_ranks)
+                self._feed(node.RanksWaited(max(waits, default=0.0)))
             case rank_life.Deliver(cycle, is_over):
                 self._folders.staging.deliver(cycle, over=is_over)
             case node.Sweep():

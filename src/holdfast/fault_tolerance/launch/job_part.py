@@ -52,6 +52,7 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         stop_grace_s=plan.workers_stop_timeout_s,
         signal_grace_s=plan.term_timeout_s,
         checks_host=plan.care is not None,
+        measures_waits=True,
     )
     grace_s = plan.ft.exception_grace_in_force
     lives = RankLives(

@@ -33,6 +33,7 @@ from holdfast.host import (
 from holdfast.host.file_writer import LineLog, LogFile, cycle_path
 from holdfast.host.output import OutputPump, Stream
 from holdfast.host.port import ReservedPort
+from holdfast.host.run_delay import RunDelay
 
 if TYPE_CHECKING:
     from holdfast.core.job import membership
@@ -80,6 +81,8 @@ class Rank:
     """Interpreters that were parked on its node when it was killed, and their memory in KiB."""
 
     _error: tuple[str | None, str | None] | None = None
+    _run_delay: RunDelay | None = None
+    """Since it was asked to end."""
 
     def signal(self, signum: int, *, group: bool) -> bool:
         """Signal its process, with ``group`` its process group; False: it ends by itself."""
@@ -89,8 +92,13 @@ class Rank:
             return False  # what it ends with was not asked for
         if signum != signal.SIGKILL:  # a stopped process takes no other: see core/kill_ladder.py
             child.send_signal(self.pid, signal.SIGCONT, group=group)
+            self._run_delay = self._run_delay or RunDelay(self.pid)
         child.send_signal(self.pid, signum, group=group)
         return True
+
+    def waited_s(self) -> float:
+        """How long it had no processor, since it was asked to end."""
+        return self._run_delay.since_s() if self._run_delay is not None else 0.0
 
     def ended(self, reaped: child.Reaped) -> None:
         """Note how its process ended."""

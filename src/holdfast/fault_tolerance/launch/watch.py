@@ -83,9 +83,8 @@ class Watch:
                 awaited = said.Await(ranks.cycle, rank.place.rank, rank.pid, since)
                 self._monitors.await_report(local_rank, awaited)
             case rank_life.HoldClocks(local_ranks):
-                if self._plan.monitors_enabled:
-                    for local_rank in local_ranks:
-                        self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle))
+                for local_rank in filter(self._monitors.has, local_ranks):
+                    self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle))
             case node_evidence.LookAt(incident, cycle, local_ranks, within_s):
                 for local_rank in local_ranks:
                     rank = ranks.ranks[local_rank]

@@ -26,7 +26,7 @@ import socket
 
 from holdfast.core.codec import MessageError, decode
 from holdfast.core.complaints import Complaints
-from holdfast.core.kill_ladder import SIGKILL
+from holdfast.core.kill_ladder import SIGCONT, SIGKILL
 from holdfast.core.monitor import hang, monitor
 from holdfast.core.monitor import monitor_messages as messages
 from holdfast.core.monitor.hang import Limits as Timeouts
@@ -58,6 +58,7 @@ from holdfast.host.descriptors import Descriptors
 from holdfast.host.inheritance import raise_descriptor_limit
 from holdfast.host.own_file import OwnFile
 from holdfast.host.page import Page, PageError, create_page, map_page
+from holdfast.host.run_delay import RunDelay
 from holdfast.wire.page_view import PageView
 
 TYPE_CHECKING = False
@@ -129,6 +130,7 @@ class Monitor:
         self._awaited: messages.Await | None = None  # it has not been armed, and should be
         self._left_at: float | None = None  # seen by us; the page may know it better
         self._case: Case | None = None
+        self._run_delay: RunDelay | None = None  # since its first signal
         self._is_asked = False  # how many collectives it has been in
         self._step_source = StepSource(self._reports)
         self._looks = Looks(self._reports, self._descriptors.epoll)
@@ -188,7 +190,9 @@ class Monitor:
             if snapshot is not None and snapshot.is_awaited:
                 cfg: dict[str, Any] = self._config.cfg
                 limits = Timeouts(initial=cfg["first_call_timeout"])
-            if not self._feed(monitor.Looked(snapshot, limits), now):
+            delay = self._run_delay
+            waited_s = delay.since_s() if delay is not None else 0.0
+            if not self._feed(monitor.Looked(snapshot, limits, waited_s), now):
                 break
 
     def _snapshot(self, view: PageView) -> Snapshot | None:
@@ -246,6 +250,8 @@ class Monitor:
         """The signal first: nothing that is said about it may keep it from being sent."""
         seat = self._visitors.seat
         was_sent = seat is not None and seat.process.send(effect.signal)
+        is_grace_next = effect.signal not in (SIGCONT, SIGKILL)
+        self._run_delay = RunDelay(seat.process.pid) if seat and is_grace_next else None
         if self._case is not None:
             self._case.note_signal(effect, was_sent=was_sent)
 
@@ -696,6 +702,7 @@ class Monitor:
     def _drop(self, why: str, now: float) -> None:
         """End the verdict on the rank, if there is one."""
         self._feed(monitor.RankGone(), now)
+        self._run_delay = None
         if self._case is not None:
             self._case.close(why, now)
             self._case = None
