@@ -32,6 +32,15 @@ DECLARED = {
     "fault-tolerance 4.4: a hung rank is killed as soon as it is found": (
         "Before a hung rank is killed, all ranks of the job are looked at"
     ),
+    "fault-tolerance 5.1: a rendezvous backend other than c10d is an error, with exit code 1": (
+        "`--rdzv-backend` may be any that torchrun takes"
+    ),
+    "fault-tolerance 7.5: after a signal, all ranks exit with 0: exit code 0": (
+        "A signal to the launcher ends it with exit code 1"
+    ),
+    "fault-tolerance 7.3: min-healthy goes on with healthy ranks of a node that lost one": (
+        "`min-healthy` on one node goes on without ranks that were lost in a call of the Wrapper"
+    ),
     "fault-tolerance 5.2: log server, attribution service, cycle info": (
         "Options of services that do not exist here"
     ),

@@ -166,6 +166,7 @@ def test_null(tmp_path: Path) -> None:
             ("--ft-enable-nic-monitor=no", "enable_nic_monitor", False),
             ("--ft-enable-nic-monitor=yes", "enable_nic_monitor", True),
             ("--ft-skip-section-response=false", "skip_section_response", False),
+            ("--ft-max-no-progress-restarts=3", "max_no_progress_cycles", 3),
         )
     },
 )
