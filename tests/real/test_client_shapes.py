@@ -7,15 +7,26 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed import HashStore
 
 import nvidia_resiliency_ext
 import public_names
 from holdfast.host.port import ReservedPort
+from nvidia_resiliency_ext import inprocess
+from nvidia_resiliency_ext.fault_tolerance import (
+    FaultToleranceConfig,
+    RankMonitorClient,
+    WorkloadAction,
+    WorkloadControlRequest,
+)
+from nvidia_resiliency_ext.fault_tolerance.utils import get_infrastructure_rank
+from nvidia_resiliency_ext.shared_utils import health_check
 from tests.real.harness import BOUND_S, SCALE, Launcher, until
 from tests.real.ranks import SIGKILLED, RankStarter
 
@@ -305,6 +316,45 @@ def test_a_rank_without_a_client_writes_its_emergency_checkpoint_when_the_job_is
     assert not job.hung_ranks()
 
 
+# ---------------------------------------------------------------- where Slurm says a node is
+def placed(address: str, **more: str) -> int:
+    slurm = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", **more}
+    return get_infrastructure_rank({"SLURM_PROCID": "3", **slurm})
+
+
+BLOCK = 10**10
+
+
+@pytest.mark.parametrize(
+    ("address", "number"),
+    [
+        ("block02.node17", 2 * BLOCK + 17),
+        ("BLOCK02.Node17", 2 * BLOCK + 17),
+        ("rack1b2.n3", 12 * BLOCK + 3),
+        ("b2.rack1-node03", 2 * BLOCK + 103),
+        ("b2.rack2-node03", 2 * BLOCK + 203),
+        ("0.0", 0),
+    ],
+)
+def test_a_topology_address_orders_nodes_by_all_digits_of_each_half(
+    address: str, number: int
+) -> None:
+    assert placed(address) == number
+
+
+@pytest.mark.parametrize("address", ["b2", "b.n3", "b2.n", "s1.b2.n3", "rack.node"])
+def test_a_topology_address_that_cannot_be_read_is_refused(address: str) -> None:
+    """Two nodes could have one number."""
+    with pytest.raises(RuntimeError, match="SLURM_TOPOLOGY_ADDR"):
+        placed(address)
+
+
+def test_nodes_of_other_topologies_are_numbered_by_slurms_process() -> None:
+    assert placed("s1.s2.n3", SLURM_TOPOLOGY_ADDR_PATTERN="switch.switch.node") == 3
+    assert placed("b1.n2", SLURM_TOPOLOGY_ADDR_PATTERN="Block.Node") == BLOCK + 2
+    assert placed("b2.n7", SLURM_TOPOLOGY_NODES_PER_BLOCK="18") == 2 * 18 + 7
+
+
 # ---------------------------------------------------------------- calls by keyword
 SIGNATURES = [row for row in public_names.rows() if row[2].startswith("(")]
 
@@ -326,3 +376,59 @@ def test_every_public_name_takes_all_of_its_arguments_by_keyword(
     keywords = {word: None for word in words if word and word != "self" and "*" not in word}
     found: Any = public_names.found(module, name)
     inspect.signature(found).bind(*me, **keywords)
+
+
+def _file(folder: Path) -> str:
+    path = str(folder / "ft.yaml")
+    FaultToleranceConfig().to_yaml_file(cfg_path=path)
+    return path
+
+
+CALLS: dict[str, Callable[[Path], Any]] = {
+    "MaxActiveWorldSize(max_active_world_size=)": lambda _: (
+        inprocess.rank_assignment.MaxActiveWorldSize(max_active_world_size=2)
+    ),
+    "to_yaml_file(cfg_path=), from_yaml_file(cfg_path=)": lambda folder: (
+        FaultToleranceConfig.from_yaml_file(cfg_path=_file(folder), ignore_not_recognized=False)
+    ),
+    "load_state_dict(state=)": lambda _: RankMonitorClient().load_state_dict(state={}),
+    "get_all_heartbeats(world_size=)": lambda _: _Store().get_all_heartbeats(world_size=2),
+    "NodeHealthCheck(endpoint=, request_timeout_sec=)": lambda _: health_check.NodeHealthCheck(
+        endpoint="/none", request_timeout_sec=1
+    ),
+    "NicHealthCheck(pci_topo_file=, link_down_path_template=)": lambda _: (
+        health_check.NicHealthCheck(pci_topo_file=None, link_down_path_template=None)
+    ),
+    "set_nic_device(local_rank=)": lambda _: health_check.NicHealthCheck(
+        device_index=None
+    ).set_nic_device(local_rank=0),
+    "Tree(layers=, world_size_filter=)": lambda _: inprocess.rank_assignment.Tree(
+        layers=[
+            inprocess.rank_assignment.Layer(
+                min_ranks=1, max_ranks=2, key_or_fn="x", flag=inprocess.rank_assignment.LayerFlag(1)
+            )
+        ],
+        world_size_filter=None,
+    ),
+    "RetryController(...)": lambda _: inprocess.initialize.RetryController(
+        max_iterations=None, min_world_size=2, min_active_world_size=1
+    ),
+}
+
+
+class _Store(HashStore, inprocess.store.StoreMixin):
+    pass
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arguments_have_the_names_that_clients_give_them(call: str, tmp_path: Path) -> None:
+    CALLS[call](tmp_path)
+
+
+def test_a_request_is_sent_by_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here is no launcher that would take it."""
+    monkeypatch.delenv("FT_LAUNCHER_IPC_SOCKET", raising=False)
+    with pytest.raises(RuntimeError, match="FT_LAUNCHER_IPC_SOCKET"):
+        RankMonitorClient().send_workload_control_request(
+            req=WorkloadControlRequest(action=WorkloadAction.Continue, description="none")
+        )
