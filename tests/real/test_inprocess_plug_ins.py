@@ -154,4 +154,149 @@ def test_a_rank_neither_active_nor_inactive_is_a_fault(ranks: RankStarter) -> No
     job = ranks(1, source)
     assert job.wait() == [0]
     assert job.notes(0, "returned") == ["works"]
-    assert job.said(0, "InternalError: rank_assignment or rank_filter left rank 0 in mode ABORTED")
+    assert job.said(
+        0, "InternalError: rank_assignment, rank_filter or initialize left rank 0 in mode ABORT"
+    )
+
+
+def test_of_a_composed_abort_each_leaf_is_called_and_ranks_are_freed_whichever_fail(
+    ranks: RankStarter,
+) -> None:
+    """A leaf that cannot work here costs nobody the restart; nor does an abort that frees nobody.
+
+    One that raises ``RestartAbort`` takes its rank out, as it does in any plug-in.
+    """
+    source = """
+    class Leaf(inprocess.abort.Abort):
+        def __init__(self, name, error=None):
+            self.name, self.error = name, error
+        def __call__(self, state):
+            note(aborts=self.name)
+            if self.error is not None:
+                raise self.error
+            return state
+
+    Torch = inprocess.abort.AbortTorchDistributed
+
+    def job(name, abort):
+        @wrapper(abort=abort, **QUICK)
+        def train(call: CallWrapper):
+            if name == "idle" and call.iteration == 1:
+                dist.destroy_process_group()  # such an abort leaves that to the function
+            dist.init_process_group("gloo")
+            assert all_reduce() == now()[1]
+            if call.iteration == 0:
+                if RANK == 1:
+                    raise ValueError("boom")
+                all_reduce()
+            dist.destroy_process_group()
+            return call.iteration
+        begin = time.monotonic()
+        run(train)
+        note(took=time.monotonic() - begin)
+
+    no_module = ModuleNotFoundError("no checkpointing")
+    job("composed", Compose(Leaf("last"), Torch(), Leaf("first", no_module)))
+    job("alone", Leaf("alone", no_module))
+    job("idle", Leaf("idle"))
+    left = inprocess.exception.RestartAbort("enough")
+    job("leaves", Compose(Torch(), Leaf("leaves", left if RANK == 1 else None)))
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 5]
+    assert job.notes(0, "aborts") == ["first", "last", "alone", "idle", "leaves"]
+    assert job.notes(1, "aborts") == job.notes(0, "aborts")
+    assert job.notes(0, "returned") == [1, 1, 1, 1]
+    assert job.notes(1, "returned") == [1, 1, 1]
+    assert job.notes(1, "raised") == ["RestartAbort"]
+    assert job.said(
+        0, "an abort plug-in failed; those after it were called\n(.*\n)*?ModuleNotFound"
+    )
+    assert job.said(0, "process groups are aborted: an abort plug-in failed, and no other has")
+    assert job.said(0, "process groups are aborted: no abort plug-in has freed its main thread")
+
+
+def test_plug_ins_of_the_first_generation_have_one_state_and_say_who_works(
+    ranks: RankStarter,
+) -> None:
+    """Without annotations, under any names; what they put on the state stays for the call.
+
+    Assignments see the iteration that failed, and its exception, which holds no memory any more.
+    What a check or a finalizer raises reaches the caller with its own cause, and with the exception
+    that was being handled.
+    """
+    source = """
+    import weakref
+    from holdfast.inprocess.rank_assignment import RankAssignment, ShiftRanks
+
+    def chain(error):
+        words = []
+        while error is not None:
+            words.append(type(error).__name__)
+            context = None if error.__suppress_context__ else error.__context__
+            error = error.__cause__ or context
+        return words
+
+    class Initialize(inprocess.initialize.Initialize):
+        def __call__(self, it):
+            it.calls = getattr(it, "calls", 0) + 1
+            note(calls=it.calls)
+            if it.iteration == 0 and RANK == 2:
+                it.status = inprocess.Mode.INACTIVE
+            return it
+
+    class Assignment(RankAssignment):
+        def __call__(self, *args):
+            note(assigns=[args[0].iteration, type(args[0].fn_exception).__name__])
+            note(holds=[type(it()).__name__ for it in held])
+            return ShiftRanks()(*args)
+
+    class HealthCheck(inprocess.health_check.HealthCheck):
+        def __call__(self, *args):
+            state, error = args
+            if isinstance(error, KeyError):
+                raise RuntimeError("unwell")
+            return args
+
+    class Finalize(inprocess.finalize.Finalize):
+        def __call__(self, it, error):
+            if isinstance(error, IndexError):
+                try:
+                    raise OSError("disk")
+                except OSError as cause:
+                    raise TypeError("cannot clean up") from cause
+            return it, error
+
+    @wrapper(initialize=Initialize(), rank_assignment=Assignment(), health_check=HealthCheck(),
+             finalize=Finalize(), **QUICK)
+    def train(call: CallWrapper):
+        kept.append(call.state)
+        note(fn=call.iteration)
+        call.store.meet("all who work", [2, 3, 2, 1][call.iteration])
+        faults = {0: (1, ValueError), 1: (1, KeyError), 2: (0, IndexError)}
+        rank, error = faults.get(call.iteration, (None, None))
+        if RANK == rank:
+            tensor = torch.ones(1)
+            held.append(weakref.ref(tensor))
+            raise error("boom")
+        while rank is not None:
+            time.sleep(0.01)
+        assert all(one is call.state for one in kept)
+        return call.iteration
+
+    kept, held = [], []
+    try:
+        note(returned=train())
+    except BaseException as error:
+        note(chain=chain(error))
+    """
+    job = ranks(3, source)
+    assert job.wait() == [0, 0, 0]
+    assert job.notes(1, "chain") == [["HealthCheckError", "RuntimeError", "KeyError"]]
+    assert job.notes(0, "chain") == [["TypeError", "OSError"]]
+    assert job.notes(2, "returned") == [3]
+    assert [job.notes(rank, "fn") for rank in range(3)] == [[0, 1, 2], [0, 1], [1, 2, 3]]
+    assert job.notes(2, "calls") == [1, 2, 3, 4]
+    assert job.notes(1, "assigns") == [[0, "NoneType"], [0, "ValueError"]]
+    assert job.notes(1, "holds") == [[], ["NoneType"]], "its traceback keeps no memory"
+    assert job.notes(2, "assigns") == [[n, "NoneType"] for n in (0, 0, 1, 2)]

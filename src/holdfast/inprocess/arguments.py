@@ -49,13 +49,16 @@ _ORDERS = (
     ("hard_timeout", "barrier_timeout"),
     ("monitor_process_interval", "barrier_timeout"),
     ("monitor_process_interval", "heartbeat_timeout"),
-    ("monitor_process_interval", "soft_timeout"),
     ("heartbeat_timeout", "barrier_timeout"),
     ("heartbeat_interval", "heartbeat_timeout"),
     ("monitor_thread_interval", "soft_timeout"),
     ("progress_watchdog_interval", "soft_timeout"),
 )
 """The first has to be less than the second."""
+_WITHOUT_EFFECT = ("monitor_thread_interval", "monitor_process_interval")
+_USUAL_HEARTBEAT_INTERVAL = dt.timedelta(seconds=1)
+_HEARTBEATS_IN_TIMEOUT = 3
+"""Of the usual interval, where heartbeat_timeout is too short for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,7 @@ class WrapperArguments:
     rank_filter: RankFilter | None = None
     monitor_thread_interval: dt.timedelta = dt.timedelta(seconds=1)
     monitor_process_interval: dt.timedelta = dt.timedelta(seconds=1)
-    heartbeat_interval: dt.timedelta = dt.timedelta(seconds=1)
+    heartbeat_interval: dt.timedelta = _USUAL_HEARTBEAT_INTERVAL
     progress_watchdog_interval: dt.timedelta = dt.timedelta(seconds=1)
     soft_timeout: dt.timedelta = dt.timedelta(seconds=60)
     hard_timeout: dt.timedelta = dt.timedelta(seconds=90)
@@ -104,13 +107,15 @@ class WrapperArguments:
         """
         self._check_types(store_mixin)
         for name in _TIMES:
-            if getattr(self, name) < dt.timedelta(0):
+            if getattr(self, name) < dt.timedelta(0) and name not in _WITHOUT_EFFECT:
                 raise ValueError(f"{name} >= 0 does not hold: {name} is {_seconds(self, name)}")
         if self.max_start_faults is not None and self.max_start_faults < 0:
             raise ValueError(
                 f"max_start_faults >= 0 does not hold: max_start_faults is {self.max_start_faults}"
             )
         for less, more in _ORDERS:
+            if less == "heartbeat_interval" and self.heartbeats_are_as_usual:
+                continue  # the first generation has no such argument: heartbeat_timeout decides
             if not getattr(self, less) < getattr(self, more):
                 raise ValueError(
                     f"{less} < {more} does not hold: {less} is {_seconds(self, less)}, {more} is "
@@ -122,6 +127,18 @@ class WrapperArguments:
             raise ValueError(
                 "torch.distributed.is_available() does not hold: this torch was built without it"
             )
+
+    @property
+    def heartbeats_are_as_usual(self) -> bool:
+        """Whether heartbeat_interval has its default value."""
+        return self.heartbeat_interval == _USUAL_HEARTBEAT_INTERVAL
+
+    @property
+    def heartbeats_every(self) -> dt.timedelta:
+        """heartbeat_interval, or its default where that is shorter than heartbeat_timeout."""
+        if self.heartbeat_interval < self.heartbeat_timeout:
+            return self.heartbeat_interval
+        return self.heartbeat_timeout / _HEARTBEATS_IN_TIMEOUT
 
     def _check_types(self, store_mixin: type) -> None:
         factory: object = self.store_factory

@@ -61,6 +61,8 @@ _ALONE_S = 60.0
 _CONNECT_S = 30.0
 _STACKS_SHOWN = 4000
 _TEXT_CHARS = 1000
+_LOGGED_AS = "holdfast.inprocess.monitor_process"
+"""What programs that read a monitor_process_logfile look for in its lines."""
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -422,9 +424,8 @@ class GuardProcess:
 
     def _write(self, text: str) -> None:
         """Into the log of every rank that asked for one."""
-        line = f"holdfast.inprocess guard {os.getpid()} {clock.wall():.3f} {text}\n".encode(
-            errors="backslashreplace"
-        )
+        who = f"{_LOGGED_AS} {os.getpid()}"
+        line = f"{who} {clock.wall():.3f} {text}\n".encode(errors="backslashreplace")
         for rank in self._ranks.values():
             if rank.log is not None:
                 try:

@@ -2,8 +2,11 @@
 
 Those whose annotation is the class, or an Optional or Union with it, however it is written: as an
 object, as a string, with ``from __future__ import annotations``, or under ``TYPE_CHECKING`` only.
-Besides, those with a reserved name whose annotation does not say otherwise (none, ``Any``,
-``Optional[Any]``, ``object``, or a string that means nothing here).
+What was passed for them is replaced.
+
+Besides, one by its name, which a large user asks by: ``inprocess_call_wrapper``, where nothing was
+passed for it and its annotation does not say otherwise (none, ``Any``, ``Optional[Any]``,
+``object``, or a string that means nothing here).
 """
 
 from __future__ import annotations
@@ -16,10 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-RESERVED_NAMES = frozenset(
-    {"call_wrapper", "inprocess_call_wrapper", "nvrx_call_wrapper", "holdfast_call_wrapper"}
-)
-"""Parameters of these names get the CallWrapper unless their annotation says otherwise."""
+BY_NAME = "inprocess_call_wrapper"
+"""A parameter of this name gets the CallWrapper where nothing was passed for it."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,13 @@ class Injection:
 
     Attributes:
         signature: Of the function; ``None`` where nothing is injected.
-        names: Of the parameters.
+        names: Of the parameters that get it, whatever was passed for them.
+        by_name: Of a parameter that gets it where nothing was passed.
     """
 
     signature: inspect.Signature | None
     names: tuple[str, ...]
+    by_name: str | None = None
 
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: object
@@ -47,8 +50,11 @@ class Injection:
         if self.signature is None:
             return args, dict(kwargs)
         bound = self.signature.bind_partial(*args, **kwargs)
+        names = self.names
+        if self.by_name is not None and self.by_name not in bound.arguments:
+            names = (*names, self.by_name)
         bound.apply_defaults()
-        bound.arguments.update(dict.fromkeys(self.names, value))
+        bound.arguments.update(dict.fromkeys(names, value))
         return bound.args, bound.kwargs
 
 
@@ -59,13 +65,15 @@ def injection(function: Callable[..., Any], kind: type) -> Injection:
     except (TypeError, ValueError):
         return Injection(None, ())
     space = _namespace(function)
-    names = tuple(
-        name
+    annotations = {
+        name: parameter.annotation
         for name, parameter in signature.parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and _wants(name, parameter.annotation, kind, space)
-    )
-    return Injection(signature if names else None, names)
+    }
+    says = {name: _says(annotation, kind, space) for name, annotation in annotations.items()}
+    names = tuple(name for name, it in says.items() if it is True)
+    by_name = BY_NAME if says.get(BY_NAME, False) is None else None
+    return Injection(signature if names or by_name else None, names, by_name)
 
 
 def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
@@ -87,18 +95,19 @@ def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
     return names
 
 
-def _wants(name: str, annotation: Any, kind: type, space: dict[str, Any]) -> bool:
+def _says(annotation: Any, kind: type, space: dict[str, Any]) -> bool | None:
+    """Whether a parameter is for an object of this class; ``None``: it may be for anything."""
     if annotation is inspect.Parameter.empty:
-        return name in RESERVED_NAMES
+        return None
     try:
         resolved = typing.get_type_hints(_Annotated(annotation), globalns=space)["it"]
     except Exception:  # noqa: BLE001 - evaluating a user's annotation can raise anything
-        return _mentions(annotation, kind.__name__) or name in RESERVED_NAMES
+        return _mentions(annotation, kind.__name__) or None
     alternatives = list(_alternatives(resolved))
     if any(part is kind for part in alternatives):
         return True
-    says_nothing = all(part in (Any, object, type(None)) for part in alternatives)
-    return name in RESERVED_NAMES and says_nothing
+    is_open = all(part in (Any, object, type(None)) for part in alternatives)
+    return None if is_open else False
 
 
 class _Annotated:

@@ -5,27 +5,33 @@ plug-in that cannot be called is a ``TypeError`` then. Of a ``Compose``, each in
 its own manner, so both generations can be mixed.
 
     family                          second generation          first generation
-    initialize, abort               (FrozenState)              (State): annotated so
-    finalize, health_check          (FrozenState)              (State, exception or None)
-    completion, terminate           (FrozenState)              -
-    rank_assignment                 (RankAssignmentCtx)        (State, set of ranks)
-    rank_filter                     (RankAssignmentCtx)        (State)
+    initialize, abort               (state: FrozenState)       (state)
+    finalize, health_check          (state: FrozenState)       (state, exception or None)
+    completion, terminate           (state: FrozenState)       -
+    rank_assignment                 (ctx)                      (state, set of ranks)
+    rank_filter                     (ctx)                      (state)
 
-A plug-in without parameters is called without arguments.
+A parameter that is not annotated as ``FrozenState`` gets the :class:`State` itself, which has all
+that a FrozenState has. What takes any number of arguments (``*args``) gets all that there are. A
+plug-in without parameters is called without arguments.
 """
 
 from __future__ import annotations
 
 import enum
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.wording import count
+from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.compose import Compose, positional_capacity, warn_if_none
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.rank_assignment import RankAssignmentCtx
-from holdfast.inprocess.state import Mode, State
+from holdfast.inprocess.state import FIELDS, Mode, State
+
+log = rank_logger(__name__)
 
 Plugin = Callable[..., Any]
 
@@ -67,19 +73,18 @@ def _signature_problem(family: str, plugin: Plugin, most: int) -> str | None:
     return None
 
 
-def _first_parameter(plugin: Plugin) -> tuple[str, str]:
-    """Name, and annotation as text, of the first parameter."""
+def _first_parameter(plugin: Plugin) -> tuple[str, set[str]]:
+    """Name, and words of the annotation, of the first parameter."""
     try:
         parameters = list(inspect.signature(plugin).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     if not parameters or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
-        return "", ""
-    annotation = parameters[0].annotation
-    if annotation is inspect.Parameter.empty:
-        return parameters[0].name, ""
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return parameters[0].name, str(text).rpartition(".")[2].strip("'\" ")
+        return "", set()
+    first = parameters[0]
+    if first.annotation is inspect.Parameter.empty:
+        return first.name, set()
+    return first.name, set(re.findall(r"\w+", inspect.formatannotation(first.annotation)))
 
 
 _GIVEN_AT_MOST = {
@@ -91,6 +96,14 @@ _GIVEN_AT_MOST = {
     "terminate": 1,
 }
 """Arguments that there are for a plug-in of each family."""
+_ALL_ARE_CALLED: dict[str, tuple[type[BaseException], ...]] = {
+    "abort": (BaseException,),  # in a thread of the wrapper's, where nobody presses Ctrl-C
+    "finalize": (Exception,),
+    "completion": (Exception,),
+    "terminate": (Exception,),
+}
+"""Families whose plug-ins clean up: after one that raises this, the next one is called all the
+same. A health check that fails is the answer, and initialize has to be whole."""
 
 
 class StatePlugin:
@@ -106,27 +119,50 @@ class StatePlugin:
     """
 
     def __init__(self, family: str, plugin: Plugin) -> None:
+        self.family = family
         self.calls = [(leaf, _state_takes(family, leaf)) for leaf in _instances(plugin)]
 
     def __call__(self, state: State) -> None:
         """Call all; a :class:`State` that one gives back is adopted.
 
         Raises:
-            BaseException: Whatever a plug-in raises; those after it are not called.
+            BaseException: What the first plug-in that failed has raised. Of ``initialize`` and
+                ``health_check``, those after it are not called; of the others they are, and what
+                they raise as well is logged.
         """
+        goes_on_after = _ALL_ARE_CALLED.get(self.family, ())
+        first: BaseException | None = None
+        exception = state.fn_exception
         for leaf, takes in self.calls:
-            given: tuple[Any, ...]
-            match takes:
-                case Takes.NOTHING:
-                    given = ()
-                case Takes.STATE_AND_EXCEPTION:
-                    given = (state, state.fn_exception)
-                case Takes.STATE:
-                    given = (state,)
-                case _:
-                    given = (state.freeze(),)
-            result = _call(leaf, given, one_of_many=len(self.calls) > 1)
-            _adopt(state, result[0] if isinstance(result, tuple) and result else result)
+            try:
+                exception = self._call_one(leaf, takes, state, exception)
+            except goes_on_after as error:
+                if first is None:
+                    first = error
+                else:
+                    log.exception("%s: %r failed, too", self.family, leaf)
+        if first is not None:
+            raise first
+
+    def _call_one(
+        self, leaf: Plugin, takes: Takes, state: State, exception: Exception | None
+    ) -> Exception | None:
+        """Returns the exception for the next plug-in."""
+        given: tuple[Any, ...]
+        match takes:
+            case Takes.NOTHING:
+                given = ()
+            case Takes.STATE_AND_EXCEPTION:
+                given = (state, exception)
+            case Takes.STATE:
+                given = (state,)
+            case _:
+                given = (state.freeze(),)
+        result = _call(leaf, given, one_of_many=len(self.calls) > 1)
+        _adopt(state, result[0] if isinstance(result, tuple) and result else result)
+        if takes is Takes.STATE_AND_EXCEPTION and isinstance(result, tuple) and len(result) == 2:
+            return result[1] if isinstance(result[1], (Exception, type(None))) else exception
+        return exception
 
 
 def _state_takes(family: str, leaf: Plugin) -> Takes:
@@ -136,10 +172,10 @@ def _state_takes(family: str, leaf: Plugin) -> Takes:
     needed, most = positional_capacity(leaf)
     if not most:
         return Takes.NOTHING
-    # One that takes any number is a mock, or forwards to another: it gets what is current, one.
-    if at_most == 2 and (needed == 2 or 2 <= most < float("inf")):
+    is_second_generations = "FrozenState" in _first_parameter(leaf)[1]
+    if at_most == 2 and (needed == 2 or (most >= 2 and not is_second_generations)):
         return Takes.STATE_AND_EXCEPTION
-    return Takes.STATE if _first_parameter(leaf)[1] == "State" else Takes.FROZEN
+    return Takes.FROZEN if is_second_generations else Takes.STATE
 
 
 class AssignmentPlugin:
@@ -197,10 +233,12 @@ def _assignment_takes(family: str, leaf: Plugin, usual: Takes) -> Takes:
     if not most:
         return Takes.NOTHING
     name, annotation = _first_parameter(leaf)
-    if annotation == "RankAssignmentCtx" or name == "ctx":
+    if "RankAssignmentCtx" in annotation or name == "ctx":
         return Takes.CTX
-    if annotation == "State" or name == "state":
-        return Takes.STATE if most == 1 else Takes.STATE_AND_RANKS
+    if most > 1 and family == "rank_assignment":
+        return Takes.STATE_AND_RANKS
+    if "State" in annotation or name == "state":
+        return Takes.STATE
     return usual
 
 
@@ -263,8 +301,14 @@ def _call(leaf: Plugin, given: tuple[Any, ...], *, one_of_many: bool) -> Any:
 
 
 def _adopt(state: State, result: object) -> None:
-    """Take over another mutable state; a frozen one, or anything else, says nothing new."""
+    """Take over another mutable state; a frozen one, or anything else, says nothing new.
+
+    What a plug-in has put on it besides its fields comes along.
+    """
     if isinstance(result, State) and result is not state:
         was_set = state.mode_was_set or result.mode_was_set
         state.copy_from(result)
         state.mode_was_set = was_set
+        for name, value in vars(result).items():
+            if name not in (*FIELDS, "kept", "mode_was_set"):
+                setattr(state, name, value)

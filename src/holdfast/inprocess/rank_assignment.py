@@ -15,7 +15,7 @@ import datetime as dt
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, overload, runtime_checkable
 
 from holdfast.core.inprocess import renumber
@@ -89,13 +89,17 @@ class RankAssignmentCtx:
 
     def _exchange(self, name: str, value: Any, timeout_s: float | None) -> list[Any]:
         """Over a store that does not know who lives, and may be as old as the job."""
-        state, store = self.state, self.store
-        living = [rank for rank in range(state.world_size) if rank not in self.terminated_ranks]
-        # How often this process has been here, by the number that it keeps: the same for all.
-        turn = store.add(f"holdfast/{name}/turn/{state.initial_rank}", 1)
+        state, store, lost = self.state, self.store, self.terminated_ranks
+        living = [rank for rank in range(state.world_size) if rank not in lost]
+        if state.rank in lost:
+            return []  # nobody waits for it
+        # Exchanges of the same ranks are told apart by who has come so far: all of one come before
+        # any of the next. States say nothing of that: they may be new ones for each call.
+        who = f"holdfast/{name}/{state.world_size}-{'.'.join(map(str, sorted(lost)))}"
+        turn = (store.add(f"{who}/arrived", 1) - 1) // len(living)
         wait = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
         found: list[Any] = store.exchange(
-            f"holdfast/{name}/{turn}", state.rank, len(living), value, ranks=living, **wait
+            f"{who}/{turn}", state.rank, len(living), value, ranks=living, **wait
         )
         return found
 
@@ -138,7 +142,7 @@ def _renumber(ctx: RankAssignmentCtx, rank: int | None) -> None:
     state, dead = ctx.state, ctx.terminated_ranks
     if rank is None:
         raise RankDiscarded(
-            f"rank {state.rank} (initially {state.initial_rank}) has no place in iteration "
+            f"rank {state.rank} (initially {state.initial_rank}) has no place after iteration "
             f"{state.iteration}: it is among the {len(dead)} of {state.world_size} ranks that are "
             "lost or were filtered out"
         )
@@ -301,10 +305,12 @@ class Layer:
         if self.flag is not None and not isinstance(self.flag, LayerFlag):
             raise TypeError(f"flag should be a LayerFlag or None, is {self.flag!r}")
 
-    @property
-    def rule(self) -> LayerRule:
-        """Without the key."""
-        return LayerRule(self.min_ranks, self.max_ranks, self.flag or NO_FLAG)
+
+def _rule(layer: Layer) -> LayerRule:
+    return LayerRule(layer.min_ranks, layer.max_ranks, layer.flag or NO_FLAG)
+
+
+_LAYERS_ATTRIBUTES = tuple(part.name for part in fields(Layer))
 
 
 class Tree(_Assignment):
@@ -319,7 +325,7 @@ class Tree(_Assignment):
             stand by.
 
     Raises:
-        TypeError: A layer is no :class:`Layer`.
+        TypeError: A layer has not the attributes of a :class:`Layer`.
         ValueError: There is no layer.
     """
 
@@ -330,8 +336,12 @@ class Tree(_Assignment):
         if not self.layers:
             raise ValueError("layers: a tree needs at least one")
         for layer in self.layers:
-            if not isinstance(layer, Layer):
-                raise TypeError(f"layers: should be Layer objects, one is {layer!r}")
+            missing = [name for name in _LAYERS_ATTRIBUTES if not hasattr(layer, name)]
+            if missing:
+                raise TypeError(
+                    f"layers: should be Layer objects, or like them; {layer!r} has no "
+                    f"{', '.join(missing)}"
+                )
         self.world_size_filter = world_size_filter
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
@@ -356,14 +366,10 @@ class Tree(_Assignment):
     def _first_tree(self, ctx: RankAssignmentCtx) -> tuple[RankTree, Sequence[int | None]]:
         state = ctx.state
         keys = [_key_of(layer.key_or_fn, state) for layer in self.layers]
-        shown = [
-            (rank, path)
-            for rank, path in ctx.gather("Tree", (state.rank, keys))
-            if rank not in ctx.terminated_ranks
-        ]
+        shown = ctx.gather("Tree", (state.rank, keys))
         ranks = [rank for rank, _ in shown]
-        rules = [layer.rule for layer in self.layers]
         try:
+            rules = [_rule(layer) for layer in self.layers]
             tree, order = grow(rules, [[_as_key(key) for key in path] for _, path in shown])
         except TreeError as error:
             raise RuntimeError(f"Tree: {error}") from None
@@ -376,7 +382,9 @@ class Tree(_Assignment):
             )
         leaves: Sequence[int | None] = range(len(order))
         if ctx.terminated_ranks:  # lost before there was a tree; groups may be too small already
-            tree, leaves = tree.without(frozenset())
+            # Where their keys are known, they had their places in it.
+            lost = {leaf for leaf, at in enumerate(order) if ranks[at] in ctx.terminated_ranks}
+            tree, leaves = tree.without(lost)
         names: list[int | None] = [None] * state.world_size
         for leaf, place in enumerate(order):
             names[ranks[place]] = leaves[leaf]

@@ -23,6 +23,7 @@ import contextlib
 import datetime as dt
 import functools
 import gc
+import inspect
 import logging
 import os
 import threading
@@ -47,6 +48,7 @@ from holdfast.host.own_descriptor import out_of_the_way
 from holdfast.host.proc import what_is_missing
 from holdfast.host.progress_page import ProgressPage, make_progress_page
 from holdfast.host.rank_log import rank_logger
+from holdfast.inprocess.abort import AbortTorchDistributed
 from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
 from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import (
@@ -81,7 +83,10 @@ _JOIN_BARRIERS = 2.0
 _REAP_S = 10.0
 """How long the end of a call waits for process groups of before the last restart to be destroyed:
 mostly they are; gloo takes 10 ms."""
+_FREED_S = 1.0
+"""After so long, a main thread that waits in a collective has not been freed by abort plug-ins."""
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_GENERATES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class CallWrapper:
@@ -110,6 +115,7 @@ class CallWrapper:
         self._iteration = 0
         self._result: Any = None
         born = Numbering(-1, self._state.rank, self._state.world_size)
+        # Pictures to go back to: plug-ins see one state, and keep what they put on it.
         self._base, self._base_state = born, self._state.copy()
         self._assigned, self._assigned_state = born, self._base_state
         self._store: Any = None
@@ -155,7 +161,7 @@ class CallWrapper:
 
     @property
     def state(self) -> State:
-        """Of this rank, in this iteration; another object in the next one. To be read."""
+        """Of this rank: one object for the whole call, with the numbers of this iteration."""
         return self._state
 
     @property
@@ -283,7 +289,7 @@ class CallWrapper:
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
             is_idle=hosted_stores.is_waiting,
-            number=lambda: self._state.active_rank,
+            number=self._number,
             soft_s=in_seconds(arguments.soft_timeout),
             silence_s=in_seconds(arguments.heartbeat_timeout),
             interval_s=in_seconds(arguments.progress_watchdog_interval),
@@ -307,7 +313,7 @@ class CallWrapper:
             soft_s=in_seconds(a.soft_timeout),
             hard_s=in_seconds(a.hard_timeout),
             grace_s=in_seconds(a.termination_grace_time),
-            beat_s=in_seconds(a.heartbeat_interval),
+            beat_s=in_seconds(a.heartbeats_every),
             silence_s=in_seconds(a.heartbeat_timeout),
             barrier_s=in_seconds(a.barrier_timeout),
             completion_s=in_seconds(a.completion_timeout),
@@ -354,32 +360,53 @@ class CallWrapper:
         if self._bootstrap is not None:
             self._tell_gloo_where_others_came()
         self._bootstrap = None  # all ranks have met: it may end with its host
-        self._iteration = commit.epoch
         if commit.base == self._assigned.epoch:
             self._base, self._base_state = self._assigned, self._assigned_state
         if commit.causes:
             _explain(commit)
-        self._state = self._base_state.copy()
+        failed = self._iteration
+        self._iteration = commit.epoch
+        self._state.copy_from(self._base_state)
         self._state.iteration = commit.epoch
-        self._state.fn_exception = None
         if self._session.must_unwind():
             return
         terminated = set(commit.terminated)
         self._new_store(commit.epoch, terminated)
         try:
-            self._plugins.assign(self._state, self._store, terminated)
+            self._assign(terminated, failed)
         except BaseException:
             if self._session.must_unwind():
                 return  # another rank's fault woke us; the next directive says so
             raise
         self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
         self._assigned_state = self._state.copy()
+        self._assigned_state.store = None
         self._state.set_distributed_vars()
-        active = self._state.active_rank
-        self._page.words[layout.NUMBER] = 0.0 if active is None else active + 1.0
+        self._show_number()
         self._page.words[layout.MANUAL] = 0.0
         self._session.mark_progress()
         self._call(function)
+
+    def _assign(self, terminated: set[int], failed: int) -> None:
+        """Assignments see the iteration that failed, and of what it did on this rank."""
+        state = self._state
+        state.iteration, state.fn_exception = failed, self._failed_with
+        try:
+            self._plugins.assign(state, self._store, terminated)
+        finally:
+            state.iteration, state.fn_exception = self._iteration, None
+        self._failed_with = None
+
+    def _number(self) -> int | None:
+        """That torch knows this process by; ``None``: its function is not called."""
+        state = self._state
+        if state.mode is not Mode.ACTIVE:
+            return None
+        return state.rank if state.active_rank is None else state.active_rank
+
+    def _show_number(self) -> None:
+        number = self._number()
+        self._page.words[layout.NUMBER] = 0.0 if number is None else number + 1.0
 
     def _call(self, function: Callable[[], Any]) -> None:
         """The user's code, which may be interrupted; nothing else of this class may."""
@@ -387,16 +414,18 @@ class CallWrapper:
 
         outcome: BaseException | None = None
         is_at_start = True
-        is_active = self._state.mode is Mode.ACTIVE
+        is_active = False
         interrupt = self._interrupt
         # One that was asked for when the last call had just come back by itself is of no use now.
         interrupt.acknowledge()
         try:
             interrupt.arm(self._should_restart)
             self._session.feed(machine.Entered())
-            self._check_mode()
             self._plugins.initialize(self._state)
             self._check_health()
+            self._check_mode()
+            self._show_number()
+            is_active = self._state.mode is Mode.ACTIVE
             if is_active:
                 is_at_start = False
                 self._result = function()
@@ -439,7 +468,7 @@ class CallWrapper:
     def _check_mode(self) -> None:
         if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
             raise InternalError(
-                f"rank_assignment or rank_filter left rank {self._state.rank} in mode "
+                f"rank_assignment, rank_filter or initialize left rank {self._state.rank} in mode "
                 f"{self._state.mode.name}: it must be active (ACTIVE) or a spare (INACTIVE)"
             )
 
@@ -468,10 +497,16 @@ class CallWrapper:
 
         self._result = None
         self._session.mark_progress()
-        if abort_distributed.is_aborted():
+        if abort_distributed.is_aborted() and not self._groups_stay:
             abort_distributed.discard_process_groups()
+        if self._abort_left_with is not None:
+            raise self._abort_left_with
         self._state.mode = Mode.ABORTED
-        self._plugins.finalize(self._state)
+        try:
+            self._plugins.finalize(self._state)
+        except BaseException as error:
+            _in_context_of(error, self._state.fn_exception)
+            raise
         if (problem := context_problem()) is not None:
             raise HealthCheckError(
                 f"rank {self._state.rank} leaves: its CUDA context is lost ({problem}). No call to "
@@ -480,14 +515,17 @@ class CallWrapper:
             ) from self._state.fn_exception
         try:
             self._plugins.restart_health_check(self._state)
-        except HealthCheckError:
+        except HealthCheckError as error:
+            _in_context_of(error, self._state.fn_exception)
             raise
-        except Exception as error:  # noqa: BLE001 - it is passed on, as what it means
+        except Exception as error:
+            _in_context_of(error, self._state.fn_exception)
             raise HealthCheckError(
                 f"rank {self._state.rank} is not healthy after a fault, and leaves: {error}"
-            ) from (self._state.fn_exception or error)
-        self._state.fn_exception = None
-        self._assigned_state.fn_exception = None
+            ) from error
+        if self._state.fn_exception is not None:
+            self._failed_with, self._state.fn_exception = self._state.fn_exception, None
+            _forget_locals(self._failed_with)
         self._drop_store()
         while gc.collect():
             pass
@@ -518,7 +556,6 @@ class CallWrapper:
 
     def _leave(self, error: BaseException) -> None:
         """This rank goes: told to the others, its collectives aborted, then the user's hook."""
-        error.__suppress_context__ = True
         session = self._session
         session.feed(machine.Leaving(_in_words(error), fault=not isinstance(error, RankDiscarded)))
         until = monotonic() + _LAST_WORDS_S
@@ -534,16 +571,29 @@ class CallWrapper:
     # ------------------------------------------------------------ the watcher thread
 
     _causes_of_abort: tuple[Cause, ...] = ()
+    _abort_left_with: BaseException | None = None
+    """What an abort plug-in has raised to leave the call."""
+    _aborted_at = 0.0
+    _groups_stay = False
+    """The abort plug-ins of the user leave torch's groups to the function: on all ranks alike."""
 
     def _abort(self, causes: tuple[Cause, ...]) -> None:
+        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+
         self._causes_of_abort = causes
+        self._groups_stay = False
         store = self._store
         if store is not None:
             store.hang_up()
         try:
             self._plugins.abort(self._state)
-        except Exception:
-            log.exception("the abort plug-in failed; ranks may wait for their collectives to end")
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._abort_left_with = error
+            log.exception("an abort plug-in failed; those after it were called")
+            if not abort_distributed.is_aborted():
+                self._abort_torch("an abort plug-in failed, and no other has done it")
+        self._aborted_at = monotonic()
 
     def _abort_again(self) -> None:
         """The main thread may wait for another connection by now than when it was aborted."""
@@ -551,6 +601,20 @@ class CallWrapper:
 
         if abort_distributed.is_aborted():
             abort_distributed.abort_again()
+        elif (
+            self._arguments.abort is not None
+            and monotonic() >= self._aborted_at + _FREED_S
+            and abort_distributed.main_waits()
+        ):
+            self._groups_stay = True
+            self._abort_torch(f"no abort plug-in has freed its main thread within {_FREED_S:g} s")
+
+    def _abort_torch(self, why: str) -> None:
+        log.warning("rank %d: torch's process groups are aborted: %s", self._born, why)
+        try:
+            AbortTorchDistributed()(self._state)
+        except Exception:
+            log.exception("they could not be; ranks may wait for their collectives to end")
 
     # ------------------------------------------------------------ where gloo listens
 
@@ -601,6 +665,8 @@ class CallWrapper:
             self._base_store.close()
         self._base_store = self._bootstrap = None
 
+    _failed_with: Exception | None = None
+    """What the function raised on this rank, until the next assignment has seen it."""
     _bootstrap: Any = None
     _base_store: Any = None
     _meeting: Meeting
@@ -636,6 +702,38 @@ def _stacks_fd() -> int:
 
 def _for_rank(path: str | None, rank: int) -> str | None:
     return None if path is None else path.format(rank=rank)
+
+
+def _in_context_of(error: BaseException, earlier: BaseException | None) -> None:
+    """A traceback of ``error`` shows what was being handled, too."""
+    if earlier is None or error.__context__ is not None:
+        return
+    if not any(one is error for one in _chain(earlier)):
+        error.__context__ = earlier
+
+
+def _forget_locals(error: BaseException) -> None:
+    """What its traceback holds in local variables, such as device memory, is freed; lines stay.
+
+    Not those of generators: such a frame may be of one that goes on.
+    """
+    for one in _chain(error):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if not frame.f_code.co_flags & _GENERATES:
+                with contextlib.suppress(RuntimeError):  # it runs
+                    frame.clear()
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """It, its causes and contexts, and of a group the members."""
+    found: list[BaseException] = []
+    to_do: list[BaseException | None] = [error]
+    while to_do:
+        one = to_do.pop()
+        if one is not None and not any(one is other for other in found):
+            found.append(one)
+            to_do += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+    return found
 
 
 def _in_words(error: BaseException) -> str:

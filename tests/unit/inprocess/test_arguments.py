@@ -137,13 +137,6 @@ def test_a_wrong_type_names_the_argument(name, value) -> None:
         ({"soft_timeout": seconds(90)}, "soft_timeout < hard_timeout"),
         ({"hard_timeout": seconds(120)}, "hard_timeout < barrier_timeout"),
         ({"monitor_process_interval": seconds(30)}, "monitor_process_interval < heartbeat_timeout"),
-        (
-            {
-                "monitor_process_interval": seconds(10),
-                "soft_timeout": seconds(10),
-            },
-            "monitor_process_interval < soft_timeout",
-        ),
         ({"heartbeat_timeout": seconds(120)}, "heartbeat_timeout < barrier_timeout"),
         ({"heartbeat_interval": seconds(30)}, "heartbeat_interval < heartbeat_timeout"),
         ({"monitor_thread_interval": seconds(60)}, "monitor_thread_interval < soft_timeout"),
@@ -160,6 +153,35 @@ def test_a_wrong_value_says_which_condition_does_not_hold(arguments, condition) 
     with pytest.raises(ValueError) as caught:
         validate(enabled=False, **arguments)
     assert str(caught.value).startswith(condition)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"monitor_process_interval": seconds(10), "soft_timeout": seconds(10)},
+        {"monitor_process_interval": seconds(-1), "monitor_thread_interval": seconds(-1)},
+        {"heartbeat_timeout": seconds(1), "monitor_process_interval": seconds(0.5)},
+        {"heartbeat_timeout": seconds(0.6), "monitor_process_interval": seconds(0.5)},
+    ],
+)
+def test_what_a_generation_accepts_is_accepted(arguments) -> None:
+    """Intervals have no effect; the first generation has no ``heartbeat_interval``."""
+    validate(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "every"),
+    [
+        ({}, 1),
+        ({"heartbeat_timeout": seconds(1)}, 1 / 3),
+        ({"heartbeat_timeout": seconds(0.6)}, 0.2),
+        ({"heartbeat_timeout": seconds(0.6), "heartbeat_interval": seconds(0.5)}, 0.5),
+    ],
+)
+def test_a_node_is_heard_of_several_times_within_heartbeat_timeout(given, every) -> None:
+    """Unless another interval was asked for."""
+    arguments = WrapperArguments(store_factory=Store, **given)
+    assert arguments.heartbeats_every.total_seconds() == pytest.approx(every)
 
 
 def test_a_message_shows_both_values() -> None:

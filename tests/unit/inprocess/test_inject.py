@@ -95,22 +95,28 @@ def test_another_annotation_does_not(annotation) -> None:
         (dict[str, Any], False),
     ],
 )
-@pytest.mark.parametrize("name", ["call_wrapper", "inprocess_call_wrapper"])
-def test_a_reserved_name_gets_it_unless_its_annotation_says_otherwise(
-    name, annotation, gets_it
+def test_one_name_gets_it_where_nothing_is_passed_and_its_annotation_allows_it(
+    annotation, gets_it
 ) -> None:
     """``inprocess_call_wrapper: Optional[Any] = None`` is how a large user asks for it."""
-    assert injection(annotated(annotation, name), CallWrapper).names == ((name,) if gets_it else ())
+    fn = annotated(annotation, "inprocess_call_wrapper")
+    found = injection(fn, CallWrapper)
+
+    args, kwargs = found.bind((1,), {}, WRAPPER)
+    assert (fn(*args, **kwargs) is WRAPPER) is gets_it
+    for given in (((1, "mine"), {}), ((1,), {"inprocess_call_wrapper": "mine"})):
+        args, kwargs = found.bind(*given, WRAPPER)
+        assert fn(*args, **kwargs) == "mine"
 
 
-def test_a_reserved_name_without_annotation_gets_it() -> None:
-    """No annotation is needed."""
+def test_that_name_without_annotation_gets_it_and_others_stay_what_they_are() -> None:
+    """A function may mean something else by a parameter ``call_wrapper``."""
 
-    def fn(first, call_wrapper):
-        return first, call_wrapper
+    def fn(call_wrapper, nvrx_call_wrapper, inprocess_call_wrapper, *, holdfast_call_wrapper=4):
+        return call_wrapper, nvrx_call_wrapper, inprocess_call_wrapper, holdfast_call_wrapper
 
-    args, kwargs = injection(fn, CallWrapper).bind((), {"first": 1}, WRAPPER)
-    assert fn(*args, **kwargs) == (1, WRAPPER)
+    args, kwargs = injection(fn, CallWrapper).bind((1, 2), {}, WRAPPER)
+    assert fn(*args, **kwargs) == (1, 2, WRAPPER, 4)
 
 
 def test_string_annotations_are_resolved_where_the_function_is() -> None:
@@ -171,7 +177,7 @@ def test_methods_partials_and_wrapped_functions_are_looked_through() -> None:
 def test_a_missing_argument_is_the_functions_own_error() -> None:
     """It says which."""
 
-    def fn(needed, call_wrapper):
+    def fn(needed, inprocess_call_wrapper):
         raise AssertionError
 
     args, kwargs = injection(fn, CallWrapper).bind((), {}, WRAPPER)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -40,11 +39,19 @@ class Seen(list):
     def none(self):
         self.append(())
 
-    def second(self, state):
+    def second(self, state: FrozenState):
         self.append((state,))
         return state
 
-    def first_annotated(self, state: State) -> State:
+    def second_with_default(self, state: FrozenState | None, verbose=False):
+        self.append((state, verbose))
+        return state
+
+    def one(self, whatever):
+        self.append((whatever,))
+        return whatever
+
+    def one_annotated(self, state: State) -> State:
         self.append((state,))
         return state
 
@@ -58,7 +65,23 @@ class Seen(list):
 
     def anything(self, *args, **kwargs):
         self.append(args)
-        return args[0]
+        return args
+
+
+def noting(called: list[str], name: str):
+    def note(state):
+        called.append(name)
+        return state
+
+    return note
+
+
+def raising(called: list[str], error: BaseException):
+    def fail(state):
+        called.append(repr(error))
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize("family", ["finalize", "health_check"])
@@ -69,10 +92,12 @@ def test_what_handles_faults_gets_the_exception_in_its_own_way(family) -> None:
     for method, given in [
         (seen.none, ()),
         (seen.second, (frozen,)),
-        (seen.first_annotated, (state,)),
+        (seen.second_with_default, (frozen, False)),
+        (seen.one, (state,)),
+        (seen.one_annotated, (state,)),
         (seen.first, (state, ERROR)),
         (seen.default, (state, ERROR)),
-        (seen.anything, (frozen,)),
+        (seen.anything, (state, ERROR)),
     ]:
         StatePlugin(family, method)(state)
         assert seen[-1] == given
@@ -81,18 +106,46 @@ def test_what_handles_faults_gets_the_exception_in_its_own_way(family) -> None:
 
 @pytest.mark.parametrize("family", ["initialize", "abort", "completion", "terminate"])
 def test_others_get_the_state(family) -> None:
-    """Frozen, unless they are annotated to take the one that can be changed."""
+    """The one that can be changed, unless they are annotated to take a picture of it."""
     seen, state = Seen(), failed()
     for method, kind in [
         (seen.second, FrozenState),
-        (seen.first_annotated, State),
-        (seen.default, FrozenState),
-        (seen.anything, FrozenState),
+        (seen.second_with_default, FrozenState),
+        (seen.one, State),
+        (seen.one_annotated, State),
+        (seen.default, State),
+        (seen.anything, State),
     ]:
         StatePlugin(family, method)(state)
         assert type(seen[-1][0]) is kind
     with pytest.raises(TypeError, match=f"{family}: .*takes 2 arguments, and gets at most 1"):
         StatePlugin(family, seen.first)
+
+
+def test_what_a_plug_in_puts_on_the_state_stays() -> None:
+    """Also on another state that it returns: the next plug-in finds it."""
+    state = State(1, 4)
+
+    def mark(state):
+        state.seed = 7
+        return state
+
+    def replace(state):
+        other = State(1, 4)
+        other.epochs = 3
+        return other
+
+    StatePlugin("initialize", Compose(replace, mark))(state)
+    assert (state.seed, state.epochs) == (7, 3)
+
+
+def test_an_exception_that_a_plug_in_gives_back_is_the_next_ones() -> None:
+    """Of the first generation, in a composition."""
+    seen, other = Seen(), KeyError("instead")
+    StatePlugin("finalize", Compose(seen.first, seen.one, lambda state, exc: (state, other)))(
+        failed()
+    )
+    assert [given[1:] for given in seen] == [(), (other,)]
 
 
 def test_of_a_composition_each_is_called_in_its_own_way() -> None:
@@ -125,30 +178,63 @@ def test_a_mutable_state_that_comes_back_is_adopted_and_a_frozen_one_is_not() ->
     state = failed()
     StatePlugin("initialize", lambda state: State(7, 8, iteration=5))(state)
     assert (state.rank, state.iteration) == (7, 5)
-    StatePlugin("initialize", lambda state: dataclasses.replace(state, iteration=6))(state)
+
+    def another(state: FrozenState) -> FrozenState:
+        return dataclasses.replace(state, iteration=6)
+
+    StatePlugin("initialize", another)(state)
     assert state.iteration == 5
 
 
 def test_a_plugin_that_changes_a_frozen_state_fails() -> None:
     """As that plug-in's own failure."""
 
-    def change(state):
+    def change(state: FrozenState):
         state.rank = 0
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         StatePlugin("finalize", change)(failed())
 
 
-def test_what_a_plugin_raises_comes_out_and_ends_the_chain() -> None:
-    """Of any class."""
-    after = mock.Mock()
+@pytest.mark.parametrize("family", ["initialize", "health_check"])
+@pytest.mark.parametrize("error", [SystemExit(3), ValueError("unwell")], ids=repr)
+def test_what_a_plugin_raises_comes_out_and_ends_the_chain(family, error) -> None:
+    """Of any class: one check that fails is the answer, and a start has to be whole."""
+    called: list[str] = []
+    with pytest.raises(type(error)) as caught:
+        StatePlugin(family, Compose(noting(called, "after"), raising(called, error)))(failed())
+    assert caught.value is error
+    assert called == [repr(error)]
 
-    def leave(state):
-        raise SystemExit(3)
 
-    with pytest.raises(SystemExit):
-        StatePlugin("abort", Compose(after, leave))(failed())
-    assert not after.called
+@pytest.mark.parametrize("family", ["abort", "finalize", "completion", "terminate"])
+def test_of_those_that_clean_up_each_is_called_whichever_fail(family, caplog) -> None:
+    """The first failure comes out, the others are logged."""
+    first, second = ValueError("the first"), KeyError("the second")
+    called: list[str] = []
+    last = noting(called, "last")
+    between = noting(called, "between")
+
+    with pytest.raises(ValueError, match="the first") as caught:
+        StatePlugin(
+            family, Compose(last, raising(called, second), between, raising(called, first))
+        )(failed())
+    assert caught.value is first
+    assert called == [repr(first), "between", repr(second), "last"]
+    assert f"{family}: " in caplog.text
+    assert "the second" in caplog.text
+    assert "the first" not in caplog.text
+
+
+@pytest.mark.parametrize("family", ["finalize", "completion", "terminate"])
+def test_what_ends_the_process_ends_the_chain_but_not_of_aborts(family) -> None:
+    """Ctrl-C comes in the main thread; aborts run in another one, and free all ranks."""
+    for name, and_then in ((family, []), ("abort", ["after"])):
+        called: list[str] = []
+        leave = SystemExit(3)
+        with pytest.raises(SystemExit):
+            StatePlugin(name, Compose(noting(called, "after"), raising(called, leave)))(failed())
+        assert called == [repr(leave), *and_then]
 
 
 def test_a_subclass_of_compose_that_calls_in_its_own_way_is_left_alone() -> None:
@@ -160,7 +246,7 @@ def test_a_subclass_of_compose_that_calls_in_its_own_way_is_left_alone() -> None
 
     seen, state = Seen(), failed()
     StatePlugin("finalize", Reversed(seen.second, seen.anything))(state)
-    assert seen == [(state.freeze(),)] * 2
+    assert seen == [(state,)] * 2
 
 
 # ------------------------------------------------------------------ assignments
@@ -174,7 +260,21 @@ class FirstGeneration(Seen):
         return state, set()
 
 
-@pytest.mark.parametrize("kind", [ShiftRanks, FillGaps, FirstGeneration])
+class AnyNumber(FirstGeneration):
+    """Written for a caller that says what it gives."""
+
+    def __call__(self, *args):
+        return super().__call__(*args)
+
+
+class AnyNames(FirstGeneration):
+    """With a default, too."""
+
+    def __call__(self, mine, gone=frozenset()):
+        return super().__call__(mine, gone)
+
+
+@pytest.mark.parametrize("kind", [ShiftRanks, FillGaps, FirstGeneration, AnyNumber, AnyNames])
 def test_a_bare_assignment_activates_all(kind) -> None:
     """Nobody decided who works, so everybody does."""
     job = Job(4, kind).lose(3)

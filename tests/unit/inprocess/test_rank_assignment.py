@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +29,7 @@ from holdfast.inprocess.rank_assignment import (
     WorldSizeDivisibleBy,
 )
 from holdfast.inprocess.state import Mode, State
+from holdfast.inprocess.store import FileStore
 from tests.unit.inprocess.job import Job
 
 RESERVE, BACKFILL = LayerFlag.RESERVE, LayerFlag.BACKFILL
@@ -284,11 +289,30 @@ def test_more_than_one_root_is_an_error() -> None:
         Job(8, lambda: Tree([Layer(key_or_fn=node)])).lose()
 
 
-def test_a_rank_lost_before_there_was_a_tree_is_not_in_it() -> None:
+def test_a_rank_lost_before_there_was_a_tree_is_not_in_it_if_its_keys_are_not_known() -> None:
     """A fault of the first iteration comes back with the ranks as they were born."""
     job = Job(8, lambda: tree(BACKFILL, BACKFILL, inner_least=4)).lose(6)
     assert job.ranks == [0, 1, 2, 3, _, _, _, _]
     assert job.active == [0, 1, 2, 3, _, _, _, _]
+
+
+def test_a_rank_lost_before_there_was_a_tree_has_its_place_in_it_if_its_keys_are_known() -> None:
+    """A reserve takes its number, as if it had been lost afterwards."""
+
+    class Known:
+        def gather(self, name, value, timeout_s=None):
+            return [[rank, ["", rank // 4]] for rank in range(8)]
+
+    def active_of(rank: int, *losses: set[int]) -> int | None:
+        assignment, state = tree(RESERVE, RESERVE, inner_max=3), State(rank, 8)
+        for lost in losses:
+            assignment(RankAssignmentCtx(state, Known(), lost))
+        return state.active_rank
+
+    survivors = [0, 2, 3, 4, 5, 6, 7]
+    at_once = [active_of(rank, {1}) for rank in survivors]
+    assert at_once == [active_of(rank, set(), {1}) for rank in survivors]
+    assert at_once == [0, 2, 1, 3, 4, 5, _]
 
 
 def test_an_assignment_that_is_undone_is_made_again_from_the_same_state() -> None:
@@ -310,7 +334,11 @@ def test_an_assignment_that_is_undone_is_made_again_from_the_same_state() -> Non
     ("make", "error", "text"),
     [
         (lambda: Tree([]), ValueError, "at least one"),
-        (lambda: Tree(["layer"]), TypeError, "Layer objects"),
+        (
+            lambda: Tree(["layer"]),
+            TypeError,
+            "'layer' has no min_ranks, max_ranks, key_or_fn, flag",
+        ),
         (lambda: Layer(min_ranks=-1), ValueError, "min_ranks"),
         (lambda: Layer(max_ranks=0), ValueError, "max_ranks"),
         (lambda: Layer(max_ranks="2"), TypeError, "max_ranks"),
@@ -321,6 +349,43 @@ def test_a_layer_that_cannot_be_is_named(make, error, text) -> None:
     """When it is made."""
     with pytest.raises(error, match=text):
         make()
+
+
+def test_what_is_like_a_layer_is_one() -> None:
+    """A stand-in of a test, or a class of the program's own."""
+
+    def like(**more):
+        return SimpleNamespace(min_ranks=1, max_ranks=None, key_or_fn="", flag=None, **more)
+
+    job = Job(3, lambda: Tree([like(), like(name="node")])).lose().lose(1)
+    assert job.active == [0, _, 1]
+
+
+# ------------------------------------------------------------------ exchanges in other stores
+def test_exchanges_of_states_made_by_hand_do_not_meet_earlier_ones(tmp_path) -> None:
+    """One store, a new state for each assignment: no state says how many there were before."""
+    path = str(tmp_path / "store")
+
+    def ranks_left(world: int, lost: set[int]) -> list[int | None]:
+        def assign(rank: int) -> int | None:
+            state, store = State(rank, world), FileStore(path, -1)
+            whole = FilterCountGroupedByKey(
+                lambda state: state.rank // 2, lambda n: n == 2, timeout=dt.timedelta(seconds=30)
+            )
+            try:
+                Compose(ShiftRanks(), whole)(RankAssignmentCtx(state, store, set(lost)))
+            except RankDiscarded:
+                return None
+            return state.rank
+
+        with ThreadPoolExecutor(world) as threads:
+            return list(threads.map(assign, range(world)))
+
+    assert ranks_left(6, set()) == [0, 1, 2, 3, 4, 5]
+    assert ranks_left(6, {1}) == [_, _, 0, 1, 2, 3]
+    assert ranks_left(4, set()) == [0, 1, 2, 3]
+    assert ranks_left(6, set()) == [0, 1, 2, 3, 4, 5]
+    assert ranks_left(6, {1}) == [_, _, 0, 1, 2, 3]
 
 
 # ------------------------------------------------------------------ any tree, any losses

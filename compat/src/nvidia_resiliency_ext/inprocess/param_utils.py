@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.inprocess.inject import RESERVED_NAMES, Injection, injection
-from holdfast.inprocess.wrap import CallWrapper
+from holdfast.inprocess.inject import Injection, injection
 
 __all__ = ["substitute_param_value"]
 
@@ -36,10 +35,6 @@ def substitute_param_value(
     """
     for kind, value in subs.items():
         found = injection(fn, kind)
-        names = tuple(
-            name for name in found.names if kind is CallWrapper or name not in RESERVED_NAMES
-        )
-        args, kwargs = Injection(found.signature if names else None, names).bind(
-            args, kwargs, value
-        )
+        by_annotation = Injection(found.signature if found.names else None, found.names)
+        args, kwargs = by_annotation.bind(args, kwargs, value)
     return args, dict(kwargs)
