@@ -118,10 +118,9 @@ SURFACE: dict[str, dict[str, str]] = {
     },
     "fault_tolerance.timeouts_calc": {
         "TimeoutsCalcError": CLASS,
-        "TimeoutsCalc": "(start_time=None, safety_factor=5.0, sections=None)",
-        "TimeoutsCalc.update_on_heartbeat": "(self)",
-        "TimeoutsCalc.update_on_section_start": "(self, section)",
-        "TimeoutsCalc.update_on_section_end": "(self, section)",
+        "TimeoutsCalc": "(sections=None, start_time=None, safety_factor=5.0)",
+        "TimeoutsCalc.update_on_heartbeat": "(self, hb_time=None)",
+        "TimeoutsCalc.update_on_section_event": "(self, section, action, event_time)",
         "TimeoutsCalc.synchronize_all": "(self)",
         "TimeoutsCalc.can_get_hb_timeouts": "(self)",
         "TimeoutsCalc.can_get_section_timeouts": "(self, selected_sections=None, "
@@ -135,6 +134,7 @@ SURFACE: dict[str, dict[str, str]] = {
         "IpcConnector.start_receiving": "(self)",
         "IpcConnector.stop_receiving": "(self)",
         "IpcConnector.fetch_received": "(self)",
+        "IpcConnector.clear": "(self)",
         "IpcConnector.send": "(self, message)",
     },
     "fault_tolerance.launcher": {
@@ -155,12 +155,26 @@ SURFACE: dict[str, dict[str, str]] = {
         "wait_for_mp_events": "(events, timeout)",
         "read_obj_from_ipc_stream": "(stream)",
         "write_obj_to_ipc_stream": "(obj, stream)",
-        "get_infrastructure_rank": "()",
+        "get_infrastructure_rank": "(skip_nodename_logic=False)",
+        "get_rank": "()",
+        "is_slurm_job_array": "()",
+        "DEFAULT_NO_RESTART_EXIT_CODE": VALUE,
     },
-    "fault_tolerance.dict_utils": {"dict_list_map_inplace": "(f, x)"},
+    "fault_tolerance.dict_utils": {
+        "dict_list_map_inplace": "(f, x)",
+        "dict_list_map_outplace": "(f, x)",
+        "merge": "(x1, x2)",
+        "diff": "(x1, x2)",
+        "nested_values": "(x)",
+    },
     "fault_tolerance.progress_tracker": {
-        "ProgressTracker": "(min_progress_iterations, max_no_progress_cycles, "
-        "checkpoint_iteration_file)",
+        **dict.fromkeys(
+            ["ProgressTracker", "TrainingProgressTracker"],
+            "(min_progress_iterations, max_no_progress_cycles, checkpoint_iteration_file)",
+        ),
+        "TrainingProgressTracker.update_iteration": "(self, iteration)",
+        "TrainingProgressTracker.analyze_previous_cycle": "(self)",
+        "TrainingProgressTracker.should_terminate_early": "(self)",
     },
     "fault_tolerance.per_cycle_logs": {
         "get_cycle_log_path": "(base, cycle)",
@@ -203,6 +217,7 @@ SURFACE: dict[str, dict[str, str]] = {
                 "state",
                 "store",
                 "terminate",
+                "utils",
                 "wrap",
             ],
             MODULE,
@@ -248,24 +263,45 @@ SURFACE: dict[str, dict[str, str]] = {
         "Initialize": CLASS,
         "RetryController": "(max_iterations=None, min_world_size=1, min_active_world_size=1)",
     },
-    "inprocess.logging": {"get_logger": "(name)", "attach_handlers": "(logger=None)"},
-    "inprocess.monitor_process": {"MonitorProcess": CLASS},
+    "inprocess.logging": {
+        "get_logger": "(name)",
+        "attach_handlers": "(logger=None)",
+        "Logging": "(logger=None)",
+    },
+    "inprocess.monitor_process": {
+        "MonitorProcess": "(rank, world_size, store_factory, store_kwargs)",
+        **{f"MonitorProcess.{name}": "(self)" for name in ("start", "reset", "shutdown")},
+        "MonitorProcess.record_interrupted": "(self, records)",
+    },
     "inprocess.monitor_thread": {
         "RankShouldRestart": CLASS,
         "async_raise": "(tid, exc_type)",
         "reraise_if_unraisable": "(exc_type)",
         "MonitorThread": "(state, store, abort, atomic_lock, interval, last_call_wait)",
+        "MonitorThread.shutdown": "(self)",
     },
     "inprocess.nested_restarter": {
-        "NestedRestarterCallback": "(special_rank=0)",
+        "NestedRestarterCallback": "(special_rank=0, restarter_logger)",
         "NestedRestarterLogger": "()",
+        "restarter_logger": VALUE,
         "NestedRestarterHandlingCompleted": "(special_rank=0)",
         "NestedRestarterHandlingStarting": "(special_rank=0)",
         "NestedRestarterFinalized": "(special_rank=0)",
         "NestedRestarterAborted": "(special_rank=0)",
     },
-    "inprocess.param_utils": {"substitute_param_value": "(fn, args, kwargs, subs)"},
-    "inprocess.progress_watchdog": {"ProgressWatchdog": "(interval)"},
+    "inprocess.param_utils": {
+        "substitute_param_value": "(fn, args, kwargs, subs)",
+        "enforce_subclass": "(argument, class_or_tuple)",
+        "enforce_type": "(argument, class_or_tuple)",
+        "enforce_value": "(condition)",
+    },
+    "inprocess.progress_watchdog": {
+        "ProgressWatchdog": "(interval)",
+        **{
+            f"ProgressWatchdog.{name}": "(self)"
+            for name in ("ping", "reset", "pause_and_synchronize", "resume", "shutdown")
+        },
+    },
     "inprocess.rank_assignment": {
         "RankAssignment": CLASS,
         "RankAssignmentCtx": "(state, store, terminated_ranks)",
@@ -324,6 +360,11 @@ SURFACE: dict[str, dict[str, str]] = {
         "BarrierOverflow": CLASS,
     },
     "inprocess.terminate": {"Terminate": CLASS},
+    "inprocess.utils": {
+        "HealthCheckPassed": CLASS,
+        "log_exc": "(rank_or_state, exc, name)",
+        "spare_fn": "(store, progress_watchdog, interval)",
+    },
     "inprocess.wrap": {"Wrapper": CLASS, "CallWrapper": CLASS},
     # ------------------------------------------------------------ specification: lightning
     "ptl_resiliency": {
@@ -337,7 +378,8 @@ SURFACE: dict[str, dict[str, str]] = {
     # ------------------------------------------------------------ what clients call
     "shared_utils.inject_fault": {
         "Fault": ENUM + " GPU_ERROR GPU_SLEEP WORKLOAD_EXC ASYNC_EXC SIGNAL_EXC OS_ABORT LOCK_GIL"
-        " SEGFAULT SIGINT SIGKILL SIGTERM SIGSTOP",
+        " SEGFAULT SIGINT SIGKILL SIGTERM SIGSTOP"
+        " GPU ABORT GIL INT KILL TERM STOP",
         "clear_workload_exception": "()",
         "maybe_raise_workload_exception": "()",
         "dispatch_fault_injection": "(fault, delay, callback=None)",

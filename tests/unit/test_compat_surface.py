@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch.distributed import HashStore
 
@@ -216,6 +217,40 @@ def ip(module: str):
     return importlib.import_module(f"nvidia_resiliency_ext.inprocess.{module}")
 
 
+def test_nested_containers_are_mapped_compared_and_merged() -> None:
+    module = ft("dict_utils")
+    old = {"a": [1, {"b": 2}], "c": (3,)}
+    assert module.dict_list_map_outplace(str, old) == {"a": ["1", {"b": "2"}], "c": "(3,)"}
+    assert list(module.nested_values(old)) == [1, 2, (3,)]
+    new = {"a": [1, {"b": "2"}, 4], "d": 5}
+    assert module.diff(old, new) == ([("c",)], [("d",), ("a", 2)], [(("a", 1, "b"), int, str)])
+    tensors = {"w": torch.zeros(2)}, {"w": torch.ones(2)}
+    assert module.diff(*tensors)[2] == [(("w",), torch.Tensor, torch.Tensor)]
+    assert module.diff(tensors[0], {"w": torch.zeros(2)}) == ([], [], [])
+    into = {"a": [{"x": 1}], "e": {}}
+    assert module.merge(into, {"a": [{"y": 2}, 3], "e": {"f": 4}}) is into
+    assert into == {"a": [{"x": 1, "y": 2}, 3], "e": {"f": 4}}
+    with pytest.raises(ValueError, match=r"int and int at \('e', 'f'\)"):
+        module.merge(into, {"e": {"f": 5}})
+
+
+def test_a_process_says_which_rank_it_is(monkeypatch) -> None:
+    module = ft("utils")
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    assert (module.get_rank(), module.is_slurm_job_array()) == (5, False)
+    assert ft("data").RankInfo.get_for_current_rank().global_rank == 5
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    assert module.is_slurm_job_array()
+    monkeypatch.delenv("RANK")
+    with pytest.raises(RuntimeError, match="RANK is not set"):
+        module.get_rank()
+    named = {"NVRX_INFRA_RANK_FROM_NODENAME": "1", "SLURMD_NODENAME": "n7", "SLURM_PROCID": "2"}
+    assert module.get_infrastructure_rank(named) == 7
+    assert module.get_infrastructure_rank(named, skip_nodename_logic=True) == 2
+    assert module.DEFAULT_NO_RESTART_EXIT_CODE == 93
+
+
 class Lines(list):
     log_restarter_event = list.append
 
@@ -292,6 +327,25 @@ def test_timeouts_follow_from_the_events(monkeypatch) -> None:
             wrong("other")
     with pytest.raises(module.TimeoutsCalcError, match="process group"):
         calc.synchronize_all()
+
+
+def test_timeouts_follow_from_the_times_of_the_caller() -> None:
+    """Also the time outside sections, whose clock began at 0 and not when this host started."""
+    module, action = ft("timeouts_calc"), ft("data").SectionAction
+    calc = module.TimeoutsCalc(["step", "save"], 0.0, 2.0)
+    calc.update_on_heartbeat(hb_time=3.0)
+    calc.update_on_heartbeat(hb_time=4.0)
+    calc.update_on_section_event("step", action.OPEN, 10.0)
+    calc.update_on_section_event("save", action.OPEN, event_time=11.0)
+    calc.update_on_section_event("step", action.CLOSE, event_time=12.0)
+    calc.update_on_section_event(None, action.CLOSE_ALL, event_time=14.0)
+    calc.update_on_heartbeat(hb_time=15.0)
+
+    assert (calc.get_hb_timeouts().initial, calc.get_hb_timeouts().subsequent) == (6.0, 22.0)
+    timeouts = calc.get_section_timeouts(["step"])
+    assert timeouts.section == {"step": 4.0, "save": None}
+    assert timeouts.out_of_section == 20.0
+    assert timeouts.calculated_sections == {"step"}
 
 
 def test_the_longest_interval_of_any_rank_counts() -> None:
@@ -728,6 +782,58 @@ def test_handlers_are_attached_for_a_while() -> None:
         above.removeHandler(handler)
 
 
+def test_arguments_are_enforced_by_their_names() -> None:
+    module = ip("param_utils")
+
+    def check(count: object, kind: object) -> None:
+        module.enforce_type("count", (int, float))
+        module.enforce_subclass("kind", Exception)
+        module.enforce_value(count != 3)
+
+    check(1, ValueError)
+    with pytest.raises(TypeError, match="count should be int or float, is str: 'one'"):
+        check("one", ValueError)
+    with pytest.raises(TypeError, match="kind should be a class derived from Exception"):
+        check(1, 2)
+    with pytest.raises(ValueError, match="count != 3"):
+        check(3, ValueError)
+
+
+def test_a_rank_that_stands_by_waits_until_one_has_completed(store) -> None:
+    """And says so to its watchdog meanwhile."""
+
+    class Watchdog:
+        def ping(self) -> None:
+            store.record_completed()
+
+    ip("utils").spare_fn(store, Watchdog(), interval=dt.timedelta(milliseconds=1))
+
+
+def test_an_exception_is_logged_in_one_line(caplog) -> None:
+    ip("utils").log_exc(ip("state").State(2, 4), ValueError("no\nmore"), "train")
+    assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR] == [
+        "rank 2: train raised ValueError('no\\nmore')"
+    ]
+
+
+def test_a_callback_prints_its_state_on_one_rank(capsys) -> None:
+    """With the logger that it is given."""
+    module = ip("nested_restarter")
+    state, lines = ip("state").State(1, 2), Lines()
+    of_1 = module.NestedRestarterCallback(1, "handling", "starting")
+    assert of_1(state) is state
+    module.NestedRestarterCallback(0, "handling")(state)
+    module.NestedRestarterCallback(special_rank=1, restarter_state="x", restarter_logger=lines)(
+        state
+    )
+    expected = "[NestedRestarter] name=[InProcess] state=handling stage=starting\n"
+    assert capsys.readouterr().out == expected
+    assert lines == ["state=x"]
+    aborted = module.NestedRestarterAborted()
+    assert isinstance(aborted, module.NestedRestarterCallback)
+    assert not isinstance(lines, module.NestedRestarterCallback)
+
+
 # ---------------------------------------------------------------- shared_utils
 def shared(module: str):
     return importlib.import_module(f"nvidia_resiliency_ext.shared_utils.{module}")
@@ -746,6 +852,14 @@ def test_a_workload_exception_waits_until_it_is_asked_for() -> None:
         module.maybe_raise_workload_exception()
     module.maybe_raise_workload_exception()
     assert called == [1, 1]
+
+
+def test_faults_have_the_names_of_version_0_2_too() -> None:
+    fault = shared("inject_fault").Fault
+    old = [fault[name] for name in ("GPU", "ABORT", "GIL", "INT", "KILL", "TERM", "STOP")]
+    assert [each.name for each in old] == [
+        *("GPU_ERROR", "OS_ABORT", "LOCK_GIL", "SIGINT", "SIGKILL", "SIGTERM", "SIGSTOP")
+    ]
 
 
 @pytest.mark.parametrize("name", ["ASYNC_EXC", "SIGNAL_EXC"])

@@ -219,6 +219,8 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
     assert receiver.fetch_received() == [{"n": 1}, {"n": 2}]
     assert receiver.fetch_received() == []
 
+    sender.send({"n": 2.5})
+    receiver.clear()
     sender.send({"n": 3})
     receiver.stop_receiving()
     receiver.stop_receiving()

@@ -86,6 +86,11 @@ class IpcConnector:
             received = list(self._received)
         return _from_wire(received)
 
+    def clear(self) -> None:
+        """Forget the received messages."""
+        with self._lock:
+            self._received = []
+
     def send(self, message: Any, timeout: float = 30.0) -> None:
         """Put a message into the mailbox; returns when the receiver has it.
 

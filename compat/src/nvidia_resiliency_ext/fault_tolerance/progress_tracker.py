@@ -6,7 +6,7 @@ from holdfast.core.job.restarts import Progress
 from holdfast.host.iteration_file import IterationFile
 from nvidia_resiliency_ext._former import ignore
 
-__all__ = ["ProgressTracker"]
+__all__ = ["ProgressTracker", "TrainingProgressTracker"]
 
 
 class ProgressTracker:
@@ -75,3 +75,6 @@ class ProgressTracker:
     def should_terminate_early(self) -> bool:
         """Too many cycles in a row made no progress: another restart makes no sense."""
         return self._futile is not None
+
+
+TrainingProgressTracker = ProgressTracker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc
 from holdfast.host.clock import monotonic
 from nvidia_resiliency_ext._former import ignore
+from nvidia_resiliency_ext.fault_tolerance.data import SectionAction
 
 __all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
 
@@ -27,10 +29,14 @@ class TimeoutsCalc(_TimeoutsCalc):
         calc.synchronize_all()                  # a collective
         calc.get_section_timeouts()
 
+    Whoever gives one event its time gives it to all: the time outside sections then lasts until the
+    last time that was given, and not until now.
+
     Args:
-        start_time: When monitoring began, by ``time.monotonic``; ``None``: now.
-        safety_factor: A timeout is this many times the longest interval.
         sections: Names of the sections that are measured; ``None``: those that are opened.
+        start_time: When monitoring began, by ``time.monotonic`` or the caller's clock; ``None``:
+            now.
+        safety_factor: A timeout is this many times the longest interval.
 
     Attributes:
         initial_max: Start to first heartbeat, in seconds; -1: none was seen. Likewise
@@ -41,9 +47,9 @@ class TimeoutsCalc(_TimeoutsCalc):
 
     def __init__(
         self,
+        sections: Iterable[str] | None = None,
         start_time: float | None = None,
         safety_factor: float = 5.0,
-        sections: Iterable[str] | None = None,
         **others: object,
     ) -> None:
         ignore(others, "TimeoutsCalc")
@@ -65,6 +71,7 @@ class TimeoutsCalc(_TimeoutsCalc):
         self._last_heartbeat: float | None = None
         self._opened: dict[str, float] = {}
         self._outside_since = self.start_time
+        self._last_given: float | None = None
 
     @property
     def oos_max(self) -> float:
@@ -72,17 +79,37 @@ class TimeoutsCalc(_TimeoutsCalc):
         return self.out_of_section_max
 
     # ------------------------------------------------------------------ events
-    def update_on_heartbeat(self, now: float | None = None) -> None:
-        """A heartbeat is sent; ``now`` by ``time.monotonic``, ``None``: at this moment."""
-        now = monotonic() if now is None else now
+    def update_on_heartbeat(self, hb_time: float | None = None) -> None:
+        """A heartbeat is sent, at ``hb_time`` by the clock of ``start_time``; ``None``: now."""
+        now = self._at(hb_time)
         if self._last_heartbeat is None:
             self.initial_max = max(self.initial_max, now - self.start_time)
         else:
             self.subsequent_max = max(self.subsequent_max, now - self._last_heartbeat)
         self._last_heartbeat = now
 
-    def update_on_section_start(self, section: str, now: float | None = None) -> None:
-        """``section`` is opened; ``now`` as of :meth:`update_on_heartbeat`.
+    def update_on_section_event(
+        self, section: str | None, action: SectionAction, event_time: float | None = None
+    ) -> None:
+        """A section is opened or closed.
+
+        Args:
+            section: Its name; without effect for ``CLOSE_ALL``.
+            action: What happens to it.
+            event_time: As of :meth:`update_on_heartbeat`.
+
+        Raises:
+            TimeoutsCalcError: It is open already, not open, or not among ``sections``.
+        """
+        if action is SectionAction.CLOSE_ALL:
+            self.update_on_section_close_all(event_time)
+        elif action is SectionAction.OPEN:
+            self.update_on_section_start(str(section), event_time)
+        else:
+            self.update_on_section_end(str(section), event_time)
+
+    def update_on_section_start(self, section: str, event_time: float | None = None) -> None:
+        """``section`` is opened; ``event_time`` as of :meth:`update_on_heartbeat`.
 
         Raises:
             TimeoutsCalcError: It is open already, or not among ``sections``.
@@ -94,20 +121,20 @@ class TimeoutsCalc(_TimeoutsCalc):
             self.section_max[section] = NEVER
         if section in self._opened:
             raise TimeoutsCalcError(f"section {section!r} is open already")
-        now = monotonic() if now is None else now
+        now = self._at(event_time)
         if not self._opened:
             self.out_of_section_max = max(self.out_of_section_max, now - self._outside_since)
         self._opened[section] = now
 
-    def update_on_section_end(self, section: str, now: float | None = None) -> None:
-        """``section`` is closed; ``now`` as of :meth:`update_on_heartbeat`.
+    def update_on_section_end(self, section: str, event_time: float | None = None) -> None:
+        """``section`` is closed; ``event_time`` as of :meth:`update_on_heartbeat`.
 
         Raises:
             TimeoutsCalcError: It is not open.
         """
         if section not in self._opened:
             raise TimeoutsCalcError(f"section {section!r} is not open")
-        now = monotonic() if now is None else now
+        now = self._at(event_time)
         took_s = now - self._opened.pop(section)
         self.section_max[section] = max(self.section_max[section], took_s)
         if not self._opened:
@@ -116,10 +143,10 @@ class TimeoutsCalc(_TimeoutsCalc):
     update_on_section_open = update_on_section_start
     update_on_section_close = update_on_section_end
 
-    def update_on_section_close_all(self) -> None:
-        """All open sections are closed now."""
+    def update_on_section_close_all(self, event_time: float | None = None) -> None:
+        """All open sections are closed; ``event_time`` as of :meth:`update_on_heartbeat`."""
         for section in list(self._opened):
-            self.update_on_section_end(section)
+            self.update_on_section_end(section, event_time)
 
     update_on_end_all_sections = update_on_section_close_all
 
@@ -174,7 +201,8 @@ class TimeoutsCalc(_TimeoutsCalc):
         """Timeouts of sections.
 
         Args:
-            selected_sections: Names; ``None``: all. Others keep their value in ``current``.
+            selected_sections: Names; ``None``: all. Others keep their value in ``current``, or
+                have ``None``.
             calc_out_of_section: Calculate the timeout outside sections, too.
             current: In force; calculated values are averaged with the new.
 
@@ -183,8 +211,10 @@ class TimeoutsCalc(_TimeoutsCalc):
             TimeoutsCalcError: :meth:`can_get_section_timeouts` is false.
         """
         _refuse(self._missing(selected_sections, calc_out_of_section))
+        before = current or SectionTimeouts()
+        sections = {**dict.fromkeys(self.section_max), **before.section}
         return self.section_timeouts(
-            current or SectionTimeouts(),
+            dataclasses.replace(before, section=sections),
             selected_sections,
             calc_out_of_section=bool(calc_out_of_section),
         )
@@ -196,8 +226,15 @@ class TimeoutsCalc(_TimeoutsCalc):
     def _count_running_time_outside(self) -> None:
         """The time outside sections that has not ended yet counts, and goes on."""
         if not self._opened:
-            outside_s = monotonic() - self._outside_since
+            now = monotonic() if self._last_given is None else self._last_given
+            outside_s = now - self._outside_since
             self.out_of_section_max = max(self.out_of_section_max, outside_s)
+
+    def _at(self, given: float | None) -> float:
+        if given is None:
+            return monotonic()
+        self._last_given = given
+        return given
 
 
 def _refuse(lacking: list[str]) -> None:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.job.infra_rank import infra_rank
+from holdfast.core.job.infra_rank import BY_NODE_NAME, infra_rank
+from holdfast.core.launch.exit_codes import NO_RESTART
+from holdfast.fault_tolerance.data import RankInfo
 from holdfast.host.clock import monotonic
 from holdfast.host.proc import Process, await_any, process_state
 from holdfast.wire.frames import Decoder, FrameError, encode
@@ -17,14 +19,19 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 __all__ = [
+    "DEFAULT_NO_RESTART_EXIT_CODE",
     "get_infrastructure_rank",
+    "get_rank",
     "is_process_alive",
+    "is_slurm_job_array",
     "read_obj_from_ipc_stream",
     "wait_for_mp_events",
     "wait_until_process_terminated",
     "write_obj_to_ipc_stream",
 ]
 
+DEFAULT_NO_RESTART_EXIT_CODE = NO_RESTART
+"""A rank that ends with it asks its launcher for no restart."""
 _HEADER_BYTES = 4
 
 
@@ -100,16 +107,37 @@ async def read_obj_from_ipc_stream(stream: StreamReader) -> Any:
     return from_plain(messages[0].get("message"))
 
 
-def get_infrastructure_rank(environ: Mapping[str, str] | None = None) -> int:
+def get_infrastructure_rank(
+    environ: Mapping[str, str] | None = None, *, skip_nodename_logic: bool = False
+) -> int:
     """Number of this node in the order of the infrastructure; -1 where no variable gives one.
 
     The rule is the launcher's own: :mod:`holdfast.core.job.infra_rank` lists the variables.
 
     Args:
         environ: Environment to read; ``None``: this process's.
+        skip_nodename_logic: Number no node by its name, also where
+            ``NVRX_INFRA_RANK_FROM_NODENAME`` asks for that.
 
     Raises:
         RuntimeError: A variable cannot be used, or a Slurm job lacks its process number.
     """
-    number = infra_rank(os.environ if environ is None else environ)
+    variables = dict(os.environ if environ is None else environ)
+    if skip_nodename_logic:
+        variables.pop(BY_NODE_NAME, None)
+    number = infra_rank(variables)
     return -1 if number is None else number.rank
+
+
+def get_rank() -> int:
+    """Rank of this process, by its default process group, else by ``RANK``.
+
+    Raises:
+        RankMonitorClientError: Neither says it; it is a ``RuntimeError``, too.
+    """
+    return RankInfo.get_for_current_rank().global_rank
+
+
+def is_slurm_job_array() -> bool:
+    """This process belongs to a task of a Slurm job array."""
+    return bool(os.environ.get("SLURM_ARRAY_TASK_ID", "").strip())

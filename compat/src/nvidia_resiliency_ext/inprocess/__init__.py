@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         store as store,
         terminate as terminate,
         tools as tools,
+        utils as utils,
         wrap as wrap,
     )
 
@@ -67,6 +68,7 @@ _SUBMODULES = frozenset(
         "store",
         "terminate",
         "tools",
+        "utils",
         "wrap",
     }
 )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["attach_handlers", "get_logger"]
+__all__ = ["Logging", "attach_handlers", "get_logger"]
 
 _PACKAGE = "nvidia_resiliency_ext.inprocess"
 
@@ -46,3 +46,6 @@ def attach_handlers(logger: logging.Logger | None = None) -> Iterator[logging.Lo
         target.propagate = propagated
         for handler in added:
             target.removeHandler(handler)
+
+
+Logging = attach_handlers

@@ -40,6 +40,15 @@ class Fault(enum.IntEnum):
     SIGTERM = 11
     SIGSTOP = 12
 
+    # By the names of version 0.2.
+    GPU = GPU_ERROR
+    ABORT = OS_ABORT
+    GIL = LOCK_GIL
+    INT = SIGINT
+    KILL = SIGKILL
+    TERM = SIGTERM
+    STOP = SIGSTOP
+
 
 def dispatch_fault_injection(
     fault: Fault | int | str,

@@ -36,6 +36,7 @@ from holdfast.errors import ConfigError
 
 BLOCK_STRIDE = 10**10
 """Distance of the infra ranks of two blocks: more than any number in a node's name."""
+BY_NODE_NAME = "NVRX_INFRA_RANK_FROM_NODENAME"
 _FALSE_WORDS = ("", "0", "false", "no", "off")
 DOMAIN_BY_HAND = "HOLDFAST_NODE_DOMAIN"
 _DOMAIN_LONGEST = 200
@@ -70,7 +71,7 @@ def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
     Raises:
         InfraRankError: A variable has a value that cannot be used, or a Slurm job lacks its number.
     """
-    if environ.get("NVRX_INFRA_RANK_FROM_NODENAME", "").strip().lower() not in _FALSE_WORDS:
+    if environ.get(BY_NODE_NAME, "").strip().lower() not in _FALSE_WORDS:
         return _from_node_name(environ)
     if (cross := whole_number(environ, "CROSS_SLURM_PROCID")) is not None:
         return InfraRank(cross, "CROSS_SLURM_PROCID")
@@ -110,9 +111,7 @@ def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
     digits = _digits(name)
     if not digits:
         what = f"{name!r} has no digits" if name else "it is not set"
-        raise InfraRankError(
-            f"SLURMD_NODENAME: {what}; NVRX_INFRA_RANK_FROM_NODENAME asks for a number in it"
-        )
+        raise InfraRankError(f"SLURMD_NODENAME: {what}; {BY_NODE_NAME} asks for a number in it")
     return InfraRank(int(digits), "SLURMD_NODENAME", is_place=False)
 
 
