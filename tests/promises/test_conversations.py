@@ -41,6 +41,7 @@ from nvidia_resiliency_ext.inprocess.rank_assignment import (
     RankFilter,
     ShiftRanks,
 )
+from nvidia_resiliency_ext.inprocess.state import Status
 from nvidia_resiliency_ext.inprocess.terminate import Terminate
 from tests.promises.conftest import Alone
 from tests.promises.rows import promise, promises
@@ -294,6 +295,51 @@ def test_state_itself(alone: Alone, family: str) -> None:
     assert {type(state) for state in seen} == {State}
 
 
+def any_name(_self: object, it: Any) -> Any:
+    it.seen = getattr(it, "seen", 0) + 1
+    return it
+
+
+@promise("inprocess 0", "First generation: `initialize` may change the state whatever it calls it")
+def test_state_by_any_name(alone: Alone) -> None:
+    found: list[int] = []
+
+    def looks(_self: object, it: Any, error: Any) -> Any:
+        found.append(getattr(it, "seen", 0))
+        return it, error
+
+    alone(
+        fails_once,
+        initialize=plugin("initialize", any_name),
+        finalize=plugin("finalize", looks),
+    )
+    assert found == [1]
+
+
+def with_args(told: list[Any]) -> Callable[..., Any]:
+    def call(_self: object, *args: Any) -> Any:
+        told.append(args)
+        return args if len(args) > 1 else args[0]
+
+    return call
+
+
+@promises(
+    "inprocess 0",
+    "family",
+    {
+        f"First generation: `{family}` as `__call__(self, *args)` gets `(state, exception)`": family
+        for family in ("finalize", "health_check")
+    },
+)
+def test_args(alone: Alone, family: str) -> None:
+    told: list[Any] = []
+    alone(fails_once, **{family: plugin(family, with_args(told))})
+    assert {len(args) for args in told} == {2}
+    raised = [repr(exception) for _, exception in told]
+    assert "ValueError('boom')" in raised
+
+
 @promise(
     "inprocess 0", "First generation: `rank_assignment` gets `(state, set)`, without annotations"
 )
@@ -318,6 +364,39 @@ def test_assignment_of_the_second_generation(alone: Alone) -> None:
 
     alone(fails_once, rank_assignment=plugin("rank_assignment", assign))
     assert told == [(RankAssignmentCtx, State, set())] * 2
+
+
+@promise(
+    "inprocess 4.1", "An assignment after a fault sees the iteration that failed, and its exception"
+)
+def test_assignment_sees_the_fault(alone: Alone) -> None:
+    seen: list[Any] = []
+
+    def assign(_self: object, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        seen.append((ctx.state.iteration, repr(ctx.state.fn_exception)))
+        return ctx
+
+    alone(fails_once, rank_assignment=plugin("rank_assignment", assign))
+    assert seen == [(0, "None"), (0, "ValueError('boom')")]
+
+
+@promise(
+    "inprocess 9", "One State lives for the whole call: attributes that plug-ins put on it stay"
+)
+def test_attributes_stay(alone: Alone) -> None:
+    seen: list[int] = []
+
+    def counts(_self: object, state: State) -> State:
+        state.mine = getattr(state, "mine", 0) + 1  # type: ignore[attr-defined]
+        seen.append(state.mine)  # type: ignore[attr-defined]
+        return state
+
+    def twice(call: CallWrapper) -> None:
+        if call.iteration < 2:
+            raise ValueError
+
+    alone(twice, initialize=plugin("initialize", counts))
+    assert seen == [1, 2, 3]
 
 
 @promise("inprocess 9", "Each iteration has its number, and no exception of the one before")
@@ -380,6 +459,27 @@ def test_initialize_replaces(alone: Alone) -> None:
         finalize=plugin("finalize", finalize),
     )
     assert seen == [77]
+
+
+@promise("inprocess 4.2", "First generation: the status that `initialize` leaves decides who works")
+def test_status_decides(alone: Alone) -> None:
+    def initialize(_self: object, state: State) -> State:
+        state.status = Status.ACTIVE
+        return state
+
+    # All ranks of a call that stand by would wait for ever; so the other way round.
+    def choose(_self: object, state: State) -> State:
+        state.status = Status.INACTIVE
+        return state
+
+    assert (
+        alone(
+            lambda: "worked",
+            rank_filter=plugin("rank_filter", choose),
+            initialize=plugin("initialize", initialize),
+        )
+        == "worked"
+    )
 
 
 @promise("inprocess 4.1", "A mode other than ACTIVE and INACTIVE is a fault, as InternalError")
@@ -520,6 +620,21 @@ def test_finalize_keeps_its_cause(alone: Alone) -> None:
     assert repr(caught.value.__cause__) == "OSError('disk')"
 
 
+@promise(
+    "inprocess 6",
+    "A health check that fails at a restart: HealthCheckError, caused by what it raised",
+)
+def test_restart_health_check_fails(alone: Alone) -> None:
+    def check(_self: object, state: Any) -> Any:
+        if state.fn_exception is not None:
+            raise OSError("no card")
+        return state
+
+    with pytest.raises(HealthCheckError) as caught:
+        alone(fails_once, health_check=plugin("health_check", check))
+    assert repr(caught.value.__cause__) == "OSError('no card')"
+
+
 @promise("inprocess 6", "RankShouldRestart raised by the function itself is a request to restart")
 def test_request(alone: Alone) -> None:
     def function(call: CallWrapper) -> int:
@@ -592,6 +707,24 @@ def test_composed_order(alone: Alone, family: str) -> None:
     alone(fails_once, **{family: Compose(noting(1), noting(2), noting(3))})
     assert order[:3] == [3, 2, 1]
     assert order == [3, 2, 1] * (len(order) // 3)
+
+
+@promise("inprocess 7", "Every leaf of a composed `abort` is called, also after one that raises")
+def test_composed_abort(alone: Alone, caplog: pytest.LogCaptureFixture) -> None:
+    called: list[int] = []
+
+    def leaf(number: int) -> Any:
+        def call(_self: object, state: Any) -> Any:
+            called.append(number)
+            if number == 2:
+                raise ImportError("no checkpointing here")
+            return state
+
+        return plugin("abort", call)
+
+    assert alone(fails_once, abort=Compose(leaf(1), leaf(2), leaf(3))) == 1
+    assert called == [3, 2, 1]
+    assert "no checkpointing here" in caplog.text
 
 
 # ---------------------------------------------------------------- the call, from inside

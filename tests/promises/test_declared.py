@@ -45,6 +45,12 @@ DECLARED = {
         "Options of services that do not exist here"
     ),
     # ------------------------------------------------------------------ inprocess
+    "inprocess 0: a plug-in of the second generation gets a FrozenState, however it is annotated": (
+        "A plug-in gets a `FrozenState` only where its parameter is annotated so"
+    ),
+    "inprocess 10: FillGaps, ranks 1, 4 and 5 of 8 lost: rank 7 becomes 5 of 5": (
+        "`FillGaps` gives the free numbers of the new world in order"
+    ),
     "inprocess 5: a monitor process for each rank": (
         "The Wrapper supervises through one guard process per node"
     ),

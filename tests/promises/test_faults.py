@@ -484,6 +484,34 @@ def test_pid_file(four: Ranks) -> None:
 
 
 # ---------------------------------------------------------------- who works, and who does not come
+STATUS = (
+    COMPAT
+    + """
+from nvidia_resiliency_ext.inprocess.state import Status
+
+class Half(inprocess.initialize.Initialize):
+    def __call__(self, state):
+        state.status = Status.ACTIVE if state.rank == 0 else Status.INACTIVE
+        return state
+
+@inprocess.Wrapper(initialize=Half(), **QUICK)
+def train():
+    note(called=True)
+    return "done"
+
+run(train)
+"""
+)
+
+
+@promise(
+    "inprocess 4.2", "First generation: a rank that `initialize` leaves INACTIVE does not work"
+)
+def test_initialize_decides_who_works(ranks: RankStarter) -> None:
+    job = ranks(2, STATUS)
+    assert job.wait() == [0, 0]
+    assert [job.notes(rank, "called") for rank in range(2)] == [[True], []]
+    assert [job.notes(rank, "returned") for rank in range(2)] == [["done"], [None]]
 
 
 LATE = (

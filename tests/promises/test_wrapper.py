@@ -130,6 +130,24 @@ def test_disabled_is_checked() -> None:
         Wrapper(enabled=False, soft_timeout=91 * S)
 
 
+@promises(
+    "inprocess 2",
+    "arguments",
+    {
+        "What the first generation accepts is accepted: `heartbeat_timeout` of 1 s": {
+            "heartbeat_timeout": S,
+            "monitor_process_interval": 0.5 * S,
+        },
+        "What the first generation accepts is accepted: `monitor_process_interval > soft`": {
+            "monitor_process_interval": 25 * S,
+            "soft_timeout": 20 * S,
+        },
+    },
+)
+def test_accepted_values(arguments: dict[str, Any]) -> None:
+    Wrapper(**arguments)
+
+
 @promise("inprocess 2", "`rank_assignment=None` passes by its type (first generation)")
 def test_no_assignment() -> None:
     assert Wrapper(rank_assignment=None).rank_assignment is None
@@ -225,6 +243,20 @@ def test_all_are_injected(alone: Alone) -> None:
     assert (a, d) == (1, 4)
     assert isinstance(b, CallWrapper)
     assert b is c
+
+
+NAMES = ["call_wrapper", "inprocess_call_wrapper", "nvrx_call_wrapper", "holdfast_call_wrapper"]
+
+
+@promises(
+    "inprocess 3",
+    "name",
+    {f"Only annotations count: `{name}` keeps what is passed": name for name in NAMES},
+)
+def test_names_do_not_count(alone: Alone, name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def function({name}=None): return {name}", space)
+    assert alone(space["function"], "passed") == "passed"
 
 
 @promise("inprocess 3", "A parameter without annotation keeps its default")

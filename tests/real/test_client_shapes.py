@@ -221,6 +221,55 @@ def test_a_spare_of_the_same_host_takes_the_place_of_a_lost_rank(ranks: RankStar
     assert told == ["initialize", *stages, "finalized"]
 
 
+COMPOSED = """
+sys.path.insert(0, "{compat}")
+from nvidia_resiliency_ext import inprocess
+
+class AbortCheckpoint(inprocess.abort.Abort):
+    def __call__(self, frozen_state):
+        import nvidia_resiliency_ext.checkpointing.async_ckpt.core  # where this is not installed
+        return frozen_state
+
+class Noting(inprocess.abort.Abort):
+    def __call__(self, frozen_state):
+        note(aborted=frozen_state.iteration)
+        return frozen_state
+
+@inprocess.Wrapper(abort={abort}, **QUICK)
+def train(call: inprocess.CallWrapper):
+    dist.init_process_group("gloo")
+    assert all_reduce() == 2
+    if call.iteration == 0:
+        if RANK == 1:
+            raise ValueError("boom")
+        all_reduce()
+    dist.destroy_process_group()
+    return call.iteration
+
+run(train)
+"""
+
+
+@pytest.mark.parametrize(
+    "abort",
+    [
+        "Compose(inprocess.abort.AbortTorchDistributed(), AbortCheckpoint(), Noting())",
+        "Compose(Noting(), AbortCheckpoint())",
+    ],
+    ids=["before the leaf that frees the ranks", "and no leaf frees the ranks"],
+)
+def test_a_leaf_of_a_composed_abort_fails_and_the_ranks_are_freed(
+    ranks: RankStarter, abort: str
+) -> None:
+    """As Megatron-LM's does, which imports a checkpointing module; the failure is in the log."""
+    source = COMPOSED.replace("{compat}", COMPAT["PYTHONPATH"]).replace("{abort}", abort)
+    job = ranks(2, source)
+    assert job.wait() == [0, 0], [job.output(rank) for rank in range(2)]
+    for rank in range(2):
+        assert job.notes(rank) == [{"aborted": 0}, {"returned": 1}]
+        assert job.said(rank, r"No module named 'nvidia_resiliency_ext.checkpointing")
+
+
 SAYS = """
 import os, signal, time
 
