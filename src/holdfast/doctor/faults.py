@@ -118,6 +118,9 @@ def _unreported(plan: LaunchPlan) -> Fault:
     warned = "not noticed; a warning says that no rank has called it" + _after(
         plan.ft.initial_rank_heartbeat_timeout
     )
+    if (first_s := plan.ft.first_call_timeout) is not None:
+        after = f"its monitor, {first_s:g} s after another rank has (--ft-first-call-timeout)"
+        warned = f"{after}; where none has, {warned}"
     torchs = "only torch's own timeouts end it"
     if not plan.counts_steps:
         return Fault(name, warned, torchs)
