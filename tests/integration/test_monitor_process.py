@@ -927,7 +927,7 @@ def test_a_rank_that_is_not_awaited_any_more_is_not_ended(
         rank.process.kill()
         rank.process.wait()
     if how == "asked to end":
-        node.tell(op="stopping", cycle=0)
+        node.tell(op="stopping", cycle=0, at=0.0)
     sleeps = settled_sleeps(node)
 
     cycle = 7 if how == "of another cycle" else 0

@@ -284,7 +284,8 @@ def test_clean_up_that_does_not_end_is_ended_with_its_line(ranks: RankStarter) -
     assert codes[1] in (-signal.SIGTERM, SIGKILLED)
     assert job.notes(1, "broken") == []
     assert job.said(0, r"HARD_TIMEOUT of rank 1: no progress .*a restart waits for it")
-    assert job.said(0, r"restarted after a hang: .*rank 1 in `train` job.py:\d+; noticed as HARD")
+    noticed = "noticed as SOFT_TIMEOUT of rank 1: .*; then HARD_TIMEOUT of rank 1"
+    assert job.said(0, rf"restarted after a hang: .*rank 1 in `train` job.py:\d+; {noticed}")
 
 
 def test_a_stopped_rank_is_woken_or_killed(ranks: RankStarter) -> None:

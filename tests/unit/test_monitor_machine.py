@@ -419,18 +419,25 @@ def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
     assert (rank.state, rank.next_deadline()) == (SIGNALLED, math.inf)
 
 
-def test_no_verdict_begins_of_a_rank_that_was_asked_to_end() -> None:
-    """It may be saving its work; one that was begun before is carried out."""
+def test_of_a_rank_that_was_asked_to_end_only_new_sections_count() -> None:
+    """It may be saving its work; a verdict that was begun before is carried out."""
     rank = watch()
-    rank.handle(BEAT, 100.0)
-    rank.handle(BEAT, 110.1)
-    rank.is_stopping = True
-    for now in (110.1, 200.0, 1e6):
-        assert rank.handle(BEAT, now) == []
-        assert rank.next_deadline() is None
+    limits = Limits(subsequent=10.0, out_of_section=10.0, sections={"step": 3.0, "save": 300.0})
+    before = Snapshot(1.0, heartbeat_at=100.0, sections={"step": 100.0})
+    rank.handle(Looked(before, limits), 100.0)
+    rank.stopping_at = 101.0
+    for now in (103.5, 106.0, 109.0, 112.0):
+        assert rank.handle(Looked(before, limits), now) == []
+    saves = Looked(Snapshot(1.0, 100.0, sections={"step": 100.0, "save": 112.0}), limits)
+    while now < 412.0:
+        assert rank.handle(saves, now) == []
+        now = rank.next_deadline() or 0.0
+    assert now == 412.0
+    assert rank.handle(saves, 412.1) == [LookAgain()]
+    assert isinstance(rank.handle(saves, 412.1)[0], TakeEvidence)
 
     condemned = hung()
-    condemned.is_stopping = True
+    condemned.stopping_at = 105.0
     condemned.handle(EvidenceTaken(), 110.2)
     assert Send(SIGKILL, HUNG) in condemned.handle(BEAT, 110.2)
 

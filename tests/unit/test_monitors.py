@@ -91,7 +91,7 @@ def test_a_monitor_that_replaces_another_leaves_a_rank_that_is_being_stopped_alo
             node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
             node.start(3)
             node.begin_cycle(3, Cycle(0, None))
-            node.hold_clocks(3, Stopping(0))
+            node.hold_clocks(3, Stopping(0, 5.0))
         else:
             node.died(PID)
             node.start(3)

@@ -114,7 +114,7 @@ def test_an_exception_fails_its_rank_when_its_exit_handlers_have_run(launcher: L
     assert launcher.hears(Raised(1)) == []
     launcher.now += 0.5
     assert launcher.hears(ExitsNow(1)) == [RankKilled(1)]
-    assert launcher.hears(Sent((0, 2), SIGTERM)) == [HoldClocks((0, 2))]
+    assert launcher.hears(Sent((0, 2), SIGTERM)) == [HoldClocks((0, 2), launcher.now)]
     assert launcher.hears(Exited(1, 1)) == [WorkerExited(1, 1)]
     assert launcher.lives.next_deadline() is None
     assert launcher.ranks[1].raised_at == 100.0
@@ -173,9 +173,11 @@ def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launch
     assert found == [NodeReported(1), *awaited]
 
 
-def test_ranks_that_were_asked_to_end_have_no_clock_but_their_grace(launcher: Launcher) -> None:
+def test_ranks_that_were_asked_to_end_are_not_waited_for_and_have_their_grace(
+    launcher: Launcher,
+) -> None:
     """They may be saving their work, with a client that they have not called, or never call."""
-    assert launcher.hears(Sent((0, 1, 2), SIGTERM)) == [HoldClocks((0, 1, 2))]
+    assert launcher.hears(Sent((0, 1, 2), SIGTERM)) == [HoldClocks((0, 1, 2), launcher.now)]
     assert launcher.hears(MonitorSaid(0, said.Armed(0))) == [NodeReported(0)], "none is awaited"
     assert launcher.lives.next_deadline() is None
     assert launcher.hears(Sent((1, 2), SIGKILL)) == [], "there is nothing to hold any more"
@@ -228,7 +230,7 @@ def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> 
 
 def test_whoever_killed_a_rank_it_is_stuck_when_it_outlives_that(launcher: Launcher) -> None:
     ours = [Sent((0,), SIGTERM), HostFailed(1, "GPU is lost"), Sent((2,), SIGKILL)]
-    assert launcher.hears(*ours) == [HoldClocks((0,))], "the node knows"
+    assert launcher.hears(*ours) == [HoldClocks((0,), launcher.now)], "the node knows"
     assert [launcher.state(rank) for rank in range(3)] == [
         State.SIGNALLED,
         State.KILLED,
@@ -294,7 +296,10 @@ def test_nothing_is_held_back_where_nobody_is_stopped_because_of_it(launcher: La
     launcher.hears(hung(1))
     assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
     assert launcher.hears(Exited(2, 1)) == []
-    assert launcher.hears(Sent((1,), SIGTERM)) == [HoldClocks((1,)), WorkerExited(2, 1)]
+    assert launcher.hears(Sent((1,), SIGTERM)) == [
+        HoldClocks((1,), launcher.now),
+        WorkerExited(2, 1),
+    ]
     assert launcher.hears(killed(1)) == [RankKilled(1)]
 
 

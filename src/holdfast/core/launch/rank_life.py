@@ -29,7 +29,7 @@ What is decided here, for :mod:`holdfast.core.launch.node` to act upon:
 
 - Once a rank of the job has reported to its monitor, all ranks of the node are expected to, where
   there is a timeout for that: one may hang before its first call (decision 29).
-- Ranks that were asked to end have their grace and no other clock: they may be saving their work.
+- Ranks that were asked to end have their grace: they may be saving their work.
 
 A monitor may be late: what it says is held against the cycle that it speaks of.
 
@@ -100,10 +100,11 @@ class GoesOn(Value):
 
 
 class Sent(Value):
-    """The launcher has sent a signal to ranks of this cycle."""
+    """The launcher has sent a signal to ranks of this cycle, since ``at``; None: now."""
 
     local_ranks: tuple[int, ...]
     signum: int
+    at: float | None = None
 
 
 class Exited(Value):
@@ -160,9 +161,13 @@ class AwaitReport(Value):
 
 
 class HoldClocks(Value):
-    """These ranks were asked to end: no clock of theirs runs out but that of their grace."""
+    """These ranks were asked to end ``at`` this instant: they have their grace.
+
+    Of their clocks those of sections count that they open from now on.
+    """
 
     local_ranks: tuple[int, ...]
+    at: float
 
 
 class NodeReported(Value):
@@ -362,13 +367,13 @@ class RankLives:
                 life = self._here.ranks[local_rank]
                 if not life.has_raised:
                     life.raised_at = None
-            case Sent(local_ranks, signum):
+            case Sent(local_ranks, signum, at):
                 self._here.is_stopping = True
                 self._report_by = None
                 for local_rank in local_ranks:
                     self._sent(self._here.ranks[local_rank], signum, now)
                 if local_ranks and signum != SIGKILL:
-                    effects.append(HoldClocks(local_ranks))
+                    effects.append(HoldClocks(local_ranks, now if at is None else at))
             case Exited(local_rank, exit_code):
                 self._exited(local_rank, exit_code, effects)
             case MonitorGone(local_rank):

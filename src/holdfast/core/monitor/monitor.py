@@ -18,7 +18,8 @@ Rules kept here:
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
     a monitor that woke late by itself gives the rank the delay back (``core/excuse.py``)
     a learned limit never trips twice at the same value (``learned.TrippedLimits``)
-    no verdict begins of a rank that its launcher has asked to end: it may be saving its work
+    a rank that its launcher has asked to end may be saving its work: of its clocks only those of
+    sections that it opens from then on count
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ class Watch:
         step_floor_s: Least limit of a rank that is watched by its optimizer's steps.
 
     Attributes:
-        is_stopping: The launcher has asked the rank to end, and ends it when its grace is over.
+        stopping_at: When the launcher asked the rank to end, which it ends after its grace; None:
+            it has not.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class Watch:
         self.exit_s = exit_s
         self.evidence_s = evidence_s or EVIDENCE_S
         self.progress = Progress(step_floor_s)
-        self.is_stopping = False
+        self.stopping_at: float | None = None
         self.verdict: Overdue | None = None
         self._kill: KillLadder | None = None
         self._is_hang = False
@@ -261,9 +263,8 @@ class Watch:
         return effects + self._go_on(self.verdict, self._kill, waited_s, now)
 
     def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
-        if self.is_stopping:
-            self._suspect = self._wake_at = None
-            return []
+        if self.stopping_at is not None:
+            snapshot, limits = _while_stopping(snapshot, limits, self.stopping_at)
         self._excuse = overslept(self._wake_at, now, LATE_S) or self._excuse
         found = hang.overdue(snapshot, limits, now, self._excuse)
         if found is None:
@@ -325,3 +326,12 @@ class Watch:
         self._is_hang, self._judged = False, None
         self._armed_at = self._suspect = self._excuse = self._wake_at = None
         return [] if abandoned is None else [Abandon(abandoned, why)]
+
+
+def _while_stopping(
+    snapshot: Snapshot, limits: Limits, stopping_at: float
+) -> tuple[Snapshot, Limits]:
+    """Of a rank that was asked to end then: what it opens a section for has its own limit."""
+    opened = {name: at for name, at in snapshot.sections.items() if at >= stopping_at}
+    seen = Snapshot(**{**vars(snapshot), "sections": opened})
+    return seen, Limits(sections=limits.sections, learned=limits.learned)

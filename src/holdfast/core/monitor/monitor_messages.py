@@ -110,10 +110,12 @@ class Await(Value):
 class Stopping(Value):
     """The rank was asked to end, and may save its work; its launcher ends it after its grace.
 
-    No verdict begins any more in this cycle; one that was begun is carried out.
+    A verdict that was begun is carried out. From now on only those of its sections count in this
+    cycle that it opens after ``at``, the instant before it was asked; the first one counts.
     """
 
     cycle: Count
+    at: float
 
 
 class LookNow(Value):

@@ -512,8 +512,9 @@ class NodeAgent:
 
     def _signal(self, local_ranks: tuple[int, ...], signum: int, *, group: bool) -> None:
         self._sweeper.remember()
+        at = clock.monotonic()
         sent = [k for k in local_ranks if self._rank(k).signal(signum, group=group)]
-        self._feed(rank_life.Sent(tuple(sent), signum))
+        self._feed(rank_life.Sent(tuple(sent), signum, at))
 
     @property
     def _cycle(self) -> int:

@@ -119,7 +119,7 @@ class Monitors:
     def hold_clocks(self, local_rank: int, message: Stopping) -> None:
         """Have a monitor leave the end of its rank to us."""
         place = self._places[local_rank]
-        place.stopping = message
+        place.stopping = place.stopping or message
         self._tell(place, message)
 
     def tell(self, local_rank: int, message: LookNow | GoOn) -> None:

@@ -82,9 +82,9 @@ class Watch:
                 rank = ranks.ranks[local_rank]
                 awaited = said.Await(ranks.cycle, rank.place.rank, rank.pid, since)
                 self._monitors.await_report(local_rank, awaited)
-            case rank_life.HoldClocks(local_ranks):
+            case rank_life.HoldClocks(local_ranks, at):
                 for local_rank in filter(self._monitors.has, local_ranks):
-                    self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle))
+                    self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle, at))
             case node_evidence.LookAt(incident, cycle, local_ranks, within_s):
                 for local_rank in local_ranks:
                     rank = ranks.ranks[local_rank]

@@ -352,9 +352,10 @@ class Monitor:
                     self._tripped.tripped(clock_name, name, limit_s)
                 case messages.Await():
                     self._await(message)
-                case messages.Stopping(cycle):
-                    if self._cycle is not None and cycle == self._cycle.cycle:
-                        self._watch.is_stopping = True
+                case messages.Stopping(cycle, at):
+                    is_news = self._watch.stopping_at is None
+                    if is_news and self._cycle is not None and cycle == self._cycle.cycle:
+                        self._watch.stopping_at = at
                 case messages.LookNow():
                     self._look_now(message)
                 case messages.GoOn(verdict=verdict):
@@ -428,7 +429,7 @@ class Monitor:
         if self._cycle is None:
             self._visitors.open()
         self._cycle, self._has_armed = cycle, False
-        self._watch.is_stopping = False
+        self._watch.stopping_at = None
         self._looks.forget()
         self._looks.stopped.forget()
         self._is_asked = False
