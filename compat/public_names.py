@@ -188,6 +188,7 @@ SURFACE: dict[str, dict[str, str]] = {
         "hard_timeout, heartbeat_timeout, barrier_timeout, completion_timeout, last_call_wait, "
         "termination_grace_time, monitor_process_logfile=None, monitor_process_pidfile=None, "
         "enabled=True, completion=None, terminate=None)",
+        "Wrapper.__call__": "(self, fn)",
         "CallWrapper.iteration": VALUE,
         "CallWrapper.ping": "(self)",
         "CallWrapper.atomic": "(self)",

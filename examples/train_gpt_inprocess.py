@@ -52,7 +52,7 @@ def agree(training: gpt.Training) -> None:
         training.take(state[0])
 
 
-def train(args: argparse.Namespace, call: CallWrapper) -> int:
+def train(call: CallWrapper, args: argparse.Namespace) -> int:
     """Train to the end; the number of steps."""
     gpt.record(args.run_dir, "entered", iteration=call.iteration)
     if "training" in kept:

@@ -935,3 +935,66 @@ def test_strangers_garbage_and_floods_end_their_own_connection_and_nothing_else(
     assert job.wait() == [0, 0]
     assert job.notes(0, "survived") == [True]
     assert [job.notes(rank, "returned") for rank in range(2)] == [[1], [1]]
+
+
+def test_plain_python_and_a_notebook_are_one_rank_without_an_environment(
+    ranks: RankStarter,
+) -> None:
+    """One sentence says so. Two calls, each with a restart; the environment is as it was after."""
+    source = """
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        del os.environ[name]
+
+    @inprocess.Wrapper
+    def train(call: CallWrapper, steps, *, scale=1):
+        note(now=now())
+        dist.init_process_group("gloo")
+        assert all_reduce() == 1
+        if call.iteration == 0:
+            raise ValueError("once")
+        dist.destroy_process_group()
+        return steps * scale
+
+    run(train, 3)
+    note(again=train(4, scale=2))
+    note(left=[name for name in ("RANK", "WORLD_SIZE") if name in os.environ])
+    """
+    job = ranks(1, source)
+    assert job.wait() == [0], job.output(0)
+    assert job.notes(0, "now") == [[0, 1]] * 4
+    assert [job.notes(0, key) for key in ("returned", "again", "left")] == [[3], [8], [[]]]
+    assert job.output(0).count("the only rank of its job (rank 0 of 1)") == 2
+
+
+def test_attributes_that_were_assigned_and_a_subclass_count_at_the_call(
+    ranks: RankStarter,
+) -> None:
+    """The soft timeout of a subclass, and the health check of an attribute."""
+    source = """
+    from holdfast.inprocess.health_check import HealthCheck
+
+    class Mine(inprocess.Wrapper):
+        def __init__(self, soft_s, **others):
+            super().__init__(**{**QUICK, "soft_timeout": seconds(soft_s), **others})
+
+    class Checked(HealthCheck):
+        def __call__(self, state):
+            note(checked=state.iteration)
+            return state
+
+    made = Mine(30)
+
+    @made
+    def train(call: CallWrapper):
+        if call.iteration == 0:
+            time.sleep(60)
+        return call.iteration
+
+    made.soft_timeout, made.health_check = seconds(1), Checked()
+    run(train)
+    """
+    job = ranks(1, source)
+    assert job.wait() == [0], job.output(0)
+    assert job.notes(0, "returned") == [1]
+    assert job.notes(0, "checked")[0] == 0
+    assert "soft_timeout 1 s" in job.output(0)

@@ -6,7 +6,9 @@ name that is ``Any`` or ``object`` for them is a defect.
 """
 
 import datetime as dt
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -106,6 +108,88 @@ def train(steps: int, call: CallWrapper | None = None) -> int:
         with call.atomic():
             assert_type(call.iteration, int)
     return steps
+
+
+@Wrapper()
+def with_call_first(call: CallWrapper, steps: int, *, rate: float = 0.1) -> str:
+    return str(call.iteration * steps * rate)
+
+
+@Wrapper()
+def with_optional_call_first(call: CallWrapper | None = None, steps: int = 1) -> int:
+    return steps if call is None else 0
+
+
+@Wrapper()
+def with_object_first(what: object, steps: int) -> int:
+    return steps if what else 0
+
+
+@Wrapper()
+def with_any(*args: Any, **kwargs: Any) -> int:
+    return len(args) + len(kwargs)
+
+
+class Trainer:
+    def train(self, call: CallWrapper, steps: int) -> int:
+        return steps + call.iteration
+
+    def in_place(self) -> int:
+        return Wrapper()(self.train)(3)
+
+
+class ShortWrapper(Wrapper):
+    """A program's own, with parameters of its own."""
+
+    def __init__(self, seconds: float, **others: Any) -> None:
+        super().__init__(soft_timeout=dt.timedelta(seconds=seconds), **others)
+
+
+@ShortWrapper(30, hard_timeout=dt.timedelta(seconds=60))
+def short(call: CallWrapper, steps: int) -> int:
+    return steps + call.iteration
+
+
+prepared = functools.partial(Wrapper, soft_timeout=dt.timedelta(seconds=30))
+
+
+@prepared()
+def with_prepared(steps: int) -> int:
+    return steps
+
+
+@Wrapper  # type: ignore[arg-type, call-arg]  # mypy, not pyright, has __init__ decide for __new__
+def bare(steps: int) -> int:
+    return steps
+
+
+def decorated() -> None:
+    assert_type(with_call_first(3, rate=0.2), str)
+    assert_type(with_optional_call_first(steps=3), int)
+    assert_type(with_object_first("it", 3), int)
+    assert_type(with_any(1, two=2), int)
+    assert_type(short(3), int)
+    assert_type(with_prepared(3), int)
+    assert_type(Wrapper()(fn=squared)(3), int)
+    as_text: Callable[[int], str] = with_call_first
+    as_text(3)
+    train("3")  # type: ignore[arg-type]
+    train(3, stesp=3)  # type: ignore[call-arg]
+    with_call_first("3")  # type: ignore[arg-type]
+    with_call_first()  # type: ignore[call-arg]
+
+
+def arguments() -> None:
+    """A wrong name, and a wrong type, at the call and as an attribute."""
+    wrapper = Wrapper(store_kwargs={"port": 29501}, abort=None, max_start_faults=None)
+    assert_type(wrapper.soft_timeout, dt.timedelta)
+    wrapper.soft_timeout = dt.timedelta(seconds=30)
+    wrapper.soft_timeout = 30  # type: ignore[assignment]
+    wrapper.sofft_timeout = dt.timedelta(seconds=30)  # type: ignore[attr-defined]
+    Wrapper(soft_timeout=60)  # type: ignore[arg-type]
+    Wrapper(sofft_timeout=dt.timedelta(seconds=30))  # type: ignore[call-arg]
+    Wrapper(health_check=inprocess.abort.AbortTorchDistributed())  # type: ignore[arg-type]
+    Wrapper(store_factory=dict)  # type: ignore[arg-type]
 
 
 class Temperature(HealthCheck):

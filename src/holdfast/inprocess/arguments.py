@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.inprocess.start_faults import MOST
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
+from holdfast.inprocess.compose import Compose
 from holdfast.inprocess.finalize import Finalize
 from holdfast.inprocess.health_check import HealthCheck
 from holdfast.inprocess.initialize import Initialize
 from holdfast.inprocess.rank_assignment import RankAssignment, RankFilter
 from holdfast.inprocess.terminate import Terminate
 
+LAST_CALL_WAIT = dt.timedelta(seconds=1)
+"""The default: this object, and not an equal one, which was asked for."""
 _TIMES = (
     "monitor_thread_interval",
     "monitor_process_interval",
@@ -34,7 +37,7 @@ _TIMES = (
     "last_call_wait",
     "termination_grace_time",
 )
-_PLUGINS: Mapping[str, type] = {
+PLUGINS: Mapping[str, type] = {
     "initialize": Initialize,
     "abort": Abort,
     "finalize": Finalize,
@@ -61,21 +64,21 @@ _HEARTBEATS_IN_TIMEOUT = 3
 """Of the usual interval, where heartbeat_timeout is too short for it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class WrapperArguments:
-    """As the Wrapper takes them; what each means is said there.
+    """As the Wrapper takes them, which is derived from this; what each means is said there.
 
-    No defaults that stand for objects: the Wrapper makes those (``TCPStore``, the default abort).
+    No defaults that stand for objects: the Wrapper has those (``TCPStore``, the default abort).
     """
 
     store_factory: type
     store_kwargs: dict[str, Any] | None = None
-    initialize: Initialize | None = None
-    abort: Abort | None = None
-    finalize: Finalize | None = None
-    health_check: HealthCheck | None = None
-    rank_assignment: RankAssignment | None = None
-    rank_filter: RankFilter | None = None
+    initialize: Initialize | Compose | None = None
+    abort: Abort | Compose | None = None
+    finalize: Finalize | Compose | None = None
+    health_check: HealthCheck | Compose | None = None
+    rank_assignment: RankAssignment | Compose | None = None
+    rank_filter: RankFilter | Compose | None = None
     monitor_thread_interval: dt.timedelta = dt.timedelta(seconds=1)
     monitor_process_interval: dt.timedelta = dt.timedelta(seconds=1)
     heartbeat_interval: dt.timedelta = _USUAL_HEARTBEAT_INTERVAL
@@ -85,14 +88,19 @@ class WrapperArguments:
     heartbeat_timeout: dt.timedelta = dt.timedelta(seconds=30)
     barrier_timeout: dt.timedelta = dt.timedelta(seconds=120)
     completion_timeout: dt.timedelta = dt.timedelta(seconds=120)
-    last_call_wait: dt.timedelta = dt.timedelta(seconds=1)
+    last_call_wait: dt.timedelta = LAST_CALL_WAIT
     termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
     max_start_faults: int | None = MOST
     monitor_process_logfile: str | None = None
     monitor_process_pidfile: str | None = None
     enabled: bool = True
-    completion: Completion | None = None
-    terminate: Terminate | None = None
+    completion: Completion | Compose | None = None
+    terminate: Terminate | Compose | None = None
+
+    @property
+    def waits_for_last_call(self) -> bool:
+        """Whether ``last_call_wait`` was asked for."""
+        return self.last_call_wait is not LAST_CALL_WAIT
 
     def validate(self, *, store_mixin: type, distributed_is_available: Callable[[], bool]) -> None:
         """Check all of them, enabled or not.
@@ -146,13 +154,13 @@ class WrapperArguments:
             raise _wrong("store_factory", f"a subclass of {store_mixin.__name__}", factory)
         if not isinstance(self.store_kwargs, (dict, type(None))):
             raise _wrong("store_kwargs", "a dict or None", self.store_kwargs)
-        for name, base in _PLUGINS.items():
+        for name, base in PLUGINS.items():
             if not isinstance(plugin := getattr(self, name), (base, type(None))):
                 article = "an" if base.__name__[0] in "AI" else "a"
                 raise _wrong(name, f"{article} {base.__name__} or None", plugin)
         for name in _TIMES:
             if not isinstance(time := getattr(self, name), dt.timedelta):
-                raise _wrong(name, "a datetime.timedelta", time)
+                raise _wrong(name, "a datetime.timedelta", time, _as_timedelta(time))
         for name in ("monitor_process_logfile", "monitor_process_pidfile"):
             if not isinstance(path := getattr(self, name), (str, type(None))):
                 raise _wrong(name, "a str or None", path)
@@ -163,8 +171,32 @@ class WrapperArguments:
             raise _wrong("enabled", "a bool", self.enabled)
 
 
-def _wrong(name: str, expected: str, value: object) -> TypeError:
-    return TypeError(f"{name} should be {expected}, is {value!r}")
+NAMES = tuple(field.name for field in fields(WrapperArguments))
+"""Of all arguments, in the order of the constructor."""
+
+
+def unknown_argument(kind: str, name: str) -> TypeError:
+    """For a name that is not among :data:`NAMES`.
+
+    Args:
+        kind: Name of the class that was to be made.
+        name: The name that was given.
+    """
+    import difflib  # noqa: PLC0415 - seldom needed, and not quick to import
+
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"its arguments are {', '.join(NAMES)}"
+    return TypeError(f"{kind} has no argument {name}: {hint}")
+
+
+def _wrong(name: str, expected: str, value: object, remedy: str = "") -> TypeError:
+    return TypeError(f"{name} should be {expected}, is {value!r}{remedy}")
+
+
+def _as_timedelta(time: object) -> str:
+    """What to write in the place of a plain number."""
+    is_number = isinstance(time, (int, float)) and not isinstance(time, bool)
+    return f": for seconds, write datetime.timedelta(seconds={time!r})" if is_number else ""
 
 
 def _seconds(arguments: WrapperArguments, name: str) -> str:

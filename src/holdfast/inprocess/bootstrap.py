@@ -7,11 +7,13 @@ that. From the first epoch on that store is not needed any more, so it may die w
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
 import secrets
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,16 +23,22 @@ from holdfast.core.inprocess.messages import TO_FIRST_RANK, Attach, Hosting
 from holdfast.host.address import gloo_interface, publish, resolved
 from holdfast.host.clock import monotonic
 from holdfast.host.own_descriptor import OwnSocket
+from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
 from holdfast.inprocess.guard_process import connect_to_guard
 from holdfast.torch_edge.epoch_store import EpochOverError, EpochStore
 from holdfast.wire.frames import Decoder, encode
+
+log = rank_logger(__name__)
 
 _TOKEN_BYTES = 16
 _GUARD_S = 60.0
 _CHUNK_BYTES = 1 << 16
 _HERE = "127.0.0.1"
 """Where rank 0 finds the coordinator, which is in the guard of its node."""
+_RANK_AND_SIZE = ("RANK", "WORLD_SIZE")
+_TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""In which srun and mpirun say how many processes they have started."""
 _calls = 0
 """Calls of wrapped functions in this process: every rank makes the same ones."""
 
@@ -56,6 +64,36 @@ class Meeting:
     def address(self) -> tuple[str, int]:
         """Host and port."""
         return self.host, self.port
+
+
+@contextlib.contextmanager
+def only_rank_without_environment() -> Iterator[None]:
+    """Plain python, or a notebook: inside, this process is rank 0 of 1; not so after it.
+
+    Raises:
+        ValueError: ``RANK`` and ``WORLD_SIZE`` are not set, and srun or mpirun has started several
+            processes. Each of them would train alone.
+    """
+    if any(name in os.environ for name in _RANK_AND_SIZE):
+        yield
+        return
+    for name in _TASKS:
+        number = os.environ.get(name, "")
+        if number.isdecimal() and int(number) > 1:
+            raise ValueError(
+                f"RANK and WORLD_SIZE are not set in a job of {number} processes ({name}): set "
+                "them for each process, and MASTER_ADDR and MASTER_PORT, or start the script with "
+                "ft_launcher or torchrun"
+            )
+    log.warning(
+        "RANK and WORLD_SIZE are not set: this process calls the function as the only rank of its "
+        "job (rank 0 of 1)"
+    )
+    try:
+        yield
+    finally:
+        for name in _RANK_AND_SIZE:
+            os.environ.pop(name, None)
 
 
 def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSocket, Meeting]:

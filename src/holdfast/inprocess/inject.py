@@ -42,6 +42,8 @@ class Injection:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments to call the function with: those given, defaults, and over all that, ``value``.
 
+        A first parameter for ``value`` may be left out, as type checkers see the function: then
+        ``args`` begin with the second. Programs also pass ``None`` or another value for it.
         Arguments that are missing stay so: the function's own TypeError says it best.
 
         Raises:
@@ -49,6 +51,8 @@ class Injection:
         """
         if self.signature is None:
             return args, dict(kwargs)
+        if self._first_is_left_out(self.signature, args, kwargs, value):
+            args = (value, *args)
         bound = self.signature.bind_partial(*args, **kwargs)
         names = self.names
         if self.by_name is not None and self.by_name not in bound.arguments:
@@ -56,6 +60,44 @@ class Injection:
         bound.apply_defaults()
         bound.arguments.update(dict.fromkeys(names, value))
         return bound.args, bound.kwargs
+
+    @property
+    def remaining(self) -> inspect.Signature | None:
+        """What callers see; ``None`` where nothing is injected."""
+        if self.signature is None:
+            return None
+        parameters = self.signature.parameters.values()
+        return self.signature.replace(
+            parameters=[each for each in parameters if each.name not in self.names]
+        )
+
+    def _first_is_left_out(
+        self,
+        signature: inspect.Signature,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        value: object,
+    ) -> bool:
+        first = next(iter(signature.parameters.values()))
+        if (
+            not args
+            or first.name not in self.names
+            or first.name in kwargs
+            or first.kind is first.KEYWORD_ONLY
+            or isinstance(args[0], type(value))
+        ):
+            return False
+        if args[0] is None and _fits(signature.bind, args, kwargs):
+            return False  # None for it, and values for all others that need one
+        return _fits(signature.bind_partial, (value, *args), kwargs)
+
+
+def _fits(bind: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def injection(function: Callable[..., Any], kind: type) -> Injection:

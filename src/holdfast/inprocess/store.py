@@ -47,6 +47,7 @@ __all__ = [
 
 _WAIT = dt.timedelta(seconds=300)
 _NOW = dt.timedelta(0)
+_HERE, _ANY_PORT = "127.0.0.1", "0"
 _MARGIN_S = 5.0
 """So much later than it should an operation of torch may end."""
 
@@ -310,9 +311,9 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
     of a store that the program made before.
 
     Args:
-        host_name: Default ``MASTER_ADDR``.
-        port: Default ``MASTER_PORT``.
-        world_size: Default ``WORLD_SIZE``.
+        host_name: Default ``MASTER_ADDR``; where that is not set, a world of 1 is at 127.0.0.1.
+        port: Default ``MASTER_PORT``; where that is not set, a world of 1 takes a free port.
+        world_size: Default ``WORLD_SIZE``, or 1.
         timeout: Of each operation, and of the connection.
         wait_for_workers: Rank 0 waits for ``world_size`` clients, as long as ``timeout``. Default
             False, unlike torch's: the wrapper waits for all ranks itself, within its
@@ -337,14 +338,14 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
         use_libuv: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
         env = os.environ
-        host = env["MASTER_ADDR"] if host_name is None else host_name
-        number = int(env["MASTER_PORT"]) if port is None else port
+        size = int(env.get("WORLD_SIZE", "1")) if world_size is None else world_size
+        host = _from_env("MASTER_ADDR", size, _HERE) if host_name is None else host_name
+        number = int(_from_env("MASTER_PORT", size, _ANY_PORT)) if port is None else port
         has_agent = (
             env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             and str(number) == env.get("MASTER_PORT")
             and host == env.get("MASTER_ADDR")
         )
-        size = int(env["WORLD_SIZE"]) if world_size is None else world_size
         wait_s = in_seconds(timeout)
 
         def become(*, is_master: bool) -> None:
@@ -368,7 +369,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
                     raise
                 become(is_master=False)
 
-        is_host = int(env["RANK"]) == 0 and not has_agent
+        is_host = int(_from_env("RANK", size, "0")) == 0 and not has_agent
         self._has_agent = has_agent
         try:
             # torch waits without end for the first answer of a server that has none to give.
@@ -384,6 +385,18 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
     def critical_ranks(self) -> tuple[int, ...]:
         """Rank 0, which hosts the store; none, where ``torchrun``'s agent does."""
         return () if self._has_agent else (0,)
+
+
+def _from_env(name: str, world_size: int, of_one: str) -> str:
+    """What the environment says; ``of_one``: what a world of one rank needs not to be told."""
+    if name in os.environ:
+        return os.environ[name]
+    if world_size == 1:
+        return of_one
+    raise KeyError(
+        f"{name} is not set: each of {world_size} ranks needs RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT, as ft_launcher and torchrun set them"
+    )
 
 
 class FileStore(StoreMixin, torch_private.FileStore):

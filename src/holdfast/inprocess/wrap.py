@@ -49,7 +49,12 @@ from holdfast.host.proc import what_is_missing
 from holdfast.host.progress_page import ProgressPage, make_progress_page
 from holdfast.host.rank_log import rank_logger
 from holdfast.inprocess.abort import AbortTorchDistributed
-from holdfast.inprocess.bootstrap import Meeting, meet, reached_at
+from holdfast.inprocess.bootstrap import (
+    Meeting,
+    meet,
+    only_rank_without_environment,
+    reached_at,
+)
 from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import (
     BarrierTimeout,
@@ -109,9 +114,9 @@ class CallWrapper:
                 "its process groups itself, in each iteration"
             )
         self._wrapper = wrapper
-        self._arguments = wrapper.arguments
+        self._arguments = wrapper.checked_arguments()
         self._state = State.from_env()
-        self._plugins = Plugins(wrapper)
+        self._plugins = Plugins(self._arguments, wrapper.restart_health_check)
         self._iteration = 0
         self._result: Any = None
         born = Numbering(-1, self._state.rank, self._state.world_size)
@@ -264,6 +269,7 @@ class CallWrapper:
         exits.callback(page.close)
         exits.callback(process_groups.group_reaper().join, _REAP_S)
         exits.callback(process_groups.unwrap_excepthook)
+        exits.enter_context(only_rank_without_environment())
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
         exits.enter_context(hosted_stores.hosted_anew(lambda: self._store))
@@ -300,7 +306,7 @@ class CallWrapper:
     def _attachment(self, page_fd: int) -> Attach:
         a, rank = self._arguments, self._state.rank
         path = f"/proc/{os.getpid()}/fd/{_stacks_fd()}"
-        last_call = a.last_call_wait if self._wrapper.waits_for_last_call else dt.timedelta(0)
+        last_call = a.last_call_wait if a.waits_for_last_call else dt.timedelta(0)
         return Attach(
             rank=rank,
             world=self._state.world_size,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
+import inspect
+import pydoc
 from typing import Any
 
 import pytest
 
-from holdfast.inprocess import Compose, Wrapper
+from holdfast.inprocess import CallWrapper, Compose, Wrapper
 from holdfast.inprocess.abort import AbortTorchDistributed, AbortTransformerEngine
-from holdfast.inprocess.arguments import WrapperArguments
+from holdfast.inprocess.arguments import LAST_CALL_WAIT, NAMES, WrapperArguments
 from holdfast.inprocess.finalize import ThreadedFinalize
 from holdfast.inprocess.health_check import CudaHealthCheck, FaultCounter
 from holdfast.inprocess.initialize import RetryController
@@ -188,3 +191,170 @@ def test_a_message_shows_both_values() -> None:
     """So that one can see which to change."""
     with pytest.raises(ValueError, match="soft_timeout is 100 s, hard_timeout is 90 s"):
         validate(soft_timeout=seconds(100))
+
+
+def test_a_number_in_the_place_of_a_duration_is_shown_how_to_write_it() -> None:
+    """Its unit is seconds, which the reader may change."""
+    with pytest.raises(
+        TypeError, match=r"is 60: for seconds, write datetime.timedelta\(seconds=60"
+    ):
+        Wrapper(soft_timeout=60)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- the Wrapper's own constructor
+def test_the_constructor_lists_every_argument_once() -> None:
+    """With the types and defaults of the record in which a call keeps them."""
+    parameters = inspect.signature(Wrapper.__init__).parameters
+    assert tuple(parameters)[1:] == NAMES
+    for each in dataclasses.fields(WrapperArguments):
+        ours = parameters[each.name]
+        assert ours.kind is ours.KEYWORD_ONLY
+        if each.name != "store_factory":
+            assert ours.annotation == each.type, each.name
+        if each.name not in ("store_factory", "abort", "rank_assignment"):
+            assert ours.default == each.default, each.name
+    assert parameters["last_call_wait"].default is LAST_CALL_WAIT
+
+
+def test_help_shows_parameters_and_defaults_in_words() -> None:
+    """Of the class, whatever is called first where one is made; of a subclass, its own."""
+    shown = pydoc.plain(pydoc.render_doc(Wrapper))
+    assert "abort: 'Abort | Compose | None' = AbortTorchDistributed()" in shown
+    assert "= Compose(ActivateAllRanks(), ShiftRanks())" in shown
+    assert "soft_timeout: 'dt.timedelta' = datetime.timedelta(seconds=60)" in shown
+    assert "object at 0x" not in shown
+    assert tuple(inspect.signature(Wrapper).parameters) == NAMES
+    assert tuple(inspect.signature(Sub).parameters) == ("seconds_", "others")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sofft_timeout", "Wrapper has no argument sofft_timeout: did you mean soft_timeout?"),
+        ("colour", "Wrapper has no argument colour: its arguments are store_factory, store_kwargs"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(name: str, text: str) -> None:
+    """Or with all."""
+    with pytest.raises(TypeError) as caught:
+        Wrapper(**{name: 1})
+    assert str(caught.value).startswith(text)
+
+
+class Sub(Wrapper):
+    """A program's own, with a parameter of its own."""
+
+    def __init__(self, seconds_: float, **others: Any) -> None:
+        super().__init__(soft_timeout=seconds(seconds_), **others)
+
+
+class ByKeyword(Wrapper):
+    """One whose parameters are all keywords."""
+
+    def __init__(self, **others: Any) -> None:
+        super().__init__(soft_timeout=seconds(30), **others)
+
+
+def train(call: CallWrapper, steps: int, *, rate: float = 0.1) -> str:
+    """What a user decorates."""
+    return f"{steps} {rate} {call}"
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        Wrapper,
+        Wrapper(),
+        lambda fn: Wrapper()(fn=fn),
+        ByKeyword,
+        Sub(30),
+        functools.partial(Wrapper, soft_timeout=seconds(30)),
+        functools.partial(Wrapper, soft_timeout=seconds(30))(),
+        functools.partial(Sub, 30)(),
+    ],
+    ids=[
+        "bare",
+        "()",
+        "fn=",
+        "bare subclass",
+        "subclass",
+        "bare partial",
+        "partial",
+        "partial sub",
+    ],
+)
+def test_a_decorated_function_has_its_parameters_less_the_injected_one(decorate) -> None:
+    """With parentheses or without; from a subclass, a partial, and by the parameter's name."""
+    decorated = decorate(train)
+
+    assert inspect.isfunction(decorated)
+    assert str(inspect.signature(decorated)) == "(steps: 'int', *, rate: 'float' = 0.1) -> 'str'"
+    assert (decorated.__name__, decorated.__wrapped__) == ("train", train)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(ShiftRanks(),), (Compose(ShiftRanks()),), (dict,), (seconds(60),), (train, train)],
+    ids=["plug-in", "Compose", "class", "duration", "two"],
+)
+def test_an_argument_without_its_keyword_is_refused(given) -> None:
+    """Rather than decorated."""
+    with pytest.raises(TypeError, match=r"^Wrapper takes its arguments by keyword"):
+        Wrapper(*given)
+
+
+def test_only_what_can_be_called_is_decorated() -> None:
+    """The error stands where the mistake is, and not at the first call."""
+    with pytest.raises(TypeError, match="decorates a function, and not 3"):
+        Wrapper()(3)  # type: ignore[call-overload]
+
+
+# ---------------------------------------------------------------- attributes
+def test_what_is_assigned_counts_at_the_next_call() -> None:
+    """The call takes a copy: a later assignment does not change a limit half-way."""
+    wrapper = Wrapper()
+    wrapper.soft_timeout, wrapper.hard_timeout = seconds(300), seconds(400)
+    wrapper.barrier_timeout = seconds(500)
+    taken = wrapper.checked_arguments()
+    wrapper.soft_timeout = seconds(50)
+
+    assert (taken.soft_timeout, taken.hard_timeout) == (seconds(300), seconds(400))
+    assert not taken.waits_for_last_call
+    wrapper.last_call_wait = seconds(1)
+    assert wrapper.checked_arguments().waits_for_last_call
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "text"),
+    [
+        ("soft_timeout", 60, TypeError, "soft_timeout should be"),
+        ("abort", print, TypeError, "abort should be"),
+        ("soft_timeout", seconds(100), ValueError, "soft_timeout < hard_timeout does not hold"),
+    ],
+)
+def test_what_was_assigned_is_checked_when_the_function_is_called(name, value, error, text) -> None:
+    """As if it had been given to the constructor; the function is not called."""
+    wrapper = Wrapper()
+    decorated = wrapper(lambda: pytest.fail("called"))
+    setattr(wrapper, name, value)
+    with pytest.raises(error, match=f"^{text}"):
+        decorated()
+
+
+def test_a_wrapper_that_is_switched_off_later_calls_the_function_as_it_is() -> None:
+    """``enabled`` is an attribute like the others."""
+    wrapper = Wrapper()
+    decorated = wrapper(lambda steps: steps + 1)
+    wrapper.enabled = False
+    assert decorated(1) == 2
+
+
+def test_the_check_after_a_fault_follows_the_health_check(monkeypatch) -> None:
+    """Until it is assigned itself."""
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    wrapper, own = Wrapper(), FaultCounter()
+    wrapper.health_check = own
+    checks: Any = wrapper.restart_health_check
+    assert own in checks.instances
+    wrapper.restart_health_check = None
+    assert wrapper.restart_health_check is None

@@ -189,3 +189,44 @@ def test_a_callable_without_a_signature_gets_nothing() -> None:
     """And is called as it is."""
     found = injection(dict, CallWrapper)
     assert found.bind((), {"a": 1}, WRAPPER) == ((), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((1, 2), {}, (1, 2)),
+        ((1,), {}, (1, 5)),
+        ((), {"cfg": 1}, (1, 5)),
+        ((None, 1), {}, (1, 5)),
+        ((None, 1, 2), {}, (1, 2)),
+        (("it", 1, 2), {}, (1, 2)),
+        ((WRAPPER, 1), {}, (1, 5)),
+        ((None,), {}, (None, 5)),
+        ((1,), {"call": None}, None),
+        ((None,), {"cfg": 1}, (1, 5)),
+        ((3,), {"call": None, "steps": 2}, None),
+    ],
+)
+def test_a_first_parameter_may_be_left_out_or_given_something(args, kwargs, expected) -> None:
+    """Type checkers see the function without it; other programs pass None, or anything."""
+
+    def fn(call: CallWrapper, cfg: object, steps: int = 5):
+        assert call is WRAPPER
+        return cfg, steps
+
+    found = injection(fn, CallWrapper)
+    if expected is None:
+        with pytest.raises(TypeError, match="multiple values for argument 'call'"):
+            found.bind(args, kwargs, WRAPPER)
+        return
+    args, kwargs = found.bind(args, kwargs, WRAPPER)
+    assert fn(*args, **kwargs) == expected
+
+
+def test_the_signature_that_callers_see_has_no_injected_parameters() -> None:
+    """None where nothing is injected."""
+
+    def fn(a: int, call: CallWrapper, *, b: int = 2): ...
+
+    assert str(injection(fn, CallWrapper).remaining) == "(a: 'int', *, b: 'int' = 2)"
+    assert injection(lambda a: a, CallWrapper).remaining is None

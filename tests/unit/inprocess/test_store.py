@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 from holdfast.inprocess import Compose
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+from holdfast.inprocess.bootstrap import only_rank_without_environment
 from holdfast.inprocess.rank_assignment import (
     FilterCountGroupedByKey,
     RankAssignmentCtx,
@@ -216,3 +218,65 @@ def test_a_room_knows_its_store() -> None:
     assert PrefixStore(1, base).base_store is base
     PrefixStore(1, base).set("key", "1")
     assert not PrefixStore(2, base).check(["key"])
+
+
+# ---------------------------------------------------------------- without an environment
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As in a shell, or a notebook."""
+    for name in (*NAMES, "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_one_rank_hosts_its_store_without_an_environment(plain: pytest.MonkeyPatch) -> None:
+    """On a free port of this host."""
+    store = TCPStore(timeout=dt.timedelta(seconds=BOUND_S))
+    assert (store.host, store.add("one", 1)) == ("127.0.0.1", 1)
+    assert store.port > 0
+
+
+@pytest.mark.parametrize("missing", NAMES[0:1] + NAMES[2:])
+def test_several_ranks_need_the_whole_environment(missing: str, plain: pytest.MonkeyPatch) -> None:
+    """One sentence names what is missing, and what sets it."""
+    for name, value in zip(NAMES, ("0", "2", "127.0.0.1", "1"), strict=True):
+        plain.setenv(name, value)
+    plain.delenv(missing)
+    with pytest.raises(KeyError, match=f"{missing} is not set: each of 2 ranks needs RANK"):
+        TCPStore()
+
+
+def test_a_process_without_numbers_is_the_only_rank_for_the_call(
+    plain: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the call exports is taken back; numbers that were there before stay."""
+    with only_rank_without_environment():
+        os.environ["RANK"], os.environ["WORLD_SIZE"] = "0", "1"
+    assert not {"RANK", "WORLD_SIZE"} & os.environ.keys()
+    assert [line for line in caplog.messages if "the only rank of its job" in line]
+
+    caplog.clear()
+    plain.setenv("WORLD_SIZE", "1")
+    with only_rank_without_environment():
+        pass
+    assert os.environ["WORLD_SIZE"] == "1"
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_one_of_many_processes_is_not_taken_for_the_only_rank(
+    name: str, plain: pytest.MonkeyPatch
+) -> None:
+    """Each of them would train alone, and write the same checkpoint."""
+    plain.setenv(name, "1")
+    with only_rank_without_environment():
+        pass
+    plain.setenv(name, "8")
+    with (
+        pytest.raises(ValueError, match=f"not set in a job of 8 processes .{name}.: set them"),
+        only_rank_without_environment(),
+    ):
+        pytest.fail("entered")
