@@ -105,7 +105,7 @@ class Wrapper(WrapperArguments):
         monitor_thread_interval: Accepted; the abort is pushed, nothing polls. Default 1 s.
         monitor_process_interval: Accepted; the guard sleeps until a limit can run out. Default 1 s.
         heartbeat_interval: How often a node's guard and the coordinator hear of each other.
-            Default 1 s.
+            Default 1 s, or a third of ``heartbeat_timeout`` where that is not longer.
         progress_watchdog_interval: How often progress is marked. Default 1 s.
         soft_timeout: No progress for so long restarts all ranks. Default 60 s.
         hard_timeout: No progress for so long kills the rank. Default 90 s.
