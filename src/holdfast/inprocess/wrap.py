@@ -444,6 +444,7 @@ class CallWrapper:
                 "a restart was swallowed by %s: let RankShouldRestart pass",
                 "; ".join(delivered.swallowed_at),
             )
+        told = ""
         event: machine.Event = machine.Returned(is_active)
         if isinstance(outcome, RankShouldRestart) and delivered.is_requested:
             event = machine.Caught()
@@ -452,7 +453,7 @@ class CallWrapper:
             event = machine.Raised(_in_words(outcome), is_at_start)
             if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome
-                self._tell_at_once(outcome)
+                told = self._as_told_at_once(outcome)
         elif outcome is not None:
             raise outcome
         # An exception, its traceback and this frame are a cycle. It ends here, while the process
@@ -460,16 +461,16 @@ class CallWrapper:
         # garbage collection, and there gloo takes 10 ms.
         outcome = None
         self._session.feed(event)
+        if told:  # after the others: a log may be slow
+            log.warning("%s", told)
 
-    def _tell_at_once(self, error: Exception) -> None:
+    def _as_told_at_once(self, error: Exception) -> str:
         """For people: the restart may fail, and this process with it."""
         from holdfast.core.failure import is_echo  # noqa: PLC0415 - where something failed
 
         words = _in_words(error)
         shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
-        log.warning(
-            "iteration %d: rank %d raised %s%s", self._iteration, self._state.rank, words, shown
-        )
+        return f"iteration {self._iteration}: rank {self._state.rank} raised {words}{shown}"
 
     def _check_mode(self) -> None:
         if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
