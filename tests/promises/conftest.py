@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,8 +38,17 @@ def _port() -> Iterator[int]:
     port.release()
 
 
+@pytest.fixture(scope="module")
+def _small_heap() -> Iterator[None]:
+    """A call collects garbage, which takes 0.1 s among all objects of pytest and torch."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, _port: int) -> Alone:
+def alone(monkeypatch: pytest.MonkeyPatch, _port: int, _small_heap: None) -> Alone:
     environment = {
         "RANK": "0",
         "WORLD_SIZE": "1",

@@ -342,7 +342,7 @@ def wait_for_a_restart():
     while True:
         time.sleep(0.01)
 
-@inprocess.Wrapper(**IMPATIENT)
+@inprocess.Wrapper(**dict(IMPATIENT, hard_timeout=seconds(3)))
 def train(call: CallWrapper):
     note(iteration=call.iteration)
     if RANK == 0 and call.iteration >= 2:  # a rank that is stopped is late twice, for both limits
@@ -517,8 +517,8 @@ def test_initialize_decides_who_works(ranks: RankStarter) -> None:
 LATE = (
     COMPAT
     + """
-times = dict(IMPATIENT, soft_timeout=seconds(1), hard_timeout=seconds(2),
-             heartbeat_timeout=seconds(2), barrier_timeout=seconds(2.5))
+times = dict(IMPATIENT, soft_timeout=seconds(1), hard_timeout=seconds(1.2),
+             heartbeat_timeout=seconds(1.2), barrier_timeout=seconds(1.3))
 run(inprocess.Wrapper(**times)(lambda: None))
 """
 )
