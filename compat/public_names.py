@@ -12,6 +12,7 @@ import inspect
 import logging
 import signal
 
+PACKAGE = "nvidia_resiliency_ext"
 CLASS, ENUM, MODULE, VALUE = "class", "enum", "module", "value"
 _CALLBACK = (
     "(autoresume, calculate_timeouts, simulated_fault_params=None, exp_dir=None, "
@@ -406,22 +407,22 @@ def rows() -> list[tuple[str, str, str]]:
     ]
 
 
-def found(module: str, name: str) -> object:
+def found(module: str, name: str, package: str = PACKAGE) -> object:
     """What a program gets by this name.
 
     Raises:
         ImportError, AttributeError: There is none.
     """
-    value: object = importlib.import_module(f"nvidia_resiliency_ext.{module}")
+    value: object = importlib.import_module(f"{package}.{module}")
     for part in name.split("."):
         value = getattr(value, part)
     return value
 
 
-def problem(module: str, name: str, what: str) -> str | None:
+def problem(module: str, name: str, what: str, package: str = PACKAGE) -> str | None:
     """Why this name is not what the specification says; ``None``: it is."""
     try:
-        value = found(module, name)
+        value = found(module, name, package)
     except (ImportError, AttributeError) as error:
         return str(error)
     if what == CLASS:

@@ -1,0 +1,73 @@
+"""docs/from-nvrx.md has every difference that the changelog and the decision records know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import public_names
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/from-nvrx.md").read_text(encoding="utf-8")
+HEADING = "### Different from nvidia-resiliency-ext, on purpose"
+_CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+_OF_THE_CHANGELOG = re.split(r"^##", _CHANGELOG.partition(HEADING)[2], flags=re.MULTILINE)[0]
+DIFFERENCES = [part.strip() for part in re.split(r"^- ", _OF_THE_CHANGELOG, flags=re.MULTILINE)[1:]]
+_CODE = re.compile(r"`([^`]+)`")
+_DECISIONS = re.compile(r"[Dd]ecisions? (\d+)(?:(?:, | and )(\d+))*")
+INSIDE = {
+    *(1, 2, 4, 5, 7, 9, 11, 12, 16, 17, 20, 25, 26, 35, 43),
+}
+"""Numbers of the decisions that users of nvidia-resiliency-ext meet no difference by."""
+
+
+def linked() -> set[int]:
+    return {int(number) for number in re.findall(r"decisions/(\d{4})-", PAGE)}
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda text: text[:40])
+def test_a_difference_of_the_changelog_is_on_the_page(difference: str) -> None:
+    """All that it names in code, and the decisions that it cites; it names one of them at least."""
+    names = {flat(name) for name in _CODE.findall(difference)}
+    cited = {
+        int(number)
+        for found in _DECISIONS.finditer(difference)
+        for number in re.findall(r"\d+", found[0])
+    }
+    assert names or cited
+    assert {name for name in names if name not in flat(PAGE)} == set()
+    assert cited - linked() == set()
+
+
+def test_the_changelog_has_differences() -> None:
+    assert len(DIFFERENCES) > 10
+
+
+@pytest.mark.parametrize(
+    "record", sorted((ROOT / "docs/decisions").glob("*.md")), ids=lambda path: path.stem[:4]
+)
+def test_a_decision_is_linked_from_the_page_or_known_to_change_nothing_there(record: Path) -> None:
+    """A new record is one or the other: its author says which."""
+    number = int(record.name[:4])
+    assert (number in linked()) != (number in INSIDE)
+
+
+def test_modules_of_which_one_import_is_changed_have_all_names_in_holdfast() -> None:
+    """And the page has all of these modules."""
+    listed = PAGE.partition("## Change one import")[2].partition("\n## ")[0]
+    same = {
+        module
+        for module, names in public_names.SURFACE.items()
+        if not module.startswith(public_names.WITH_LIGHTNING)
+        and all(
+            public_names.problem(module, name, what, "holdfast") is None
+            for name, what in names.items()
+        )
+    }
+    assert {name for name in _CODE.findall(listed) if not name.startswith("holdfast")} == same
