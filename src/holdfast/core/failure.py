@@ -4,7 +4,7 @@ Pure: facts in, words out. The first cause is a failure that the launcher did no
 by cause, then by the time at which the failure *began*, as the launcher observed it; the time
 stamps in error files are whole seconds written by different processes and say nothing about order.
 
-- A rank that failed because of a peer (:data:`NAMES_A_PEER`) comes last: it may be reaped first,
+- A rank that failed because of a peer (:mod:`.echoes`) comes last: it may be reaped first,
   while the memory of the one that it lost is still being freed, or that one writes its error file.
 - A hang began when it was found, before its rank was killed and its peers lost their connections.
 - Where evidence of all ranks tells which of them hold up the job, the first cause is one of those,
@@ -26,24 +26,11 @@ from functools import cached_property
 
 from holdfast.core import last_words
 from holdfast.core.attribution import LOADER_WORKER_ENDED, Attribution, attribute
+from holdfast.core.echoes import is_echo
 from holdfast.core.last_words import LastWords
 from holdfast.core.numbering import GlobalRank, LocalRank, Pid
 from holdfast.core.rank_sets import text_of
 from holdfast.core.wording import count
-
-NAMES_A_PEER = (
-    "Connection closed by peer",  # gloo, and a socket of Python's
-    "Connection reset by peer",
-    "Broken pipe",
-    "Connection was likely closed",  # torch's TCPStore: the rank that hosts it is gone
-    "Application timeout caused pair closure",  # gloo: another operation has timed out
-    "Timed out waiting",  # gloo: for a peer
-    "remote process exited",  # NCCL
-    "remote process exiting",
-    "ncclRemoteError",
-    "Watchdog caught collective operation timeout",
-)
-"""Texts of errors that a rank reports when another one has failed, hangs or was lost."""
 
 EXITING_S = 60.0
 """An exception that is older when its rank is stopped was not on its way to end it."""
@@ -219,11 +206,6 @@ def _words_of_parked(n: int, kib: int) -> str:
     if not n:
         return ""
     return f"{count(n, 'parked interpreter')} held {kib >> 10} MiB: --ft-warm-standby=off"
-
-
-def is_echo(error: str) -> bool:
-    """An error says that another rank has failed, hangs or was lost."""
-    return any(text in error for text in NAMES_A_PEER)
 
 
 def _names_a_peer(words: LastWords) -> bool:

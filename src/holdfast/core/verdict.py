@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from holdfast.core.echoes import is_echo
 from holdfast.core.evidence import (
     COMMUNICATION,
     COMPUTING,
@@ -51,7 +52,6 @@ from holdfast.core.evidence import (
     Verdict,
 )
 from holdfast.core.evidence_words import BEING_STOPPED, ENDED_WELL, NOT_ASKED, STORE
-from holdfast.core.failure import NAMES_A_PEER
 from holdfast.core.hang_kind import at, how, kind_of, shown
 from holdfast.core.job_evidence import JobEvidence
 from holdfast.core.mismatch import begun_of, differ, left_out, odd_ones
@@ -162,7 +162,7 @@ def _can_blame(job: JobEvidence, rank: int) -> bool:
 
 def _lost_a_peer(digest: RankDigest | None) -> bool:
     """It ends because another one did."""
-    return digest is not None and any(text in digest.exception for text in NAMES_A_PEER)
+    return digest is not None and is_echo(digest.exception)
 
 
 def _is_transfer(digest: RankDigest | None) -> bool:

@@ -466,7 +466,7 @@ class CallWrapper:
 
     def _as_told_at_once(self, error: Exception) -> str:
         """For people: the restart may fail, and this process with it."""
-        from holdfast.core.failure import is_echo  # noqa: PLC0415 - where something failed
+        from holdfast.core.echoes import is_echo  # noqa: PLC0415 - where something failed
 
         words = _in_words(error)
         shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
@@ -752,7 +752,7 @@ def _in_words(error: BaseException) -> str:
 
 def _explain(commit: Commit) -> None:
     """For people: all causes, the first one first; of echoes, which ranks had them."""
-    from holdfast.core.failure import is_echo  # noqa: PLC0415 - where something failed
+    from holdfast.core.echoes import is_echo  # noqa: PLC0415 - where something failed
 
     first, *rest = commit.causes
     also: dict[str, list[int]] = {}

@@ -427,7 +427,7 @@ class Coordinator:
         if len(self._causes) < 2:
             return tuple(self._causes)
         # Rarely needed, and the guard of a node starts while its ranks wait.
-        from holdfast.core.failure import is_echo  # noqa: PLC0415
+        from holdfast.core.echoes import is_echo  # noqa: PLC0415
 
         return tuple(sorted(self._causes, key=lambda cause: is_echo(cause.text)))
 

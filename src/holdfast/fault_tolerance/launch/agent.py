@@ -25,7 +25,7 @@ from holdfast.core.common_events import (
     TimePassed,
 )
 from holdfast.core.deadlines import earliest
-from holdfast.core.failure import is_echo
+from holdfast.core.echoes import is_echo
 from holdfast.core.in_place import CallBegan
 from holdfast.core.job.leader import Publish, ReadIteration
 from holdfast.core.job.member import CycleStopping, Phase, RanksFailed, Send, Standby
