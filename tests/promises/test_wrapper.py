@@ -166,6 +166,24 @@ def test_attributes() -> None:
     assert wrapper.store_kwargs == {}
 
 
+@promise("inprocess 2", "An attribute that is assigned counts at the call, or is refused")
+def test_attributes_that_are_assigned(alone: Alone) -> None:
+    seen: list[str] = []
+
+    class Noting(inprocess.initialize.Initialize):
+        def __call__(self, state: Any) -> Any:
+            seen.append("new")
+            return state
+
+    wrapper = Wrapper()
+    try:
+        wrapper.initialize = Noting()
+    except (AttributeError, TypeError):
+        return
+    wrapper(lambda: None)()
+    assert seen == ["new"]
+
+
 @promise(
     "inprocess 2", "Each call makes a CallWrapper of its own; plug-ins are shared by all calls"
 )
@@ -294,6 +312,15 @@ def test_failing_set_up(alone: Alone) -> None:
 def test_environment_stays(alone: Alone) -> None:
     alone(lambda: None)
     assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == ("0", "1")
+
+
+@promise("inprocess 4", "`RANK` defaults to 0 and `WORLD_SIZE` to 1")
+def test_environment_defaults(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.delenv("MASTER_ADDR")
+    monkeypatch.delenv("MASTER_PORT")
+    assert alone(lambda: (os.environ["RANK"], os.environ["WORLD_SIZE"])) == ("0", "1")
 
 
 @promise("inprocess 7", "A Compose passes the type checks of what it composes")

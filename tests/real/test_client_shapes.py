@@ -441,6 +441,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
         FaultToleranceConfig.from_yaml_file(cfg_path=_file(folder), ignore_not_recognized=False)
     ),
     "load_state_dict(state=)": lambda _: RankMonitorClient().load_state_dict(state={}),
+    "Wrapper()(fn=)": lambda _: inprocess.Wrapper(enabled=False)(fn=print),
     "get_all_heartbeats(world_size=)": lambda _: _Store().get_all_heartbeats(world_size=2),
     "NodeHealthCheck(endpoint=, request_timeout_sec=)": lambda _: health_check.NodeHealthCheck(
         endpoint="/none", request_timeout_sec=1
