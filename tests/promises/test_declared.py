@@ -44,9 +44,42 @@ DECLARED = {
     "fault-tolerance 5.2: log server, attribution service, cycle info": (
         "Options of services that do not exist here"
     ),
+    "fault-tolerance 2.1: `skip_section_response=False` has each message answered": (
+        "`skip_section_response` has no effect"
+    ),
+    "fault-tolerance 7.4: SIGTERM goes to each rank's process group": (
+        "SIGTERM goes to the rank's own process, not to its group"
+    ),
+    "fault-tolerance 7.6: the only node of a job is unhealthy: exit code 0": (
+        "The only node of a job exits with 1 when it is not healthy"
+    ),
+    "lightning 3.3: `sys.exit(0)` after SIGTERM is a clean end": (
+        "a `SystemExit` after SIGTERM does not count as a clean stop"
+    ),
     # ------------------------------------------------------------------ inprocess
+    "inprocess 2: `last_call_wait` of 1 s is waited by default": (
+        "`last_call_wait` is waited only where it was given"
+    ),
+    "inprocess 4.1: `initialize` that fails each time restarts without end": (
+        "`Wrapper(max_start_faults=12)` ends a call that fails at its start again and again"
+    ),
+    "inprocess 5: the loss of rank 0, or of the store's host, ends the job": (
+        "the loss of rank 0, or of the host of the store, is survived"
+    ),
+    "inprocess 11: a store has `barrier` and `reentrant_barrier`": (
+        "the plain ones are `meet` and `meet_again`"
+    ),
     "inprocess 0: a plug-in of the second generation gets a FrozenState, however it is annotated": (
         "A plug-in gets a `FrozenState` only where its parameter is annotated so"
+    ),
+    "inprocess 8: exceptions of a ThreadedFinalize's function are not passed on": (
+        "What the function of a `ThreadedFinalize` raises is raised, and its rank leaves."
+    ),
+    "inprocess 5: a rank that hangs again and again is interrupted each time": (
+        "A rank whose own code hangs in three iterations in a row is ended"
+    ),
+    "inprocess 11: `wait_for_workers` of a TCPStore is True by default": (
+        "`TCPStore(wait_for_workers=False)` is the default"
     ),
     "inprocess 10: FillGaps, ranks 1, 4 and 5 of 8 lost: rank 7 becomes 5 of 5": (
         "`FillGaps` gives the free numbers of the new world in order"
