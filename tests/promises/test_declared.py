@@ -66,7 +66,7 @@ DECLARED = {
     "inprocess 5: the loss of rank 0, or of the store's host, ends the job": (
         "the loss of rank 0, or of the host of the store, is survived"
     ),
-    "inprocess 11: a store has `barrier` and `reentrant_barrier`": (
+    "inprocess 11: a store has a plain `barrier` and a reentrant one": (
         "the plain ones are `meet` and `meet_again`"
     ),
     "inprocess 0: a plug-in of the second generation gets a FrozenState, however it is annotated": (
