@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench stalls cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,9 +68,6 @@ test-trainers:  ## the callbacks in real trainings of Lightning, transformers an
 	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py tests/promises/test_lightning.py $(PYTEST_ARGS)
 
-stalls: $(VENV)/.ready  ## scripts that stand still and go on, or never would: who is reported, who is ended (PYTEST_ARGS=--long: 15 minutes more)
-	@$(PY) -m tests.stalls $(PYTEST_ARGS)
-
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
 	@$(PY) -m tests.cluster $(PYTEST_ARGS)
 
@@ -91,7 +88,7 @@ soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job 
 any-order: $(VENV)/.ready  ## tests of real processes, with events in random order and random pauses on both sides (PYTEST_ARGS="tests/real/test_launcher.py")
 	@$(PY) -m tests.any_order $(PYTEST_ARGS)
 
-harmless:  ## 100 healthy scenarios of three kinds of scripts under torchrun and ft_launcher, 60 planted hangs; hours (SCENARIOS="*lock*" KINDS=plain JOBS=2 ARGS=--list)
+harmless:  ## 100 healthy scenarios of three kinds of scripts under torchrun and ft_launcher, 60 planted hangs; hours (SCENARIOS="*lock*" KINDS=plain JOBS=2 ARGS=--list; ARGS="--pause 900": with the real floor)
 	@$(PREPARE) .venv-trainers $(TRAINERS)
 	@.venv-trainers/bin/python -m tests.harmless --scenarios '$(or $(SCENARIOS),*)' --kinds $(or $(KINDS),plain,lightning,trainer) --jobs $(or $(JOBS),2) $(ARGS)
 

@@ -37,8 +37,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="so many at a time")
     parser.add_argument("--results", default="build/harmless.jsonl", metavar="FILE")
     parser.add_argument("--for", dest="for_s", type=float, default=1e9, metavar="SECONDS")
+    parser.add_argument(
+        "--pause",
+        dest="pause_s",
+        type=float,
+        metavar="SECONDS",
+        help="of each scenario, with the default floor of 600 s; default: 5 s, floor 1.5 s",
+    )
     parser.add_argument("--list", action="store_true")
     parsed = parser.parse_args(arguments)
+    if parsed.pause_s is not None:
+        runner.use_real_floor(parsed.pause_s)
 
     kinds = []
     for kind in parsed.kinds.split(","):

@@ -33,11 +33,12 @@ from tests.harmless.scenario import Hang, Scenario
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FLOOR_S = 1.5
+FLOOR_S: float | None = 1.5
+"""None: the default, ten minutes."""
 PAUSE_S = 5.0
 SCALE = float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 BOUND_S = 100.0 * SCALE
-"""Of one job, for one that does not end."""
+"""Of one job, beyond its pause, for one that does not end."""
 TORCHRUN, OURS = "torchrun", "ft_launcher"
 _MODULES = {TORCHRUN: "torch.distributed.run", OURS: "holdfast.fault_tolerance.launcher"}
 _NEEDS = {
@@ -84,7 +85,13 @@ def missing(kind: str) -> str:
     return " ".join(name for name in _NEEDS[kind] if not find_spec(name))
 
 
-def run(kind: str, name: str, launcher: str, key: str = "", bound_s: float = BOUND_S) -> Outcome:
+def use_real_floor(pause_s: float) -> None:
+    """From now on, jobs have all defaults, and pauses of this length."""
+    global FLOOR_S, PAUSE_S
+    FLOOR_S, PAUSE_S = None, pause_s
+
+
+def run(kind: str, name: str, launcher: str, key: str = "") -> Outcome:
     """One job, in a folder of its own; nothing of it is left."""
     made = SCENARIOS[name]
     folder = Path(tempfile.mkdtemp(prefix=f"harmless_{name}_"))
@@ -100,7 +107,7 @@ def run(kind: str, name: str, launcher: str, key: str = "", bound_s: float = BOU
     command = [
         *(sys.executable, "-m", _MODULES[launcher], "--standalone"),
         *(f"--nproc-per-node={made.nproc}", "--max-restarts=1"),
-        *((f"--ft-auto-heartbeat-floor={FLOOR_S}",) if launcher == OURS else ()),
+        *((f"--ft-auto-heartbeat-floor={FLOOR_S}",) if launcher == OURS and FLOOR_S else ()),
         *((f"--log-dir={folder}/logs",) if launcher == OURS else ()),
         *(_filled(word, words) for word in made.command),
     ]
@@ -124,7 +131,7 @@ def run(kind: str, name: str, launcher: str, key: str = "", bound_s: float = BOU
         )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                outcome.exit_code = job.wait(bound_s)
+                outcome.exit_code = job.wait(BOUND_S + PAUSE_S)
         finally:
             _end(job, mark)
     outcome.took_s = round(time.monotonic() - began_at, 1)
