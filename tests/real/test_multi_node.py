@@ -52,7 +52,7 @@ def end_well(nodes: Nodes, *jobs: Job) -> None:
 
 def test_a_node_whose_ranks_all_hang_before_their_first_call_is_found(nodes: Nodes) -> None:
     """A rank of the other node has called, so this one is expected to."""
-    limit = "--ft-initial-rank-heartbeat-timeout=0.5"
+    limit = "--ft-first-call-timeout=0.5"
     a, b = (nodes.add(HANGS_FIRST, "2", limit, monitors=True) for _ in range(2))
 
     in_cycle(1, a, b)

@@ -193,13 +193,16 @@ def test_a_spare_takes_the_place_of_a_lost_node() -> None:
 
 
 def test_ranks_that_take_long_to_end_on_a_signal_do_not_hold_up_the_other_nodes() -> None:
-    """These wait for the grace of a stop, 15 s here, and not for that of the signal."""
+    """These wait for the grace of a stop, 15 s here and maybe 5 s that a rank had no processor.
+
+    They do not wait for that of the signal.
+    """
     faults = (Signal(0.1, 1, grace_s=50.0, well=True), RankFails(0.2, 2, every=True))
     job = small(faults=faults, pace=Pace(), hosts=3)
     result = run(replace(job, rules=replace(job.rules, first_last_call_s=0.01)))
 
     assert (result.cycles, result.exit_codes["n0"], result.exit_codes["n1"]) == (2, 0, 1)
-    assert result.virtual_s < 20.0
+    assert result.virtual_s < 25.0
 
 
 def test_a_leader_that_overslept_buries_nobody() -> None:

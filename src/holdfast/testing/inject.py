@@ -41,6 +41,8 @@ _FOR_EVER_S = 1 << 30
 _GPU_CYCLES = 1 << 62
 _MUTEX_BYTES = 64
 _LOOK_S = 0.005
+_OF_A_SCRIPT = ("runpy", "threading")
+"""Modules of the standard library that the interpreter calls for a script, or after it."""
 
 
 class Fault(enum.Enum):
@@ -231,13 +233,18 @@ def _through_main_thread(fault: Fault) -> Callable[[], object]:
 
 
 def _is_starting() -> bool:
-    """The interpreter runs ``site``, which swallows exceptions."""
+    """The interpreter is before its script, and swallows exceptions.
+
+    It imports ``site``, looks whether the script is a zip file, decodes its text, or is between
+    these (no frame): all code that it calls then is of the standard library.
+    """
     frame = sys._current_frames().get(_main_thread())  # noqa: SLF001 - documented
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "site":
-            return True
+    if frame is None:
+        return True
+    while frame.f_back is not None:
         frame = frame.f_back
-    return False
+    module = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return module in sys.stdlib_module_names and module not in _OF_A_SCRIPT
 
 
 def _main_thread() -> int:
