@@ -1,7 +1,7 @@
 """All tests, as ``make unit`` runs them: ``python -m tests [arguments of pytest]``.
 
-Those of single machines and of the simulator run in two workers at once. The others start
-processes that work with each other, up to eight at a time, and follow one by one. Where the
+Those of single machines and of the simulator come first. The others start processes, up to eight
+at a time, and mostly wait for them. Two workers take them, as there are two cores. Where the
 arguments name files or folders, pytest alone has those, in one process.
 
 What failed is said once more at the end: of a long log, people and CI often keep the end only.
@@ -18,8 +18,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal", "tests/simulation", "tests/unit")
-ONE_AT_A_TIME = ("tests/integration", "tests/promises", "tests/real", "tests/cluster", "tests/gpu")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
+MACHINES = ("tests/simulation", "tests/unit")
+PROCESSES = ("tests/integration", "tests/promises", "tests/real", "tests/cluster", "tests/gpu")
 _GOES_ON = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _TOLD_LINES = 40
 _TOLD_COLUMNS = 300
@@ -58,8 +59,9 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.xml"
         failed: list[str] = []
-        for words in (TWO_AT_A_TIME, ONE_AT_A_TIME):
-            command = [sys.executable, "-m", "pytest", f"--junitxml={record}", *words, *arguments]
+        for words in (MACHINES, PROCESSES):
+            command = [sys.executable, "-m", "pytest", f"--junitxml={record}"]
+            command += [*TWO_AT_A_TIME, *words, *arguments]
             codes.append(subprocess.run(command, check=False).returncode)
             if record.exists():
                 failed += failures(record.read_text())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S, Launcher
+from tests.real.harness import BOUND_S, Launcher, until
 
 LAUNCHER = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
 
@@ -115,8 +115,11 @@ import readline
 
 if os.environ["RANK"] == "0":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    open("ignores", "w").close()
     wait_for("for ever")
 wait_for("started")
+wait_for("ignores")
+open("pid", "w").write(str(os.getpid()))
 while True:
     try:
         input("what now? ")
@@ -131,6 +134,9 @@ while True:
     terminal.shows("cycle 0: started .*\n")
     (ft.folder / "started").touch()
     terminal.shows(r"what now\? ")
+    stat = Path(f"/proc/{(ft.folder / 'pid').read_text()}/stat")
+    # Between the prompt and its wait, readline would leave the signal for the next line.
+    until(lambda: ") S " in stat.read_text(), "readline waits")
     terminal.type("\x03")
     terminal.shows("Press Ctrl-C again.*\n")
     (ft.folder / "passed on").touch()
