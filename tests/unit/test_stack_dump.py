@@ -123,20 +123,19 @@ def test_without_inotify_it_looks_by_itself(
     assert "in name_in_the_stack" in collect(dump)
 
 
-def test_a_stopped_process_is_continued_first(
+def test_a_stopped_process_is_continued_first_and_stopped_again(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:
-    """And the report says that it was stopped."""
+    """And the report says that it was stopped; one that trained on could finish before its end."""
     process = victim(SLEEP)
     process.send(signal.SIGSTOP)
-    deadline = time.monotonic() + BOUND_S
-    while not proc.process_state(process.pid).is_stopped:
-        assert time.monotonic() < deadline
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
     dump = StackDump(process, SIGNUM, path, time.monotonic())
 
     assert "in name_in_the_stack" in collect(dump)
     assert dump.was_stopped
     assert dump.state.state == "T"
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
 
 
 def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
@@ -183,6 +182,7 @@ def test_a_process_that_was_stopped_since_is_continued(
 
     assert collect(dump).count("in name_in_the_stack") == 1
     assert dump.was_stopped
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
 
 
 def test_a_signal_on_its_way_is_not_sent_twice(

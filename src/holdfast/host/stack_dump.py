@@ -8,6 +8,9 @@ caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. 
                                                       └─ none in 50 ms, nor on its way
                                                            ─► once more, SIGCONT
 
+A process that somebody had stopped is stopped again at the end: woken, it would train on while the
+job decides about it, and may be done before it is ended.
+
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death.
 
@@ -42,6 +45,7 @@ _POLL_S = 0.005
 _STACKS_BYTES_MAX = 256 * 1024
 _READ_BYTES = 4096
 _SIGCONT = 18
+_SIGSTOP = 19
 _IN_MODIFY = 0x2
 
 
@@ -88,6 +92,7 @@ class StackDump:
         self._thread_id = self._find_thread()
         self._is_written = False
         self._repeated = False
+        self._is_woken = False
         self._grew_at: float | None = None
         self._watch: WriteWatch | None = None
         self._before_bytes = 0
@@ -123,7 +128,7 @@ class StackDump:
         else:
             self._send()
         if self.was_stopped and not self._is_gentle:
-            self.process.send(_SIGCONT)
+            self._wake(self.state)
         is_helped = self._ask_helper is not None or self._thread_id
         self._silent_until = now + (HELPER_S if is_helped else SILENT_S)
         self.why_not = f"no answer to signal {self._signum}"
@@ -210,6 +215,11 @@ class StackDump:
         if not is_coming:
             self._thread_id = self._find_thread() if self._ask_helper is not None else 0
             self._send()
+        self._wake(state)
+
+    def _wake(self, state: proc.ProcessState | None) -> None:
+        # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore.
+        self._is_woken = self._is_woken or (state is not None and state.state == "T")
         self.process.send(_SIGCONT)
 
     def _is_dumping(self) -> bool:
@@ -231,8 +241,11 @@ class StackDump:
             return f"({self.path}: {error.strerror})"
 
     def close(self) -> None:
-        """Stop waiting."""
+        """Stop waiting; a process that was woken for its stacks is stopped again."""
         self.next_step_at = None
+        if self._is_woken:
+            self._is_woken = False
+            self.process.send(_SIGSTOP)
         if self._watch is not None:
             self._watch.close()
             self._watch = None
