@@ -175,7 +175,11 @@ class Training:
         return monitor
 
     def finish(self) -> None:
-        """Leave the process group; rank 0 writes the fingerprint of the weights."""
+        """Leave the process group; rank 0 writes the fingerprint of the weights.
+
+        The DDP goes first: with torch 2.13, a gloo group that it outlives may hang when it goes.
+        """
+        self.ddp = None
         dist.destroy_process_group()
         if self.rank == 0:
             digest = hashlib.sha256()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,3 +44,16 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     os.environ.pop("TMPDIR")
     if before is not None:
         os.environ["TMPDIR"] = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Of a program that did not end in time, the failure tells what it had written by then."""
+    try:
+        return (yield)
+    except subprocess.TimeoutExpired as error:
+        for name, written in (("stdout", error.stdout), ("stderr", error.stderr)):
+            text = written.decode(errors="replace") if isinstance(written, bytes) else ""
+            if text and hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note("\n".join([f"the end of its {name}:", *text.splitlines()[-12:]]))
+        raise

@@ -109,6 +109,7 @@ def main():
         steps = train(model)
     s.finished(SCENARIO, steps, weights(model))
     if SCENARIO.loop != "group left open" and dist.is_initialized():
+        del model  # first, or its group may hang (torch 2.13)
         dist.destroy_process_group()
 
 

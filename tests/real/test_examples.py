@@ -61,6 +61,7 @@ training.train_step()
 if not child:
     training.model.embed.weight.data.fill_(0.5)
     training.step += 1
+training.ddp = None
 dist.destroy_process_group()
 os.environ["MASTER_PORT"] = sys.argv[3]
 training.join()
