@@ -138,6 +138,19 @@ def test_a_stopped_process_is_continued_first_and_stopped_again(
     wait_until(lambda: proc.process_state(process.pid).is_stopped)
 
 
+def test_a_stopped_process_that_may_come_back_goes_on(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """Restarts in place take back a rank that has only been stopped."""
+    process = victim(SLEEP)
+    process.send(signal.SIGSTOP)
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    dump = StackDump(process, SIGNUM, path, time.monotonic(), may_come_back=True)
+
+    assert "in name_in_the_stack" in collect(dump)
+    assert not proc.process_state(process.pid).is_stopped
+
+
 def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:

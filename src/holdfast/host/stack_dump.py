@@ -8,8 +8,8 @@ caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. 
                                                       └─ none in 50 ms, nor on its way
                                                            ─► once more, SIGCONT
 
-A process that somebody had stopped is stopped again at the end: woken, it would train on while the
-job decides about it, and may be done before it is ended.
+A process that somebody had stopped is stopped again at the end, unless it may come back: woken, it
+would train on while the job decides about it, and may be done before it is ended.
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death.
@@ -61,6 +61,7 @@ class StackDump:
         find_thread: Finds a thread that gets the signal in place of the main thread, 0: there is
             none now.
         is_gentle: It gets no signal, whether the helper answers or not.
+        may_come_back: One that was stopped, and was woken for its stacks, stays awake.
 
     Attributes:
         state: What /proc said before anything was sent; ``None``: the process was gone.
@@ -79,6 +80,7 @@ class StackDump:
         ask_helper: Callable[[], None] | None = None,
         find_thread: Callable[[], int] | None = None,
         is_gentle: bool = False,
+        may_come_back: bool = False,
     ) -> None:
         self.process = process
         self.path = path
@@ -88,6 +90,7 @@ class StackDump:
         self._signum = signum
         self._ask_helper = ask_helper
         self._is_gentle = is_gentle
+        self._may_come_back = may_come_back
         self._find_thread = find_thread or (lambda: 0)
         self._thread_id = self._find_thread()
         self._is_written = False
@@ -219,7 +222,8 @@ class StackDump:
 
     def _wake(self, state: proc.ProcessState | None) -> None:
         # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore.
-        self._is_woken = self._is_woken or (state is not None and state.state == "T")
+        is_stopped = state is not None and state.state == "T"
+        self._is_woken = self._is_woken or (is_stopped and not self._may_come_back)
         self.process.send(_SIGCONT)
 
     def _is_dumping(self) -> bool:

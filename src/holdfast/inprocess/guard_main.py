@@ -370,7 +370,9 @@ class GuardProcess:
         rank.why = why
         _look_at(rank)
         now = clock.monotonic()
-        rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
+        rank.dump = StackDump(
+            rank.process, rank.dump_signal, rank.dump_path, now, may_come_back=True
+        )
         fd = rank.dump.fileno()
         if fd >= 0:
             self._descriptors.epoll.register(fd, select.EPOLLIN)
