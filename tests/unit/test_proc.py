@@ -257,7 +257,26 @@ def test_a_thread_that_runs_beside_the_main_one_is_seen(
     for each in (runs, sleeps):
         each.stdout.readline()
     wait_until(lambda: sight.thread_of(runs.pid, "busy"))
-    wait_until(lambda: sight.others_run(runs.pid, "other"))
+    before = sight.sleeps_of_others(runs.pid)
+    wait_until(lambda: sight.others_run(runs.pid, "other", before, 3))
 
-    assert not sight.others_run(runs.pid, "busy")
-    assert not sight.others_run(sleeps.pid, "other")
+    assert not sight.others_run(runs.pid, "busy", before, 3)
+    assert not sight.others_run(sleeps.pid, "other", {}, 3)
+
+
+@pytest.mark.parametrize(("sleeps", "runs"), [(40, True), (42, True), (43, False)])
+def test_a_thread_that_wakes_for_the_interpreters_lock_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeps: int, *, runs: bool
+) -> None:
+    """On a busy machine it is often about to: the demo's freeze was put down to such a thread."""
+    task = tmp_path / "7" / "task"
+    for thread in ("7", "8"):
+        (task / thread).mkdir(parents=True)
+    (task / "8" / "stat").write_bytes(Path("/proc/self/stat").read_bytes().replace(b") S", b") R"))
+    (task / "8" / "status").write_text("voluntary_ctxt_switches:\t40\n")
+    monkeypatch.setattr(sight, "ROOT", str(tmp_path))
+    before = sight.sleeps_of_others(7)
+    (task / "8" / "status").write_text(f"voluntary_ctxt_switches:\t{sleeps}\n")
+
+    assert before == {"8": 40}
+    assert sight.others_run(7, "other", before, 3) == runs

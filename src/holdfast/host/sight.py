@@ -7,6 +7,7 @@ a whole process mislead (libraries poll in threads of their own): this is of its
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from holdfast.core.monitor.rank_digest import Sight
 from holdfast.host.proc import ROOT, Stat, _read
@@ -101,15 +102,40 @@ def thread_of(pid: int, name: str) -> int:
     return next((int(it) for it in threads if _read(f"{ROOT}/{pid}/task/{it}/comm") == comm), 0)
 
 
-def others_run(pid: int, but: str) -> bool:
-    """Whether another thread than the main one and the one of this name runs, or could run."""
+def sleeps_of_others(pid: int) -> dict[str, int]:
+    """How often each thread but the main one has gone to sleep so far, by the thread's number."""
+    return {it: _sleeps(pid, it) for it in _others(pid)}
+
+
+def others_run(pid: int, but: str, before: Mapping[str, int], wakes: int) -> bool:
+    """Whether another thread than the main one and the one of this name runs, or could run.
+
+    One that has slept ``wakes`` times since ``before`` only wakes to ask for the interpreter's
+    lock, each 5 ms.
+    """
+    for it in _others(pid):
+        stat = _read(f"{ROOT}/{pid}/task/{it}/stat")
+        known = Stat(stat) if stat else None
+        if known is None or known.state != "R" or known.name == but:
+            continue
+        sleeps = _sleeps(pid, it)
+        if sleeps < before.get(it, sleeps) + wakes:
+            return True
+    return False
+
+
+def _others(pid: int) -> list[str]:
     try:
-        threads = os.listdir(f"{ROOT}/{pid}/task")[:_THREADS_MAX]
+        return [it for it in os.listdir(f"{ROOT}/{pid}/task")[:_THREADS_MAX] if it != str(pid)]
     except OSError:
-        return False
-    stats = (_read(f"{ROOT}/{pid}/task/{it}/stat") for it in threads if it != str(pid))
-    known = [Stat(stat) for stat in stats if stat]
-    return any(stat.state == "R" and stat.name != but for stat in known)
+        return []
+
+
+def _sleeps(pid: int, thread: str) -> int:
+    for line in (_read(f"{ROOT}/{pid}/task/{thread}/status") or b"").splitlines():
+        if line.startswith(_SWITCHES[0]):
+            return int(line.split()[1])
+    return 0
 
 
 def unread_bytes(pid: int) -> int:

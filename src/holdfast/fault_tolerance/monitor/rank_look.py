@@ -117,6 +117,7 @@ class RankLook:
         self._is_starved = self._is_silent = self._has_asked = False
         self._thread: Sight | None = None
         self._thread_before: Sight | None = None
+        self._sleeps_before: dict[str, int] = {}
         self._unproven = ""
         self._helper_until = now
         if helper is not None and self._is_asked:
@@ -183,6 +184,7 @@ class RankLook:
         self.second = self._latest = sight.look_at(self._process.pid)
         if self._is_asked and not self._is_alive:
             self._thread_before = sight.look_at_thread(self._process.pid, HELPER_NAME)
+            self._sleeps_before = sight.sleeps_of_others(self._process.pid)
         after = _look_at_all(self._workers)
         self._workers = {pid: one for pid, one in after.items() if one is not None}
         if state_of(self.first, self.second) in ("D", *_STOPPED):
@@ -213,7 +215,9 @@ class RankLook:
         if self._thread is None or self._thread.state != "R":
             self._is_silent, self._is_starved = True, False
             self._unproven = self._why_lock_is_unproven()
-            self._others_run = sight.others_run(self._process.pid, HELPER_NAME)
+            self._others_run = sight.others_run(
+                self._process.pid, HELPER_NAME, self._sleeps_before, LOCK_SWITCHES
+            )
         elif before is None:  # it waits for a CPU, or wakes every 5 ms to ask for the lock
             self._helper_until, self._is_starved = now + sight.APART_S, True
         elif self._thread.switches >= before.switches + LOCK_SWITCHES:
