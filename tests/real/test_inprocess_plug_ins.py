@@ -237,6 +237,10 @@ def test_plug_ins_of_the_first_generation_have_one_state_and_say_who_works(
             error = error.__cause__ or context
         return words
 
+    def has_initialized(rank):
+        path = f"{os.environ['OUT']}/rank{rank}.jsonl"
+        return os.path.exists(path) and "calls" in open(path).read()
+
     class Initialize(inprocess.initialize.Initialize):
         def __call__(self, it):
             it.calls = getattr(it, "calls", 0) + 1
@@ -275,6 +279,8 @@ def test_plug_ins_of_the_first_generation_have_one_state_and_say_who_works(
         call.store.meet("all who work", [2, 3, 2, 1][call.iteration])
         faults = {0: (1, ValueError), 1: (1, KeyError), 2: (0, IndexError)}
         rank, error = faults.get(call.iteration, (None, None))
+        while call.iteration == 0 and not has_initialized(2):
+            time.sleep(0.01)
         if RANK == rank:
             tensor = torch.ones(1)
             held.append(weakref.ref(tensor))
