@@ -39,7 +39,7 @@ LETHAL = ("kill", "kill", "stop")
 LEAK_KIB = 40.0
 """Resident memory that a restart may cost. In the heaps of several threads it takes 800 restarts to
 settle: 20 KiB each in the first hundreds, 2 from then on; plain torch takes 3 for a group that is
-made and destroyed. A group that is not destroyed keeps hundreds, a descriptor and a thread."""
+made and destroyed. A group that is not destroyed keeps 100, and six descriptors."""
 LEAK_BLOCKS = 50.0
 """Objects of Python that a restart may leave; of one, code that was loaded late leaves 2,000."""
 ENOUGH = 75

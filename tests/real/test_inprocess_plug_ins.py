@@ -239,7 +239,10 @@ def test_plug_ins_of_the_first_generation_have_one_state_and_say_who_works(
 
     def has_initialized(rank):
         path = f"{os.environ['OUT']}/rank{rank}.jsonl"
-        return os.path.exists(path) and "calls" in open(path).read()
+        if not os.path.exists(path):
+            return False
+        with open(path) as file:
+            return "calls" in file.read()
 
     class Initialize(inprocess.initialize.Initialize):
         def __call__(self, it):

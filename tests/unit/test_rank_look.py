@@ -13,9 +13,11 @@ import pytest
 
 from holdfast.core.monitor.rank_digest import Sight, state_of
 from holdfast.core.monitor.rank_messages import Alive, Look, Operations
+from holdfast.fault_tolerance.monitor import rank_look
 from holdfast.fault_tolerance.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
 from holdfast.host import proc, sight
 from holdfast.host.sight import APART_S
+from holdfast.host.stack_dump import StackDump
 from tests.processes import bystander
 
 
@@ -125,6 +127,45 @@ def test_a_rank_that_a_profiler_stops_for_moments_is_not_stopped(states: str, st
     assert state_of(Sight("t", "", 0, 7), Sight("t", "", 0, 9)) == "R", "it has run in between"
 
 
+@pytest.mark.parametrize(
+    ("state", "wakes_stopped", "is_decided", "will_end"),
+    [
+        ("T", True, False, [True]),  # its own clock alone
+        ("T", False, False, []),  # it is left stopped
+        ("T", False, True, [True]),  # the verdict is there
+        ("S", False, True, [False]),  # a profiler may stop it from now on
+    ],
+)
+def test_a_rank_is_stopped_again_only_where_its_end_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    state: str,
+    wakes_stopped: bool,
+    is_decided: bool,
+    will_end: list[bool],
+) -> None:
+    """Nobody would continue any other one."""
+    made: list[bool] = []
+
+    class Dump(StackDump):
+        def __init__(self, *given: Any, will_end: bool = False, **others: Any) -> None:
+            made.append(will_end)
+            super().__init__(*given, **others)
+
+    monkeypatch.setattr(rank_look, "StackDump", Dump)
+    monkeypatch.setattr(sight, "look_at", lambda *_: Sight(state, "", 0, 5))
+    process = proc.Process(os.getpid())
+    with select.epoll() as epoll:
+        one = RankLook(process, 0, None, None, epoll, 100.0, 110.0, wakes_stopped=wakes_stopped)
+        one.step(100.0 + APART_S)
+        if is_decided:
+            one.wake(100.1, 101.0)
+        one.close()
+    process.close()
+
+    assert made == will_end
+
+
 def test_the_thread_that_trains_is_looked_at_instead_of_the_main_one(
     look: RankLook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +199,9 @@ def test_a_main_thread_that_sleeps_holds_no_lock_while_another_one_runs(
 ) -> None:
     """Which runs without a pause: it has the lock. The main one may hold it asleep."""
     monkeypatch.setattr(sight, "look_at", lambda *_: Sight("S", "hrtimer_nanosleep", 0, 5))
-    monkeypatch.setattr(sight, "others_run", lambda *_: others_run)
+    monkeypatch.setattr(sight, "sleeps_of_others", lambda _: {"8": 1})
+    seen_with = {"8": 1}, LOCK_SWITCHES
+    monkeypatch.setattr(sight, "others_run", lambda *its: its[2:] == seen_with and others_run)
     switches = itertools.count(0, LOCK_SWITCHES)
     waits = lambda *_: Sight("S", "", 0, next(switches))  # noqa: E731
     monkeypatch.setattr(sight, "look_at_thread", waits)

@@ -44,6 +44,13 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
+def stopped(process: proc.Process) -> proc.Process:
+    """By somebody."""
+    process.send(signal.SIGSTOP)
+    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    return process
+
+
 @pytest.fixture
 def victim(path: str) -> Iterator[Callable[[str], proc.Process]]:
     """Start a process that registered its dump and then does something for ever."""
@@ -127,10 +134,8 @@ def test_a_stopped_process_is_continued_first_and_stopped_again(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:
     """And the report says that it was stopped; one that trained on could finish before its end."""
-    process = victim(SLEEP)
-    process.send(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
-    dump = StackDump(process, SIGNUM, path, time.monotonic())
+    process = stopped(victim(SLEEP))
+    dump = StackDump(process, SIGNUM, path, time.monotonic(), will_end=True)
 
     assert "in name_in_the_stack" in collect(dump)
     assert dump.was_stopped
@@ -138,17 +143,19 @@ def test_a_stopped_process_is_continued_first_and_stopped_again(
     wait_until(lambda: proc.process_state(process.pid).is_stopped)
 
 
-def test_a_stopped_process_that_may_come_back_goes_on(
-    victim: Callable[[str], proc.Process], path: str
+def test_a_process_whose_end_is_not_decided_is_never_stopped(
+    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Restarts in place take back a rank that has only been stopped."""
-    process = victim(SLEEP)
-    process.send(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
-    dump = StackDump(process, SIGNUM, path, time.monotonic(), may_come_back=True)
+    """A profiler that had stopped it for a moment would not continue it twice."""
+    process = stopped(victim(SLEEP))
+    sent: list[int] = []
+    send = proc.Process.send
+    monkeypatch.setattr(proc.Process, "send", lambda its, n: bool(sent.append(n)) or send(its, n))
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
 
     assert "in name_in_the_stack" in collect(dump)
-    assert not proc.process_state(process.pid).is_stopped
+    assert signal.SIGCONT in sent
+    assert signal.SIGSTOP not in sent
 
 
 def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
@@ -160,8 +167,7 @@ def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
     tasks = Path(f"/proc/{process.pid}/task")
     wait_until(lambda: len([*tasks.iterdir()]) == 17)
     for _ in range(20):
-        process.send(signal.SIGSTOP)
-        wait_until(lambda: proc.process_state(process.pid).is_stopped)
+        stopped(process)
         text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
         _, _, current = text.partition("Current thread ")
         assert "in name_in_the_stack" in current.partition("Thread ")[0], text
@@ -187,11 +193,10 @@ def test_a_process_that_was_stopped_since_is_continued(
     """/proc showed it running; the signal waits until it goes on."""
     process = victim(SLEEP)
     running = proc.process_state(process.pid)
-    process.send(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    stopped(process)
     with monkeypatch.context() as patch:
         patch.setattr(proc, "process_state", lambda _: running)
-        dump = StackDump(process, SIGNUM, path, time.monotonic())
+        dump = StackDump(process, SIGNUM, path, time.monotonic(), will_end=True)
 
     assert collect(dump).count("in name_in_the_stack") == 1
     assert dump.was_stopped

@@ -8,8 +8,9 @@ caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. 
                                                       └─ none in 50 ms, nor on its way
                                                            ─► once more, SIGCONT
 
-A process that somebody had stopped is stopped again at the end, unless it may come back: woken, it
-would train on while the job decides about it, and may be done before it is ended.
+Once it is decided that a process will be ended, it is stopped again after SIGCONT if it was stopped
+before. Else it would train on until then, and might finish first. In any other case it is left
+awake: a profiler may have stopped it for a moment, and would not continue it twice.
 
 Never sent where the rank did not say which signal, or has no handler for it: the signal's default
 action is death.
@@ -61,7 +62,7 @@ class StackDump:
         find_thread: Finds a thread that gets the signal in place of the main thread, 0: there is
             none now.
         is_gentle: It gets no signal, whether the helper answers or not.
-        may_come_back: One that was stopped, and was woken for its stacks, stays awake.
+        will_end: It is decided that the process is ended; one that was stopped is stopped again.
 
     Attributes:
         state: What /proc said before anything was sent; ``None``: the process was gone.
@@ -80,7 +81,7 @@ class StackDump:
         ask_helper: Callable[[], None] | None = None,
         find_thread: Callable[[], int] | None = None,
         is_gentle: bool = False,
-        may_come_back: bool = False,
+        will_end: bool = False,
     ) -> None:
         self.process = process
         self.path = path
@@ -90,12 +91,12 @@ class StackDump:
         self._signum = signum
         self._ask_helper = ask_helper
         self._is_gentle = is_gentle
-        self._may_come_back = may_come_back
+        self._will_end = will_end
         self._find_thread = find_thread or (lambda: 0)
         self._thread_id = self._find_thread()
         self._is_written = False
         self._repeated = False
-        self._is_woken = False
+        self._stops_again = False
         self._grew_at: float | None = None
         self._watch: WriteWatch | None = None
         self._before_bytes = 0
@@ -223,7 +224,7 @@ class StackDump:
     def _wake(self, state: proc.ProcessState | None) -> None:
         # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore.
         is_stopped = state is not None and state.state == "T"
-        self._is_woken = self._is_woken or (is_stopped and not self._may_come_back)
+        self._stops_again = self._stops_again or (is_stopped and self._will_end)
         self.process.send(_SIGCONT)
 
     def _is_dumping(self) -> bool:
@@ -245,10 +246,10 @@ class StackDump:
             return f"({self.path}: {error.strerror})"
 
     def close(self) -> None:
-        """Stop waiting; a process that was woken for its stacks is stopped again."""
+        """Stop waiting, and stop a process again that was stopped, if it will be ended."""
         self.next_step_at = None
-        if self._is_woken:
-            self._is_woken = False
+        if self._stops_again:
+            self._stops_again = False
             self.process.send(_SIGSTOP)
         if self._watch is not None:
             self._watch.close()

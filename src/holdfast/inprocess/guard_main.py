@@ -370,9 +370,8 @@ class GuardProcess:
         rank.why = why
         _look_at(rank)
         now = clock.monotonic()
-        rank.dump = StackDump(
-            rank.process, rank.dump_signal, rank.dump_path, now, may_come_back=True
-        )
+        # Not `will_end`: a rank that was only stopped is taken back if it comes in time.
+        rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
         fd = rank.dump.fileno()
         if fd >= 0:
             self._descriptors.epoll.register(fd, select.EPOLLIN)

@@ -61,7 +61,8 @@ class RankLook:
         epoll: Woken when the dump grows.
         now: When it begins.
         until: What has not come by then is missing.
-        wakes_stopped: A stopped rank is woken at once, as no other rank is looked at.
+        wakes_stopped: A stopped rank is woken at once: it will be ended, and no other rank is
+            looked at.
         is_gentle: No signal is sent: where the helper does not write the stacks, there are none.
 
     Attributes:
@@ -260,7 +261,11 @@ class RankLook:
 
     def _ask(self, process: proc.Process, now: float) -> None:
         self._asked = process
-        self._dump = dump = StackDump(process, self._signal, self._path, now, **self._way())
+        is_rank = process is self._process
+        will_end = is_rank and (self._wakes_stopped or self.is_left_stopped)
+        self._dump = dump = StackDump(
+            process, self._signal, self._path, now, **self._way(), will_end=will_end
+        )
         if self.dump is None:
             self.dump = dump
         if dump.fileno() >= 0:
