@@ -127,7 +127,7 @@ def test_a_monitor_whose_launcher_names_the_culprit_does_not_name_the_victims(
     """Its warning is for people who have no incident to read, or no file with the stacks."""
     if lost == "the file":
         Path(cycle.incidents or "").parent.write_text("no folder")
-    monkeypatch.setattr(rank_look, "StackDump", lambda *_: Dump())
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_, **__: Dump())
     verdict_on_all = messages.GoOn(1, 2, Verdict((0,), reason="rank 0 waits for a lock"))
     with verdict(said, cycle, OVERDUE) as case:
         if lost != "the verdict":
@@ -154,7 +154,7 @@ def test_a_section_whose_name_is_not_utf8_has_its_evidence(said: Said, cycle: Cy
     assert said.told[-1] == Closed(2)
 
 
-def fail(*_: Any) -> Any:
+def fail(*_: Any, **__: Any) -> Any:
     raise RuntimeError("not foreseen")
 
 
@@ -191,7 +191,7 @@ def test_stacks_that_fail_on_their_way_keep_nobody_waiting(
 ) -> None:
     """Whatever their file, or a full disk, comes up with."""
     dump = Dump(**{name: fail})
-    monkeypatch.setattr(rank_look, "StackDump", lambda *_: dump)
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_, **__: dump)
     if name == "told":
         monkeypatch.setattr(messages, "Evidence", fail)
 
@@ -210,7 +210,7 @@ def test_a_second_verdict_on_a_rank_has_evidence_of_its_own(
 ) -> None:
     """The first one was dropped: a layer inside the rank restarted it in place."""
     shown = iter(["Thread 1: before", "Thread 1: now"])
-    monkeypatch.setattr(rank_look, "StackDump", lambda *_: Dump(text=lambda: next(shown)))
+    monkeypatch.setattr(rank_look, "StackDump", lambda *_, **__: Dump(text=lambda: next(shown)))
     with verdict(said, cycle, OVERDUE) as case:
         for _ in range(2):
             case.step(clock.monotonic() + APART_S)
