@@ -85,14 +85,15 @@ class Doors:
         self._port = 29400
         self._jobs: list[list[Job]] = []
 
-    def launchers(self, module: str, *options: str) -> list[Job]:
+    def launchers(self) -> list[Job]:
         """One of each host, for ranks that are soon done."""
         self._port += 1
         return self._start(
-            *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-id=j1", *options),
+            *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-id=j1"),
             f"--rdzv-endpoint={self._place.endpoint}:{self._port}",
+            "--log-dir=logs",
             self._ft.script(MEETS, "meets.py"),
-            module=module,
+            module="holdfast.fault_tolerance.launcher",
         )
 
     def ranks(self) -> list[Job]:
@@ -161,13 +162,11 @@ def test_hosts_whose_names_lead_to_loopback_are_one_job(ft: Launcher, net: Netwo
         net.lead_astray(number)
     doors = Doors(ft, Place(net, hosts, "n0", "n0"))
 
-    ours = doors.launchers("holdfast.fault_tolerance.launcher", "--log-dir=logs")
-    torchs = doors.launchers("torch.distributed.run", "--rdzv-backend=holdfast")
+    ours = doors.launchers()
     by_hand = doors.ranks()
 
     doors.all_succeed()
     doors.ranks_met_at_the_address_of_the_first(ours)
-    doors.ranks_met_at_the_address_of_the_first(torchs)
     assert [job.written("returned") for job in by_hand] == [["1"], ["1"]]
 
 
@@ -194,9 +193,7 @@ def test_a_host_whose_name_is_known_to_others_alone_hosts_the_store(
     hosts = [net.add_named("n0", own_line), net.add_named("n1", f"{net.v4(0)} n0\n")]
     doors = Doors(ft, Place(net, hosts, "n0", net.v4(0)))
 
-    ours = doors.launchers("holdfast.fault_tolerance.launcher", "--log-dir=logs")
-    torchs = doors.launchers("torch.distributed.run", "--rdzv-backend=holdfast")
+    ours = doors.launchers()
 
     doors.all_succeed()
     doors.ranks_met_at_the_address_of_the_first(ours)
-    doors.ranks_met_at_the_address_of_the_first(torchs)

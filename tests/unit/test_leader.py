@@ -1294,7 +1294,7 @@ def test_what_a_launcher_may_differ_in_is_logged_once_and_it_joins() -> None:
 
 
 def test_a_launcher_that_sends_no_workload_may_join() -> None:
-    """It is of an older version, or an agent of stock torchrun."""
+    """It is of an older version."""
     job = Job(2, 2, options={"workload": JOB})
     job.join("n0", workload=JOB)
     assert names(*job.join("n1")) == ("n0", "n1")

@@ -50,7 +50,7 @@ class Node:
         return name.partition(".")[0] in self.modules
 
     def plug_in_names(self, group):
-        return {"holdfast", "site-store"} if group == "torchrun.handlers" else set()
+        return {"site-store"} if group == "torchrun.handlers" else set()
 
     def numa_nodes(self):
         return None
@@ -225,7 +225,7 @@ def test_another_backend_is_told_what_torch_would_tell_it(backend):
     assert (other.min_nodes, other.max_nodes, other.conf) == (2, 4, {"protocol": "https"})
 
 
-@pytest.mark.parametrize("backend", ["c10d", "static", "holdfast"])
+@pytest.mark.parametrize("backend", ["c10d", "static"])
 def test_the_backends_that_are_ours_are_one(backend):
     """A store that a launcher hosts."""
     assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.other is None
@@ -236,7 +236,7 @@ def test_a_backend_that_nobody_registered_is_refused(nnodes):
     """With those that there are."""
     assert refused(f"--rdzv-backend ectd --nnodes {nnodes} train.py") == (
         "--rdzv-backend: 'ectd' cannot be used; it takes c10d, static, etcd, etcd-v2, or one that "
-        "an installed package registers as an entry point of torchrun.handlers (here: holdfast, "
+        "an installed package registers as an entry point of torchrun.handlers (here: "
         "site-store)"
     )
 

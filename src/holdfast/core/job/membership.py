@@ -89,7 +89,7 @@ class Descriptor:
         infra_is_place: The number is meant as group rank; False: it only orders nodes.
         domain: Nodes of one domain (NVLink, rack) belong together; None: it does not matter.
         port: Free on that host for the next cycle's MASTER_PORT; 0: not said.
-        workload: What it was started to run; None: not said (stock torchrun, an older version).
+        workload: What it was started to run; None: not said (an older version).
     """
 
     addr: str

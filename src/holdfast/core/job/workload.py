@@ -6,7 +6,7 @@ The endpoint and the job's name bring launchers together, and torchrun's default
 is ``none``. So each launcher sends the leader its :class:`Workload`, and the leader compares it
 with its own::
 
-    equal, or not told (an older version, stock torchrun)    one job
+    equal, or not told (an older version)                   one job
     the user or the scheduler says that it is one job        one job; differences are reported
     another script, module or function                       another job: refused
     no name, and two Slurm jobs                              another job: refused

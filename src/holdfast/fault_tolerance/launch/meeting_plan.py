@@ -24,7 +24,7 @@ from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
 from holdfast.fault_tolerance.values import Unacceptable
 from holdfast.torch_edge.job_threads import OtherBackend
 
-OUR_BACKENDS = ("c10d", "static", "holdfast")
+OUR_BACKENDS = ("c10d", "static")
 """Names of a TCP store that launchers host themselves; all others have a store of their own."""
 DEFAULT_PORT = 29500
 """Of the store where launchers meet, where none is given; torchrun's."""
