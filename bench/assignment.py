@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.figures import Bar, Report
 from holdfast.inprocess import Compose, State
-from holdfast.inprocess.plugin_call import AssignmentPlugin
+from holdfast.inprocess._plugin_call import AssignmentPlugin
 from holdfast.inprocess.rank_assignment import (
     ActivateAllRanks,
     FillGaps,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 
 from bench.figures import Bar, Report
-from holdfast.core.codec import decode, encode
-from holdfast.core.common_events import Begin, TimePassed
-from holdfast.core.evidence import GroupDigest, RankDigest
-from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import Arrived, Effect, Leader, Publish
-from holdfast.core.job.membership import (
+from holdfast.base.pure.codec import decode, encode
+from holdfast.base.pure.common_events import Begin, TimePassed
+from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
+from holdfast.job.pure.assign import Policy
+from holdfast.job.pure.leader import Arrived, Effect, Leader, Publish
+from holdfast.job.pure.membership import (
     MESSAGES,
     Descriptor,
     Digests,
@@ -24,8 +24,8 @@ from holdfast.core.job.membership import (
     Round,
     Suspect,
 )
-from holdfast.core.job.rules import Rules
-from holdfast.wire.sealed import Sealer
+from holdfast.job.pure.rules import Rules
+from holdfast.job.pure.sealed import Sealer
 
 NODES, PER_NODE, SILENT = 2048, 8, 2
 SUSPECTS = 100

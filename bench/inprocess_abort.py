@@ -13,8 +13,8 @@ from itertools import repeat
 from typing import Any
 
 from bench.figures import Bar, Report
-from holdfast.host.interrupt import MainThreadInterrupt
-from holdfast.host.stamps import Stamps
+from holdfast.inplace.interrupt import MainThreadInterrupt
+from holdfast.page.stamps import Stamps
 
 CALLS = 20_000
 ROUNDS = 50
@@ -92,8 +92,8 @@ def _receives_ms() -> list[float]:
     import torch
     from torch.distributed import ProcessGroupGloo
 
-    from holdfast.torch_edge.torch_private import HashStore
-    from holdfast.torch_edge.work_abort import work_aborter
+    from holdfast.base.torch_private import HashStore
+    from holdfast.inplace.torch_edge.work_abort import work_aborter
 
     found: list[float] = []
     main = threading.get_ident()
@@ -123,8 +123,8 @@ def _aborts_ms() -> tuple[list[float], list[float]]:
     import torch
     from torch.distributed import ProcessGroupGloo
 
-    from holdfast.torch_edge.gloo_abort import gloo_aborter
-    from holdfast.torch_edge.torch_private import HashStore
+    from holdfast.base.torch_private import HashStore
+    from holdfast.inplace.torch_edge.gloo_abort import gloo_aborter
 
     waits, calls = [], []
     with gloo_aborter() as aborter:

@@ -15,20 +15,12 @@ import time
 from collections.abc import Callable
 
 from bench.figures import Report
-from holdfast.core import codec
-from holdfast.core.inprocess import coordinator as machine
-from holdfast.core.inprocess.messages import (
-    Attach,
-    Fault,
-    Hello,
-    Kind,
-    Numbering,
-    Ready,
-    Standing,
-)
-from holdfast.host.progress_page import make_progress_page
-from holdfast.inprocess.guard_process import connect_to_guard
-from holdfast.wire.frames import Decoder, encode
+from holdfast.base.pure import codec
+from holdfast.inplace.guard_process import connect_to_guard
+from holdfast.inplace.pure import coordinator as machine
+from holdfast.inplace.pure.messages import Attach, Fault, Hello, Kind, Numbering, Ready, Standing
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.page.progress_page import make_progress_page
 
 SIZES = (64, 512, 4096)
 ROUNDS = 5

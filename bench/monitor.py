@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import codec
-from holdfast.core.monitor.monitor_messages import Configure, Cycle
+from holdfast.base.processes.job_name import new_job
+from holdfast.base.pure import codec
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.host import endpoint
-from holdfast.host.controlled_process import start_monitor
-from holdfast.host.job_name import new_job
-from holdfast.host.page import create_page
-from holdfast.host.run_dirs import make_runtime_dir
-from holdfast.wire.frames import Decoder, encode
+from holdfast.net import endpoint
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.node.processes.controlled_process import start_monitor
+from holdfast.node.records.run_dirs import make_runtime_dir
+from holdfast.page.page import create_page
+from holdfast.watch.pure.monitor_messages import Configure, Cycle
 
 BOUND_S = 60.0
 

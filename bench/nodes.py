@@ -25,7 +25,7 @@ from bench.processes import (
     Stamp,
     folder,
 )
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 
 NODES = 4
 RESTARTS = 6

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.observe.event_log import read_run
+from holdfast.events.event_log import read_run
 
 _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"

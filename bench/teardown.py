@@ -14,7 +14,7 @@ import time
 from bench.figures import Bar, Report
 from bench.memory import _monitors_of
 from bench.processes import HOLDFAST, TORCHRUN, Launch, launch
-from holdfast.host import run_dirs
+from holdfast.node.records import run_dirs
 
 KILLS = 8
 RANKS = 2

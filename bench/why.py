@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.figures import Bar, Report
 from bench.why_rank import BY_TRAINING, CASES, STOPPED_NODES, culprit_of
-from holdfast.host import proc
+from holdfast.base.processes import proc
 
 RUNS = 5
 RANKS = 4

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from holdfast.host import clock
+from holdfast.base import clock
 
 COLUMNS, ROWS = 92, 30
 COLUMN_PX, LINE_PX, MARGIN_PX, FONT_PX = 7.83, 18, 14, 13

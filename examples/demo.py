@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.observe.event_log import read_events, read_run
-from holdfast.observe.timeline import Event, Recovery, lines, recoveries
+from holdfast.events.event_log import read_events, read_run
+from holdfast.tools.report.timeline import Event, Recovery, lines, recoveries
 from show import coloured, differences, failed, run_in_folder, say
 
 RANKS, STEPS, EVERY = 2, 320, 25

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from show import coloured, differences, failed, run_in_folder, say
 
 ACTIVE, RANKS, STEPS = 2, 4, 250

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.host.descriptors import Descriptors
+from holdfast.net.descriptors import Descriptors
 from tests.__main__ import names_files
 
-LOOP = Path("host", "descriptors.py")
+LOOP = Path("net", "descriptors.py")
 DISTURBED = '''
 
 def _in_any_order(self: Descriptors, timeout_s: float | None) -> None:

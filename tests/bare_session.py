@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.host.atomic import Atomic
-from holdfast.host.own_descriptor import OwnSocket
-from holdfast.host.progress_page import ProgressPage
-from holdfast.inprocess.session import Session
+from holdfast.base.own_descriptor import OwnSocket
+from holdfast.inplace.atomic import Atomic
+from holdfast.inplace.session import Session
+from holdfast.page.progress_page import ProgressPage
 
 
 def bare_session(

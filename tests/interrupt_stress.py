@@ -1,6 +1,6 @@
 """Very many interrupts of a main thread that stamps its progress: ``make soak-inprocess``.
 
-The watcher's two tools are used together, as ``inprocess/session.py`` does, but without a pause
+The watcher's two tools are used together, as ``inplace/session.py`` does, but without a pause
 between them: stamps are asked for and interrupts are repeated as fast as the interpreter allows.
 The main thread meanwhile sleeps, computes, and starts threads, which blocks all of its signals for
 a moment each time. Each interrupt has to end the function that may be interrupted, with the
@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.host.interrupt import MainThreadInterrupt
-from holdfast.host.stamps import Stamps
+from holdfast.inplace.interrupt import MainThreadInterrupt
+from holdfast.page.stamps import Stamps
 
 
 class Restart(BaseException):

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.core import codec
+from holdfast.base.pure import codec
 from tests.garbage import values
 
 _JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.host import proc
+from holdfast.base.processes import proc
 
 
 def command_line(pid: int) -> bytes:

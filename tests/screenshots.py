@@ -23,12 +23,12 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.observe.report import tell
-from holdfast.observe.report_html import as_html
-from holdfast.observe.run_files import read_run
-from holdfast.view.live import JobView, LiveJob, NodeView, RankView
-from holdfast.view.top import Top
-from holdfast.view.web import make_app
+from holdfast.events.run.run_files import read_run
+from holdfast.tools.report.report import tell
+from holdfast.tools.report.report_html import as_html
+from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.top import Top
+from holdfast.tools.view.web import make_app
 from tests.real.faulty_run import FaultyRun, plan
 from tests.real.harness import launcher
 

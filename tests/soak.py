@@ -24,8 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.launch.rank_life import MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S
-from holdfast.host import proc, run_dirs
+from holdfast.base.processes import proc
+from holdfast.node.pure.rank_life import MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S
+from holdfast.node.records import run_dirs
 from tests.real.harness import SCALE, Job, Launcher, launcher, until
 
 RANKS = (0, 1)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.doctor.faults import faults_of
-from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.command_line.help import show
-from holdfast.fault_tolerance.command_line.option import GROUPS, Option
-from holdfast.fault_tolerance.command_line.options import OPTIONS, default_of
+from holdfast.base import facts
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
-from holdfast.fault_tolerance.environment import VARIABLES
-from holdfast.fault_tolerance.launch.plan import make_plan
-from holdfast.host import facts
+from holdfast.options.arguments import parse_args
+from holdfast.options.environment import VARIABLES
+from holdfast.options.help import show
+from holdfast.options.option import GROUPS, Option
+from holdfast.options.options import OPTIONS, default_of
+from holdfast.options.plan import make_plan
+from holdfast.tools.doctor.faults import faults_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLE = (

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.host.command_output import guarded
+from holdfast.base.command_output import guarded
 
 _USAGE = """\
 usage: holdfast COMMAND ...
@@ -49,18 +49,22 @@ def _run(words: list[str]) -> int:
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
         return _WRONG
     if words[0] == "chaos":
-        from holdfast.chaos.command import main as chaos  # noqa: PLC0415 - the command that is used
+        from holdfast.tools.chaos.command import (  # noqa: PLC0415 - the command that is used
+            main as chaos,
+        )
 
         return chaos(words[1:])
     if words[0] in ("top", "view"):
-        from holdfast.view.commands import main as view  # noqa: PLC0415 - that is used
+        from holdfast.tools.view.commands import main as view  # noqa: PLC0415 - that is used
 
         return view(words[0], words[1:])
     if words[0] != "doctor":
-        from holdfast.observe.commands import main as observe  # noqa: PLC0415 - that is used
+        from holdfast.tools.commands import main as observe  # noqa: PLC0415 - that is used
 
         return observe(words[0], words[1:])
-    from holdfast.doctor.command import main as doctor  # noqa: PLC0415 - the command that is used
+    from holdfast.tools.doctor.command import (  # noqa: PLC0415 - the command that is used
+        main as doctor,
+    )
 
     return doctor(words[1:])
 

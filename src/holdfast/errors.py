@@ -9,7 +9,7 @@
     ├── UnhealthyNodeException               this node leaves the job
     └── RestartError                         of in-process restart: holdfast.inprocess.exception
 
-``holdfast.wire.frames.FrameError`` (bytes that are no frame) never reaches a user.
+``holdfast.net.pure.frames.FrameError`` (bytes that are no frame) never reaches a user.
 """
 
 

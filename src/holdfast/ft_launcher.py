@@ -47,7 +47,7 @@ def _is_nohup(signum: int) -> bool:
 
 
 def _end(signum: int, _frame: object) -> None:
-    # As in core/launch/exit_codes.py (INTERRUPTED, SIGNALLED), which is not loaded yet.
+    # As in job/pure/exit_codes.py (INTERRUPTED, SIGNALLED), which is not loaded yet.
     is_interrupt = signum == _signal.SIGINT
     text = "interrupted" if is_interrupt else f"ended by signal {signum}"
     try:

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from holdfast.core.health import Verdict
 from holdfast.health import gpu, gpu_memory, nvlink
+from holdfast.health.pure.health import Verdict
 from holdfast.health.xid import Xids
 from tests.gpu import machine
 from tests.gpu.report import Found

@@ -54,7 +54,7 @@ open(sys.argv[2], "a").write("done\\n")
 """
 BUSY = "while True: pass"
 LAUNCHER = """
-from holdfast.core.launch import standby
+from holdfast.standby.pure import standby
 standby.MEMORY_GUESS_KIB = standby.MEMORY_GUESS_KIB * {limit} // 4700
 from holdfast.fault_tolerance.launcher import command
 command()

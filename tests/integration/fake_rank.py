@@ -14,10 +14,10 @@ import sys
 import threading
 from time import monotonic as now
 
-from holdfast.host.page import map_page
-from holdfast.host.proc import start_ticks
-from holdfast.wire import page
-from holdfast.wire.frames import Decoder, encode
+from holdfast.base.processes.proc import start_ticks
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.page.page import map_page
+from holdfast.page.pure import page
 
 INF = float("inf")
 connection = socket.socket(socket.AF_UNIX)

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.host.stamps import Stamps
+from holdfast.page.stamps import Stamps
 
 
 def main() -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import child, port, proc, rank_boot
+from holdfast.base.processes import child, proc, rank_boot
+from holdfast.net import port
 from tests.processes import is_alive
 from tests.real.harness import until
 
 PARENT = """
 import sys, signal
-from holdfast.host import child
+from holdfast.base.processes import child
 tie = child.death_tie()
 pid = child.spawn_rank(tie, ["sleep", "1000"], {"PATH": "/usr/bin:/bin"}, {})
 print(pid, flush=True)

@@ -18,7 +18,7 @@ sys.modules["__main__"].__file__ = json.__file__  # a script, as jobs have one
 import torch.distributed as dist
 from holdfast.errors import RankMonitorClientError, TimeoutsCalcError
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.wire import page
+from holdfast.page.pure import page
 
 client = RankMonitorClient()  # before there is a process group, as trainers do
 dist.init_process_group(

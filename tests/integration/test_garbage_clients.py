@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import encode
-from holdfast.core.inprocess import messages
-from holdfast.core.inprocess.handshake import proof
-from holdfast.host.progress_page import make_progress_page
-from holdfast.inprocess.guard_main import GuardProcess
-from holdfast.torch_edge.epoch_store import EpochStore
-from holdfast.wire.frames import Decoder
+from holdfast.base.pure.codec import encode
+from holdfast.inplace.guard_main import GuardProcess
+from holdfast.inplace.pure import messages
+from holdfast.inplace.pure.handshake import proof
+from holdfast.inplace.torch_edge.epoch_store import EpochStore
+from holdfast.net.pure.frames import Decoder
+from holdfast.page.progress_page import make_progress_page
 from tests.bare_session import bare_session
 from tests.garbage import BOUND_S, encoded, fuzz, streams
 from tests.message_strategies import shape
@@ -117,7 +117,7 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
     """Its watcher lives until the guard hangs up, and wakes the main thread then."""
     page = make_progress_page()
     ours, theirs = socket.socketpair()
-    logging.getLogger("holdfast.inprocess.session").propagate = False
+    logging.getLogger("holdfast.inplace.session").propagate = False
     session = bare_session(ours, page)
     try:
         session.begin(2)
@@ -135,7 +135,7 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
     finally:
         session.close()
         page.close()
-        logging.getLogger("holdfast.inprocess.session").propagate = True
+        logging.getLogger("holdfast.inplace.session").propagate = True
 
 
 # ---------------------------------------------------------------- a rank, from the store

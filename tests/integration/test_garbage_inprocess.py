@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import encode
-from holdfast.core.complaints import LINES_MAX, QUIET_S
-from holdfast.core.inprocess import messages
-from holdfast.host.progress_page import make_progress_page
-from holdfast.inprocess.guard_process import connect_to_guard, guard_address
-from holdfast.torch_edge.epoch_store import EpochStore
+from holdfast.base.pure.codec import encode
+from holdfast.inplace.guard_process import connect_to_guard, guard_address
+from holdfast.inplace.pure import messages
+from holdfast.inplace.torch_edge.epoch_store import EpochStore
+from holdfast.net.pure.complaints import LINES_MAX, QUIET_S
+from holdfast.page.progress_page import make_progress_page
 from tests.garbage import (
     BOUND_S,
     ask,

@@ -16,23 +16,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import encode
-from holdfast.core.complaints import LINES_MAX, QUIET_S
-from holdfast.core.launch import parked_messages
-from holdfast.core.monitor import monitor_messages as said
-from holdfast.core.monitor import rank_messages as messages
+from holdfast.base.processes import child
+from holdfast.base.pure.codec import encode
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.launch import host_care, monitors, standbys
-from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
-from holdfast.fault_tolerance.launch.plan import WarmStandby
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
 from holdfast.health.messages import Wanted
-from holdfast.host import child, endpoint
-from holdfast.host.channel import Channel
-from holdfast.host.controlled_process import ControlledProcess, start_monitor
-from holdfast.host.loop import Loop
-from holdfast.host.page import create_page
-from holdfast.wire.frames import Decoder
+from holdfast.net import endpoint
+from holdfast.net.channel import Channel
+from holdfast.net.loop import Loop
+from holdfast.net.pure.complaints import LINES_MAX, QUIET_S
+from holdfast.net.pure.frames import Decoder
+from holdfast.node import host_care, monitors
+from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
+from holdfast.options.plan import WarmStandby
+from holdfast.page.page import create_page
+from holdfast.standby import standbys
+from holdfast.standby.pure import parked_messages
+from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import rank_messages as messages
 from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
 from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams
 from tests.message_strategies import shape
@@ -182,7 +184,7 @@ def test_garbage_ends_no_control_endpoint(
     tmp_path_factory: pytest.TempPathFactory, data: list[bytes]
 ) -> None:
     """A rank's request is answered, whoever called before; what is reported can be written."""
-    from holdfast.fault_tolerance.launch import control_endpoint
+    from holdfast.node import control_endpoint
 
     asked: list[tuple[int, WorkloadAction, str]] = []
     path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
@@ -211,7 +213,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Said once for all that its process tries."""
-    from holdfast.fault_tolerance.launch import control_endpoint
+    from holdfast.node import control_endpoint
 
     def fail(*_request: object) -> None:
         raise RuntimeError("no")

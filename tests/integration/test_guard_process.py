@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.inprocess import guard_process
-from holdfast.inprocess.guard_process import GuardError, connect_to_guard, guard_address
+from holdfast.inplace import guard_process
+from holdfast.inplace.guard_process import GuardError, connect_to_guard, guard_address
 from tests.garbage import framed
 
 
@@ -93,7 +93,7 @@ def test_pods_of_one_host_network_have_guards_of_their_own() -> None:
     if unshare is None:
         pytest.skip("no unshare(1)")
     token = secrets.token_hex(16)
-    say = "import sys; from holdfast.inprocess.guard_process import guard_address as a; "
+    say = "import sys; from holdfast.inplace.guard_process import guard_address as a; "
     say += "sys.stdout.write(a(sys.argv[1]))"
     done = subprocess.run(
         [unshare, "--pid", "--fork", sys.executable, "-c", say, token],

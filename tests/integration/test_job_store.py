@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.job import mailbox as mailbox_rules
-from holdfast.host.port import ReservedPort
+from holdfast.job.pure import mailbox as mailbox_rules
+from holdfast.net.port import ReservedPort
 from tests.real.harness import until
 
 FileStore = pytest.importorskip("torch.distributed").FileStore
-job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
+job_store = pytest.importorskip("holdfast.job.store.job_store", exc_type=ImportError)
 
 
 def plain(text: str) -> Any:
@@ -214,8 +214,8 @@ def test_of_one_sender_the_earlier_message_is_taken_first(connect: Any) -> None:
 
 
 def other(name: str, endpoint: str, **conf: str) -> Any:
-    from holdfast.torch_edge.job_threads import OtherBackend
-    from holdfast.torch_edge.other_backends import open_backend
+    from holdfast.job.store.job_threads import OtherBackend
+    from holdfast.job.store.other_backends import open_backend
 
     return open_backend(OtherBackend(name, endpoint, 1, 2, None, conf), "job")
 
@@ -336,7 +336,7 @@ def test_a_store_is_not_tried_again_without_reason(virtual_s: list[float], says_
 )
 def test_a_backend_that_gives_no_store_is_one_error(name: str, endpoint: str, says: str) -> None:
     """With its own words for it."""
-    from holdfast.torch_edge.other_backends import BackendError
+    from holdfast.job.store.other_backends import BackendError
 
     with pytest.raises(BackendError, match=says):
         other(name, endpoint)
@@ -379,9 +379,9 @@ class Client:
 
 OVER_ETCD = """
 import etcd
-from holdfast.torch_edge.job_store import JobStore, Mailbox
-from holdfast.torch_edge.job_threads import OtherBackend
-from holdfast.torch_edge.other_backends import open_backend
+from holdfast.job.store.job_store import JobStore, Mailbox
+from holdfast.job.store.job_threads import OtherBackend
+from holdfast.job.store.other_backends import open_backend
 connect = open_backend(OtherBackend("etcd", "host:2379", 1, 2, None, {}), "j1")
 a, b = JobStore(connect, "job"), JobStore(connect, "job")
 assert [a.is_first(), b.is_first()] == [True, False]

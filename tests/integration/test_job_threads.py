@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import encode
-from holdfast.core.job import mailbox
-from holdfast.core.job.membership import (
+from holdfast.base.pure.codec import encode
+from holdfast.job.pure import mailbox
+from holdfast.job.pure.membership import (
     Beat,
     Decision,
     Descriptor,
@@ -30,14 +30,14 @@ from holdfast.core.job.membership import (
     Wake,
     Welcome,
 )
-from holdfast.host.port import ReservedPort
-from holdfast.wire.sealed import Sealer
+from holdfast.job.pure.sealed import Sealer
+from holdfast.net.port import ReservedPort
 from tests.garbage import fuzz, values
 from tests.real.harness import BOUND_S, until
 
-job_store = pytest.importorskip("holdfast.torch_edge.job_store", exc_type=ImportError)
-from holdfast.torch_edge import job_threads  # noqa: E402
-from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress  # noqa: E402
+job_store = pytest.importorskip("holdfast.job.store.job_store", exc_type=ImportError)
+from holdfast.job.store import job_threads  # noqa: E402
+from holdfast.job.store.job_threads import Callbacks, JobThreads, StoreAddress  # noqa: E402
 
 HERE = "127.0.0.1"
 SECRET = "correct horse battery staple"
@@ -101,7 +101,7 @@ class Store:
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Everything quick: how long there is doubt, and how long a number may be missing."""
     monkeypatch.setattr(mailbox, "HOLE_S", 0.05)
-    monkeypatch.setattr("holdfast.torch_edge.job_threads._DOUBT_S", 0.2)
+    monkeypatch.setattr("holdfast.job.store.job_threads._DOUBT_S", 0.2)
     made = Store()
     yield made
     made.close()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import child, leftovers, proc
+from holdfast.base.processes import child, leftovers, proc
 from tests.real.harness import until
 
 FAMILY = """
 import json, os, signal, subprocess, sys, time
-from holdfast.host import child, leftovers, proc
+from holdfast.base.processes import child, leftovers, proc
 child.become_subreaper()
 # A stubborn child, its own child in another session, and one that ended and is not reaped by it.
 PARENT = '''

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.codec import encode
-from holdfast.core.evidence import ANSWERED, SILENT, Verdict
-from holdfast.core.monitor.monitor_messages import GoOn
-from holdfast.fault_tolerance.monitor.rank_look import HELPER_NAME
-from holdfast.host import proc, sight
+from holdfast.base.processes import proc
+from holdfast.base.pure.codec import encode
+from holdfast.evidence import sight
+from holdfast.evidence.pure.evidence import ANSWERED, SILENT, Verdict
+from holdfast.watch.monitor.rank_look import HELPER_NAME
+from holdfast.watch.pure.monitor_messages import GoOn
 from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start, wait_until
 from tests.processes import bystander
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.host import child, leftovers, proc
-from holdfast.host.output import OutputPump, Stream
+from holdfast.base.processes import child, leftovers, proc
+from holdfast.node.processes.output import OutputPump, Stream
 
 SELECT_MAX = 1024
 
@@ -75,8 +75,8 @@ def test_a_launcher_has_all_descriptors_it_may_have_and_its_ranks_the_usual_limi
         pytest.skip(f"this user may have {hard} descriptors")
     source = """
 import os, resource, sys
-from holdfast.host import child
-from holdfast.host.inheritance import raise_descriptor_limit
+from holdfast.base.processes import child
+from holdfast.base.processes.inheritance import raise_descriptor_limit
 
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))

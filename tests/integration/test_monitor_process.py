@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.monitor_messages import Configure
-from holdfast.host import child, endpoint, proc
-from holdfast.host.controlled_process import ControlledProcess, start_monitor
-from holdfast.host.lease import Lease
-from holdfast.host.page import create_page, map_page
-from holdfast.wire import page as layout
-from holdfast.wire.frames import Decoder, encode
+from holdfast.base.processes import child, proc
+from holdfast.net import endpoint
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
+from holdfast.page.lease import Lease
+from holdfast.page.page import create_page, map_page
+from holdfast.page.pure import page as layout
+from holdfast.watch.pure.monitor_messages import Configure
 from tests.real.harness import marked
 
 BOUND_S = 30.0
@@ -537,7 +538,7 @@ def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
 RANK_OF_A_STOPPED_MONITOR = """
 import sys, time
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.fault_tolerance.rank import monitor_link
+from holdfast.watch.rank import monitor_link
 monitor_link._ANSWER_S = 0.2
 client = RankMonitorClient()
 client.init_workload_monitoring()
@@ -1138,8 +1139,8 @@ def test_a_monitor_is_small_and_its_modules_are_few(start: Callable[..., Node]) 
     root = Path(endpoint.__file__).parents[2]
     code = (
         "import sys; sys.path.append(sys.argv[1]);"
-        "import holdfast.fault_tolerance.monitor.monitor_main;"
-        "import holdfast.fault_tolerance.monitor.incident_case; print(' '.join(sys.modules))"
+        "import holdfast.watch.monitor.monitor_main;"
+        "import holdfast.watch.monitor.incident_case; print(' '.join(sys.modules))"
     )
     modules = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(root)],

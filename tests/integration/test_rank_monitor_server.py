@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.monitor.monitor_messages import Configure
+from holdfast.base.processes.proc import process_state
 from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer, rank_monitor_server
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
-from holdfast.host.controlled_process import ControlledProcess
-from holdfast.host.proc import process_state
+from holdfast.node.processes.controlled_process import ControlledProcess
+from holdfast.watch.pure.monitor_messages import Configure
 
 BOUND_S = 30.0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.stamps import Stamps
+from holdfast.page.stamps import Stamps
 
 BOUND_S = 30.0
 LIMIT_S = 0.4

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.fault_tolerance.launch import standbys
-from holdfast.host import child, idle_priority, oom_score, wait_for
-from holdfast.host.standby_process import KeepsScore, StandbyProcess, park
-from holdfast.wire.frames import Decoder
+from holdfast.base import wait_for
+from holdfast.base.processes import child, idle_priority, oom_score
+from holdfast.net.pure.frames import Decoder
+from holdfast.standby import standbys
+from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
 from tests.real.harness import kill, marked
 
 BOUND_S = 60.0

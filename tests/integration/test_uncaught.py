@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.launch.auto_start import StartHook
-from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
-from holdfast.host.loop import Loop
+from holdfast.net.loop import Loop
+from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.watch.rank.auto_start import StartHook
 from tests.real.harness import BOUND_S
 
 RAISES = """

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from bench.why_rank import culprit_of
 
-from holdfast.core import evidence as e
-from holdfast.core.codec import decode
-from holdfast.core.evidence import RankDigest, Verdict
-from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Looked
-from holdfast.core.verdict import judge
-from holdfast.host.port import ReservedPort
+from holdfast.base.pure.codec import decode
+from holdfast.evidence.pure import evidence as e
+from holdfast.evidence.pure.evidence import RankDigest, Verdict
+from holdfast.evidence.pure.verdict import judge
+from holdfast.net.port import ReservedPort
+from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Looked
 from tests.integration.test_monitor_process import BOUND_S, Node
 
 pytest.importorskip("torch")

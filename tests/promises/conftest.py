@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from nvidia_resiliency_ext import inprocess
 from tests.real.forked_ranks import Forks
 from tests.real.ranks import RankStarter, rank_starter

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from holdfast.host.interrupt import MainThreadInterrupt
-from holdfast.torch_edge import abort_distributed
-from holdfast.torch_edge.gloo_abort import gloo_aborter
-from holdfast.torch_edge.process_groups import group_reaper
-from holdfast.torch_edge.work_abort import work_aborter
+from holdfast.inplace.interrupt import MainThreadInterrupt
+from holdfast.inplace.torch_edge import abort_distributed
+from holdfast.inplace.torch_edge.gloo_abort import gloo_aborter
+from holdfast.inplace.torch_edge.process_groups import group_reaper
+from holdfast.inplace.torch_edge.work_abort import work_aborter
 
 RANK, SIZE = int(sys.argv[1]), int(sys.argv[2])
 FOLDER = Path(sys.argv[3])

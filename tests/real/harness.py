@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.host import proc
-from holdfast.observe.event_log import read_run
+from holdfast.base.processes import proc
+from holdfast.events.event_log import read_run
 
 SCALE = float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 """Set it above 1 on a slow machine: every bound below is multiplied by it."""

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from tests.real.harness import SCALE, Job, Launcher, read_json_lines, until
 
 SILENCE_S = 15.0 * SCALE
@@ -64,7 +64,7 @@ dist.destroy_process_group()
 ASKS = (
     TELLS_ITS_PLACE
     + """
-from holdfast.fault_tolerance.rank.monitor_link import send_control_request
+from holdfast.watch.rank.monitor_link import send_control_request
 from holdfast.fault_tolerance.data import RankInfo, WorkloadAction, WorkloadControlRequest
 tell()
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from tests.processes import all_pids, command_line, environ
 from tests.real.forked_ranks import Fork, Forks
 from tests.real.harness import BOUND_S, until

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.host import proc
+from holdfast.base.processes import proc
 from tests.real.harness import BOUND_S, SCALE, until
 
 TORCH = """

@@ -17,7 +17,7 @@ from torch.distributed import HashStore
 
 import nvidia_resiliency_ext
 import public_names
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from nvidia_resiliency_ext import inprocess
 from nvidia_resiliency_ext.fault_tolerance import (
     FaultToleranceConfig,

@@ -18,9 +18,9 @@ import pytest
 
 from holdfast.errors import LaunchError
 from holdfast.fault_tolerance import FaultToleranceConfig
-from holdfast.fault_tolerance.launch import function_rank
 from holdfast.fault_tolerance.launcher import LaunchConfig, LocalElasticAgent, elastic_launch
-from holdfast.host import run_dirs
+from holdfast.node.processes import function_rank
+from holdfast.node.records import run_dirs
 from nvidia_resiliency_ext.fault_tolerance.utils import is_process_alive
 from tests.processes import bystander
 from tests.real import elastic_functions as functions

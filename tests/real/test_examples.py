@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.host.port import ReservedPort
-from holdfast.observe.event_log import read_events, read_run
-from holdfast.observe.timeline import recoveries
+from holdfast.events.event_log import read_events, read_run
+from holdfast.net.port import ReservedPort
 from holdfast.testing import chaos_rank
 from holdfast.testing.inject import HOOK
+from holdfast.tools.report.timeline import recoveries
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")

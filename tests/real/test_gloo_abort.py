@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.proc import process_state
+from holdfast.base.processes.proc import process_state
 from tests.real.harness import BOUND_S, until
 
 pytest.importorskip("torch")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import proc, system_calls
+from holdfast.base.processes import proc, system_calls
 from tests.processes import bystander, command_line, descriptors
 from tests.real.harness import Launcher, kill, until
 from tests.real.health_services import HealthService

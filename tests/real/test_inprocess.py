@@ -741,7 +741,7 @@ def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
     Rank 1 swallows the restart and ends itself; rank 0 leaves in words.
     """
     source = """
-    from holdfast.inprocess import guard_process
+    from holdfast.inplace import guard_process
 
     # As if each rank had a node to itself: a guard of its own.
     address = guard_process.guard_address
@@ -888,7 +888,7 @@ def test_strangers_garbage_and_floods_end_their_own_connection_and_nothing_else(
     """On the coordinator's port, which is open to the network, and on the guard's socket."""
     source = """
     import socket
-    from holdfast.inprocess.guard_process import guard_address
+    from holdfast.inplace.guard_process import guard_address
 
     @wrapper(**QUICK)
     def train(call: CallWrapper):

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from tests.real.harness import Launcher
 from tests.real.ranks import PREAMBLE
 
@@ -120,10 +120,10 @@ def test_what_cannot_be_restarted_in_place_is_restarted_by_ft_launcher(ft: Launc
 
 HUNG = """
 import os, select, signal, socket
-from holdfast.core import codec
-from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import EndsHungRank
-from holdfast.wire.frames import encode
+from holdfast.base.pure import codec
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.inplace.pure.in_place import EndsHungRank
+from holdfast.net.pure.frames import encode
 
 seen = RankDigest(0, "n", state="T")
 launcher = os.getppid()

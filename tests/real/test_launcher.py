@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc
+from holdfast.base.processes import proc
 from tests.processes import command_line, is_alive
 from tests.real.harness import Launcher, kill, read_json_lines, until
 
@@ -976,7 +976,7 @@ def test_a_launcher_needs_no_torch(ft: Launcher) -> None:
 
     assert job.wait() == 0
     imported = {line.rpartition("|")[2].strip() for line in job.stderr.splitlines() if "|" in line}
-    assert "holdfast.fault_tolerance.launch.agent" in imported
+    assert "holdfast.node.agent" in imported
     assert not {"torch", "asyncio", "numpy", "yaml"} & imported
 
 

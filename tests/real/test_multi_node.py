@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc
-from holdfast.host.address import is_our_address
-from holdfast.wire.sealed import Sealer
+from holdfast.base.processes import proc
+from holdfast.job.pure.sealed import Sealer
+from holdfast.net.address import is_our_address
 from tests.real.harness import Job, kill, until
 from tests.real.nodes import (
     ASKS,
@@ -384,7 +384,7 @@ def test_a_stranger_at_the_store_ends_no_job(nodes: Nodes) -> None:
     before = in_cycle(0, a, b)
     for pid in (told["pid"] for told in before):
         assert b"HOLDFAST_JOB_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
-    job_store = pytest.importorskip("holdfast.torch_edge.job_store")
+    job_store = pytest.importorskip("holdfast.job.store.job_store")
     stranger = job_store.store_client("127.0.0.1", nodes.port, 30)
     end = {"op": "end", "outcome": "succeeded", "exit_code": 0, "cause": "a stranger says so"}
     for number in range(2, 40):

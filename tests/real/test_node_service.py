@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast.core.health import Finding, Verdict
 from holdfast.health import node_service
 from holdfast.health.node_service import ask
+from holdfast.health.pure.health import Finding, Verdict
 from tests.processes import is_alive
 from tests.real.harness import BOUND_S, until
 from tests.real.health_services import HealthService, NoGrpc

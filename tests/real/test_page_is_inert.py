@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from holdfast.observe.report import tell
-from holdfast.observe.report_html import as_html
-from holdfast.observe.run_files import read_run
-from holdfast.view.live import JobView, LiveJob, NodeView, RankView
-from holdfast.view.web import make_app
+from holdfast.events.run.run_files import read_run
+from holdfast.tools.report.report import tell
+from holdfast.tools.report.report_html import as_html
+from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.web import make_app
 from tests.real.harness import BOUND_S, until
 from tests.unit.made_events import HANG, THEN_WELL
 from tests.unit.test_run_files import _write

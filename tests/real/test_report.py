@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.host.port import ReservedPort
-from holdfast.observe.report import as_json, tell
-from holdfast.observe.report_html import as_html
-from holdfast.observe.run_files import read_run
-from holdfast.observe.run_list import resolve
+from holdfast.events.run.run_files import read_run
+from holdfast.events.run.run_list import resolve
+from holdfast.net.port import ReservedPort
+from holdfast.tools.report.report import as_json, tell
+from holdfast.tools.report.report_html import as_html
 from tests.real.counted import NodeCount, count
 from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan
 from tests.real.harness import BOUND_S, SCALE, Launcher, kill, until

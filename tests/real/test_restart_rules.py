@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.host.port import ReservedPort
+from holdfast.net.port import ReservedPort
 from tests.real.harness import Job, Launcher
 
 FAILS = """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import idle_priority, proc
-from holdfast.host.port import ReservedPort
+from holdfast.base.processes import idle_priority, proc
+from holdfast.net.port import ReservedPort
 from tests.processes import environ
 from tests.real.harness import BOUND_S, Job, Launcher, kill, marked, until
 
@@ -33,7 +33,7 @@ imported_by = "parked" if open("/proc/self/comm").read().startswith("holdfast") 
 """
 
 PATIENT = """
-from holdfast.core.launch import standby
+from holdfast.standby.pure import standby
 from holdfast.fault_tolerance.launcher import command
 standby.LOOK_S = 3600.0
 command()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.core.inprocess.escalation import MOST
+from holdfast.inplace.pure.escalation import MOST
 from holdfast.testing.call_scenario import (
     FOR_EVER_S,
     Call,

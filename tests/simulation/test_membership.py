@@ -10,23 +10,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.incidents import VERDICT_SHARE
-from holdfast.core.job.leader import (
-    Effect,
-    Event,
-    Leader,
-)
-from holdfast.core.job.member import Member
-from holdfast.core.job.member import Phase as MemberPhase
-from holdfast.core.job.membership import Join, Outcome, Pace, Stop
-from holdfast.core.job.rules import RestartPolicy, Rules
-from holdfast.core.launch import standby
-from holdfast.core.launch.gate import Gate
-from holdfast.core.launch.launcher import Launcher
-from holdfast.core.launch.node import Node
-from holdfast.core.launch.rank_life import RankLives
+from holdfast.base.pure.budget import Budget
+from holdfast.health.pure.gate import Gate
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.incidents import VERDICT_SHARE
+from holdfast.job.pure.leader import Effect, Event, Leader
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member import Phase as MemberPhase
+from holdfast.job.pure.membership import Join, Outcome, Pace, Stop
+from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.sealed import Sealer, unsigned_body
+from holdfast.node.pure.launcher import Launcher
+from holdfast.node.pure.node import Node
+from holdfast.node.pure.rank_life import RankLives
+from holdfast.standby.pure import standby
 from holdfast.testing import (
     Crash,
     Cut,
@@ -48,7 +45,6 @@ from holdfast.testing import (
 from holdfast.testing.scenario import random_suspension
 from holdfast.testing.simulate import main, one_restart
 from holdfast.testing.simulated_node import SimulatedNode
-from holdfast.wire.sealed import Sealer, unsigned_body
 
 FRESH = random.SystemRandom()
 SEEDS = 300

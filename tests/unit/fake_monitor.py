@@ -5,10 +5,10 @@ import socket
 import threading
 
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.host.endpoint import listen
-from holdfast.host.page import Page, create_page, map_page
-from holdfast.wire import page as layout
-from holdfast.wire.frames import Decoder, encode
+from holdfast.net.endpoint import listen
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.page.page import Page, create_page, map_page
+from holdfast.page.pure import page as layout
 
 BOUND_S = 30
 

@@ -19,12 +19,12 @@ import torch.distributed as dist  # noqa: E402
 from torch._C._distributed_c10d import TCPStore, Work  # noqa: E402
 from torch.distributed import HashStore, ProcessGroupGloo  # noqa: E402
 
-from holdfast.host import half_close  # noqa: E402
+from holdfast.inplace.torch_edge import abort_distributed, work_abort  # noqa: E402
+from holdfast.inplace.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
+from holdfast.inplace.torch_edge.process_groups import GroupReaper, group_reaper  # noqa: E402
 from holdfast.inprocess.abort import AbortTorchDistributed  # noqa: E402
 from holdfast.inprocess.state import State  # noqa: E402
-from holdfast.torch_edge import abort_distributed, work_abort  # noqa: E402
-from holdfast.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
-from holdfast.torch_edge.process_groups import GroupReaper, group_reaper  # noqa: E402
+from holdfast.net import half_close  # noqa: E402
 from tests.real.harness import until  # noqa: E402
 
 

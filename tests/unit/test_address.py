@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.address import (
+from holdfast.net import address
+from holdfast.net.pure.address import (
     Endpoint,
     EndpointError,
     bare_host,
@@ -22,7 +23,6 @@ from holdfast.core.address import (
     published_address,
     unmapped,
 )
-from holdfast.host import address
 
 # ---------------------------------------------------------------- endpoints
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.admission import EXCUSED_S, LATE_S, SILENT_S, Admission
+from holdfast.net.pure.admission import EXCUSED_S, LATE_S, SILENT_S, Admission
 
 EARLIER = 2**-10
 

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.common_events import Begin
-from holdfast.core.health import Finding, Verdict
-from holdfast.core.launch import launcher as machine
-from holdfast.core.launch import node
-from holdfast.core.monitor import monitor_messages as said_by_monitor
-from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.launch.agent import NodeAgent
-from holdfast.fault_tolerance.launch.console import LOGGER
-from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.launch.ranks import NodePlace, Ranks, read_error_file
-from holdfast.host import child, clock, leftovers
+from holdfast.base import clock
+from holdfast.base.processes import child, leftovers
+from holdfast.base.pure.common_events import Begin
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.node.agent import NodeAgent
+from holdfast.node.console import LOGGER
+from holdfast.node.processes.ranks import NodePlace, Ranks, read_error_file
+from holdfast.node.pure import launcher as machine
+from holdfast.node.pure import node
+from holdfast.options.arguments import parse_args
+from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.watch.pure import monitor_messages as said_by_monitor
 
 
 class FakeFamily:
@@ -351,7 +352,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
 
     told: list[said_by_monitor.Cycle] = []
     if is_full:
-        monkeypatch.setattr("holdfast.fault_tolerance.launch.watch.reserve", no_room)
+        monkeypatch.setattr("holdfast.node.watch.reserve", no_room)
     monkeypatch.setattr(agent._monitors, "begin_cycle", lambda _, message: told.append(message))
 
     agent._watch.begin(ranks_of_cycle(agent, plan, 0), None)
@@ -425,7 +426,7 @@ def test_a_host_that_has_no_port_left_does_not_cost_a_job_its_success(
     port = agent._port.hand_over()
     assert port is not None
     port.release()
-    monkeypatch.setattr("holdfast.fault_tolerance.launch.rank_0_port.ReservedPort", none_left)
+    monkeypatch.setattr("holdfast.node.processes.rank_0_port.ReservedPort", none_left)
     before = agent._launcher.member.desc
 
     agent._do(node.Sweep(0))

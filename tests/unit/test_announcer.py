@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import Verdict
-from holdfast.core.failure import Hang, RankEnd
-from holdfast.core.job.member import CycleStopping
-from holdfast.core.launch.launcher import Ended, Finish
-from holdfast.core.launch.node import FailureSeen
-from holdfast.core.launch.node_evidence import IncidentOver
-from holdfast.core.numbering import GlobalRank, LocalRank, Pid
-from holdfast.fault_tolerance.launch.announcer import Announcer
-from holdfast.host import clock
+from holdfast.base import clock
+from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.evidence.pure.failure import Hang, RankEnd
+from holdfast.job.pure.member import CycleStopping
+from holdfast.node.announcer import Announcer
+from holdfast.node.pure.launcher import Ended, Finish
+from holdfast.node.pure.node import FailureSeen
+from holdfast.node.pure.node_evidence import IncidentOver
 
 
 def rank_end(rank: int, exit_code: int, ago_s: float, **known: Any) -> RankEnd:

@@ -13,19 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
-from holdfast.fault_tolerance.command_line.arguments import UsageError, get_args_parser, parse_args
-from holdfast.fault_tolerance.command_line.help import describe_config, make_parser
-from holdfast.fault_tolerance.command_line.launch_options import TORCHRUNS
-from holdfast.fault_tolerance.command_line.option import GROUPS
-from holdfast.fault_tolerance.command_line.options import (
-    BY_LETTER,
-    BY_NAME,
-    FORMER,
-    OPTIONS,
-    spellings,
-)
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.fault_tolerance.launcher import main
+from holdfast.options.arguments import UsageError, get_args_parser, parse_args
+from holdfast.options.help import describe_config, make_parser
+from holdfast.options.launch_options import TORCHRUNS
+from holdfast.options.option import GROUPS
+from holdfast.options.options import BY_LETTER, BY_NAME, FORMER, OPTIONS, spellings
 
 
 def parse(line: str, environ: dict[str, str] | None = None):

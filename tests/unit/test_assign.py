@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.job.assign import Assignment, AssignmentError, NodeDesc, Place, Policy, assign
+from holdfast.job.pure.assign import Assignment, AssignmentError, NodeDesc, Place, Policy, assign
 
 
 def node(name: str, infra_rank: int | None = None, **more: Any) -> NodeDesc:

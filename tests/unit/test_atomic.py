@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.host.atomic import Atomic
+from holdfast.inplace.atomic import Atomic
 
 BOUND_S = 30.0
 

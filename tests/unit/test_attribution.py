@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import last_words
-from holdfast.core.attribution import _RULES, Attribution
-from holdfast.core.attribution import attribute as attribute_words
+from holdfast.evidence.pure import last_words
+from holdfast.evidence.pure.attribution import _RULES, Attribution
+from holdfast.evidence.pure.attribution import attribute as attribute_words
 
 IN_SCRIPT = 'Traceback (most recent call last):\n  File "/job/train.py", line 12, in <module>\n'
 IN_TORCH = (

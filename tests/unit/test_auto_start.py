@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.launch.auto_start import StartHook
+from holdfast.watch.rank.auto_start import StartHook
 
 OPTIMIZER = """
 hooks = []
@@ -83,7 +83,7 @@ def test_steps_that_a_checkpoint_makes_before_it_is_loaded_are_not_the_first(fak
     code = (
         "import sys; from torch.optim.optimizer import step; "
         "from torch.distributed.checkpoint.state_dict import get_state_dict; "
-        "counts = lambda: 'holdfast.fault_tolerance.rank.auto_heartbeat' in sys.modules; "
+        "counts = lambda: 'holdfast.watch.rank.auto_heartbeat' in sys.modules; "
         "[get_state_dict() for _ in range(3)]; step(); step(); before = counts(); step(); "
         "print(before, counts())"
     )
@@ -98,7 +98,7 @@ def test_steps_that_a_checkpoint_makes_before_it_is_loaded_are_not_the_first(fak
 def test_a_step_never_fails_for_us(fake: Path, broken: str) -> None:
     code = (
         "import sys, types, importlib.abc, importlib.util\n"
-        "name = 'holdfast.fault_tolerance.rank.auto_heartbeat'\n"
+        "name = 'holdfast.watch.rank.auto_heartbeat'\n"
         f"source = {broken!r}\n"
         "class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):\n"
         "    def find_spec(self, wanted, path=None, target=None):\n"

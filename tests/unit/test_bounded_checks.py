@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.core.health import Finding, Verdict
 from holdfast.health.bounded import BoundedChecks, Check
+from holdfast.health.pure.health import Finding, Verdict
 
 
 def fact(text: str, probe: str = "host") -> Finding:

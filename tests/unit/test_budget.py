@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.budget import Budget
+from holdfast.base.pure.budget import Budget
 
 gaps_s = st.lists(st.floats(0, 100), max_size=60)
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from holdfast.host.channel import Channel
-from holdfast.wire.frames import encode
+from holdfast.net.channel import Channel
+from holdfast.net.pure.frames import encode
 
 
 def test_the_last_words_of_who_has_ended_are_heard() -> None:

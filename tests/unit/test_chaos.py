@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.chaos import command, explanation, scorecard
-from holdfast.chaos.explanation import Explanation
-from holdfast.chaos.schedule import DEFAULT, SYMPTOMS, Planned, draw
-from holdfast.chaos.scorecard import Score
-from holdfast.chaos.trial import (
+from holdfast.options.arguments import torchrun_words
+from holdfast.testing.inject import ON_GPU, Fault
+from holdfast.tools.chaos import command, explanation, scorecard
+from holdfast.tools.chaos.explanation import Explanation
+from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, Planned, draw
+from holdfast.tools.chaos.scorecard import Score
+from holdfast.tools.chaos.trial import (
     NO_EFFECT_S,
     STRIKE_LIMIT_S,
     Effect,
@@ -30,8 +32,6 @@ from holdfast.chaos.trial import (
     Struck,
     Trial,
 )
-from holdfast.fault_tolerance.command_line.arguments import torchrun_words
-from holdfast.testing.inject import ON_GPU, Fault
 
 
 # ---------------------------------------------------------------- schedule

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.health import Verdict
 from holdfast.health.checks import Checks
 from holdfast.health.messages import Wanted
+from holdfast.health.pure.health import Verdict
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from holdfast.host.clean_up_lines import clean_up_of
+from holdfast.inplace.clean_up_lines import clean_up_of
 
 HERE: dict[str, int] = {}
 

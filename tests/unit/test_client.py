@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.processes.proc import process_state, start_ticks
 from holdfast.fault_tolerance import (
     RankMonitorClient,
     RankMonitorClientError,
@@ -25,11 +26,10 @@ from holdfast.fault_tolerance import (
 from holdfast.fault_tolerance import rank_monitor_client as client_module
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.data import RankInfo
-from holdfast.fault_tolerance.rank import monitor_link as link_module
-from holdfast.fault_tolerance.rank import rank_progress as progress_module
-from holdfast.fault_tolerance.rank.auto_heartbeat import StepClient
-from holdfast.host.proc import process_state, start_ticks
-from holdfast.wire import page as layout
+from holdfast.page.pure import page as layout
+from holdfast.watch.rank import monitor_link as link_module
+from holdfast.watch.rank import rank_progress as progress_module
+from holdfast.watch.rank.auto_heartbeat import StepClient
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 
 TOTALS = layout.TOTAL_S, layout.TIMES, layout.FIRST_AT, layout.CLOSED_AT
@@ -677,7 +677,7 @@ def test_the_stacks_of_a_rank_can_be_dumped_from_outside(monitor, tmp_path) -> N
         """
 import os, signal
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.wire import page
+from holdfast.page.pure import page
 client = RankMonitorClient()
 client.init_workload_monitoring()
 number = int(client._words[page.DUMP_SIGNAL])
@@ -703,7 +703,7 @@ def test_a_signal_that_the_program_uses_is_left_to_it(monitor, tmp_path) -> None
         """
 import faulthandler, signal, sys
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.wire import page
+from holdfast.page.pure import page
 signal.signal(signal.SIGRTMIN + 7, lambda *_: None)
 faulthandler.register(signal.SIGRTMIN + 8, file=sys.stderr)
 signal.signal(signal.SIGRTMIN + 9, signal.SIG_IGN)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.launch.cluster_env import (
+from holdfast.errors import ConfigError
+from holdfast.options.cluster_env import (
     Cluster,
     hosts,
     nodes_by_default,
     read_cluster,
     world_of_one,
 )
-from holdfast.errors import ConfigError
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "gpu[01-04]"}
 STEP = {

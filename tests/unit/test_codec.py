@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.core.codec import (
+from holdfast.base.pure.codec import (
     MAX_TEXT,
     Characters,
     Count,
@@ -30,11 +30,11 @@ from holdfast.core.codec import (
     encode,
     family,
 )
-from holdfast.core.inprocess import messages as inprocess
-from holdfast.core.job import membership
-from holdfast.core.launch import parked_messages
-from holdfast.core.monitor import monitor_messages, rank_messages
 from holdfast.health import messages as health
+from holdfast.inplace.pure import messages as inprocess
+from holdfast.job.pure import membership
+from holdfast.standby.pure import parked_messages
+from holdfast.watch.pure import monitor_messages, rank_messages
 from tests.garbage import bodies, values
 from tests.message_strategies import messages, shape
 
@@ -261,7 +261,7 @@ def test_it_is_light() -> None:
     """The rank monitor imports it."""
     source = Path(holdfast.__file__).parent.parent
     code = (
-        f"import sys; sys.path.insert(0, {str(source)!r}); import holdfast.core.codec;"
+        f"import sys; sys.path.insert(0, {str(source)!r}); import holdfast.base.pure.codec;"
         "print({'typing', 'dataclasses', 'json', 're'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.collectives import breaks_order, digests, recent
-from holdfast.core.evidence import GroupDigest
-from holdfast.core.rank_sets import text_of
+from holdfast.base.pure.rank_sets import text_of
+from holdfast.evidence.pure.collectives import breaks_order, digests, recent
+from holdfast.evidence.pure.evidence import GroupDigest
 
 MEMBERS = {"0": (0, 1, 2, 3), "5": (1, 3)}
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base import command_output
+from holdfast.base.pure.printable import one_line, printable
 from holdfast.cli import main
-from holdfast.core.printable import one_line, printable
-from holdfast.fault_tolerance.launch.console import PumpHandler
-from holdfast.host import command_output
-from holdfast.view.top import Stacks, Top
-from holdfast.view.words import as_text
+from holdfast.node.console import PumpHandler
+from holdfast.tools.view.top import Stacks, Top
+from holdfast.tools.view.words import as_text
 
 from .made_events import HANG, THEN_WELL
 from .test_view import START, STARTED, run_folder
@@ -71,7 +71,7 @@ def test_ctrl_c_ends_a_command_quietly(run: str, monkeypatch, capsys) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.observe.commands.resolve", interrupted)
+    monkeypatch.setattr("holdfast.tools.commands.resolve", interrupted)
     assert main(["report", run]) == command_output.INTERRUPTED
     assert capsys.readouterr().err == ""
 
@@ -111,7 +111,7 @@ def test_top_shows_no_raw_control_characters(tmp_path: Path) -> None:
     path = folder / "incidents" / "0001-cycle0" / "incident.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(reason))
-    from holdfast.view.live import LiveJob
+    from holdfast.tools.view.live import LiveJob
 
     job = LiveJob([folder])
     assert not [char for char in RAW if char in as_text(job.look())]
@@ -210,7 +210,7 @@ def test_what_may_not_be_read_is_said(run: str, tmp_path: Path, capsys, nobody) 
 
 def test_a_run_that_ends_while_runs_are_listed_is_left_out(run: str, monkeypatch, capsys) -> None:
     """A job that ends well removes its folder."""
-    from holdfast.observe import commands
+    from holdfast.tools import commands
 
     monkeypatch.setattr(commands, "find_runs", lambda _: [Path("/gone"), Path(run)])
     assert main(["runs"]) == 0

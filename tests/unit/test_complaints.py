@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.core.complaints import LINES_MAX, QUIET_S, Complaints
+from holdfast.net.pure.complaints import LINES_MAX, QUIET_S, Complaints
 
 
 def test_an_offender_is_named_once_a_minute_with_the_number_of_times() -> None:

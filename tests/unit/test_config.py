@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, option_of, resolve
+from holdfast.options.arguments import parse_args
 
 
 def write(folder: Path, text: str) -> str:

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import codec
-from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import (
+from holdfast.base.pure import codec
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.inplace.pure.in_place import (
     CallBegan,
     CallEnded,
     EndsHungRank,
     InPlaceCause,
     RestartedInPlace,
 )
-from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.fault_tolerance.launch.control_endpoint import ControlEndpoint
-from holdfast.host.loop import Loop
-from holdfast.wire.frames import Decoder, encode
+from holdfast.net.loop import Loop
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.node.control_endpoint import ControlEndpoint
 
 
 class Node:

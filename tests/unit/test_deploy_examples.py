@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.core.job.job_secret import SECRET, SHORT
-from holdfast.core.launch.cluster_env import read_cluster
-from holdfast.fault_tolerance.command_line.arguments import Arguments, parse_args
+from holdfast.job.pure.job_secret import SECRET, SHORT
+from holdfast.options.arguments import Arguments, parse_args
+from holdfast.options.cluster_env import read_cluster
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 SLURM = (DEPLOY / "slurm.sbatch").read_text()

@@ -110,7 +110,7 @@ def test_the_glossary_names_each_word_once_with_its_place() -> None:
 
 
 def test_the_files_that_the_architecture_names_are_there() -> None:
-    """``job_log.py`` and ``launch/ranks.py`` are found by the end of a path."""
+    """``job_log.py`` and ``node/processes/ranks.py`` are found by the end of a path."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rooms = ("src", "compat", "tests", "docs", "tools")
     paths = [f"/{path.relative_to(ROOT)}" for room in rooms for path in (ROOT / room).rglob("*.py")]

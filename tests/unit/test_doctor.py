@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.core.address import Published
-from holdfast.core.health import Finding, Verdict
-from holdfast.core.launch import node
-from holdfast.core.launch.cluster_env import Cluster
-from holdfast.doctor import limits, page
-from holdfast.doctor.advice import (
+from holdfast.base.processes import system_calls
+from holdfast.fault_tolerance import FaultToleranceConfig
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.net.pure.address import Published
+from holdfast.node.pure import node
+from holdfast.options.cluster_env import Cluster
+from holdfast.tools.doctor import limits, page
+from holdfast.tools.doctor.advice import (
     WITHOUT_CALL,
     HostFacts,
     NetworkFacts,
@@ -22,10 +24,8 @@ from holdfast.doctor.advice import (
     about_network,
     about_scheduler,
 )
-from holdfast.doctor.faults import Fault, faults_of, what_a_restart_is
-from holdfast.doctor.host import within
-from holdfast.fault_tolerance import FaultToleranceConfig
-from holdfast.host import system_calls
+from holdfast.tools.doctor.faults import Fault, faults_of, what_a_restart_is
+from holdfast.tools.doctor.host import within
 from tests.unit.test_plan import plan
 
 WELL = HostFacts(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.infra_rank import node_domain
-from holdfast.host.nvlink import FabricUnknownError, fabric
+from holdfast.job.pure.infra_rank import node_domain
+from holdfast.node.processes.nvlink import FabricUnknownError, fabric
 
 BLOCK = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", "SLURM_TOPOLOGY_ADDR": "b2.gpu-07"}
 SWITCH = {"SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node", "SLURM_TOPOLOGY_ADDR": "s0.s3.n7"}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.membership import End, Outcome
-from holdfast.core.job.workload import Workload
-from holdfast.fault_tolerance.launch.late_launcher import EndedJobs
-from holdfast.host import ended_jobs
+from holdfast.job import ended_jobs
+from holdfast.job.pure.membership import End, Outcome
+from holdfast.job.pure.workload import Workload
+from holdfast.node.late_launcher import EndedJobs
 
 WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", slurm_job="7")
 WELL = End(Outcome.SUCCEEDED, 0, "all ranks succeeded")

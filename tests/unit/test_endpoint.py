@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.host.endpoint import (
+from holdfast.net.endpoint import (
     EndpointClosedError,
     EndpointError,
     EndpointTimeoutError,
     connect,
     listen,
 )
-from holdfast.wire.frames import encode
+from holdfast.net.pure.frames import encode
 
 
 @pytest.fixture

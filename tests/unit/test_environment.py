@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.command_line.options import BY_NAME, FORMER, OPTIONS
-from holdfast.fault_tolerance.environment import VARIABLES, without_effect
-from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.launch.without_effect import MAYBE_IDLE
+from holdfast.options.arguments import parse_args
+from holdfast.options.environment import VARIABLES, without_effect
+from holdfast.options.options import BY_NAME, FORMER, OPTIONS
+from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.options.without_effect import MAYBE_IDLE
 
 ROOT = Path(__file__).parents[2]
 SPECIFIED = """

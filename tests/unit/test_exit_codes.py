@@ -9,24 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.common_events import Begin, ControlRequested, IterationRead
-from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import (
-    Arrived,
-    Publish,
-    ReadIteration,
-)
-from holdfast.core.job.member import Heard, Member, RanksFailed, Send
-from holdfast.core.job.membership import (
-    EXCLUDE,
-    SHUTDOWN,
-    Descriptor,
-    Pace,
-)
-from holdfast.core.job.rules import Rules
-from holdfast.core.launch.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
-from holdfast.core.launch.launcher import Event, Finish, Launcher, Met
-from holdfast.core.launch.node import (
+from holdfast.base.pure.common_events import Begin, ControlRequested, IterationRead
+from holdfast.job.pure.assign import Policy
+from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
+from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
+from holdfast.job.pure.member import Heard, Member, RanksFailed, Send
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Descriptor, Pace
+from holdfast.job.pure.rules import Rules
+from holdfast.node.pure.launcher import Event, Finish, Launcher, Met
+from holdfast.node.pure.node import (
     FailureSeen,
     Node,
     SignalRanks,

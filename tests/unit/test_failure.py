@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.evidence import Verdict
-from holdfast.core.failure import Hang, RankEnd, explain, first_cause, was_asked
-from holdfast.fault_tolerance.launch.report import cause_line, failure_summary
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.evidence.pure.failure import Hang, RankEnd, explain, first_cause, was_asked
+from holdfast.node.records.report import cause_line, failure_summary
 
 GIB_IN_KIB = 1 << 20
 GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4711"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import file_writer
-from holdfast.host.bounded import call_within
-from holdfast.host.file_writer import FileWriter, LogFile
+from holdfast.base import file_writer
+from holdfast.base.bounded import call_within
+from holdfast.base.file_writer import FileWriter, LogFile
 from tests.real.harness import until
 
 

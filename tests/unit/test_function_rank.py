@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.launch.function_rank import open_own, take
+from holdfast.node.processes.function_rank import open_own, take
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.common_events import Begin, Note, TimePassed
-from holdfast.core.health import Finding, Verdict, why_unfit
-from holdfast.core.launch.gate import (
+from holdfast.base.pure.common_events import Begin, Note, TimePassed
+from holdfast.health.pure.gate import (
     DEATHS,
     Answered,
     Ask,
@@ -24,6 +23,7 @@ from holdfast.core.launch.gate import (
     Sick,
     Start,
 )
+from holdfast.health.pure.health import Finding, Verdict, why_unfit
 
 LOST = Finding("gpu", "GPU 3", Verdict.UNHEALTHY, "is lost", device=3)
 NO_DRIVER = Finding("gpu", "driver", Verdict.UNKNOWN, "there is no driver")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.half_close import Watched
+from holdfast.net.half_close import Watched
 
 
 @pytest.mark.parametrize(

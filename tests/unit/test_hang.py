@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.excuse import Excuse
-from holdfast.core.monitor.hang import (
+from holdfast.base.pure.excuse import Excuse
+from holdfast.watch.pure.hang import (
     EXIT,
     FIRST_REPORT,
     HEARTBEAT,

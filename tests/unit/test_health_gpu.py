@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import holdfast.health
-from holdfast.core.health import Finding, Verdict, finding_of
 from holdfast.health import gpu, gpu_memory, nvlink, nvml
+from holdfast.health.pure.health import Finding, Verdict, finding_of
 from tests.processes import bystander
 from tests.unit.fake_gpus import (
     FAKE_NVML,

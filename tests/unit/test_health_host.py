@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.health import Verdict
 from holdfast.health import host_probe
 from holdfast.health.host_probe import HostProbe, Sample, compare, descriptors, room
+from holdfast.health.pure.health import Verdict
 
 
 def space(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast.health
-from holdfast.core.health import Finding, Verdict
 from holdfast.health import nic, own_device, pci
 from holdfast.health.nic import Cards, LinkBaseline, LinkDowns, LinkStates, Port
+from holdfast.health.pure.health import Finding, Verdict
 from tests.unit.fake_gpus import Gpus, gpus
 
 __all__ = ["gpus"]  # a fixture

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.health import Verdict
+from holdfast.base import clock, wait_for
+from holdfast.base.processes import child
+from holdfast.base.processes.proc import Process
 from holdfast.health import path_look, storage
 from holdfast.health.path_look import Answer, PathLook, Touch
+from holdfast.health.pure.health import Verdict
 from holdfast.health.storage import Places, Storage, network_mounts
-from holdfast.host import child, clock, wait_for
-from holdfast.host.proc import Process
 
 HANGS = "import os, signal; os.write(3, b'r'); signal.pause()"
 NEVER_BEGINS = "import signal; signal.pause()"

@@ -7,8 +7,8 @@ from ctypes import POINTER, Structure, pointer
 
 import pytest
 
-from holdfast.core.health import Verdict
 from holdfast.health import xid
+from holdfast.health.pure.health import Verdict
 from holdfast.health.xid import Xids
 from tests.unit.fake_gpus import GPU_IS_LOST, NOT_SUPPORTED, Gpus, gpus
 

@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from holdfast.fault_tolerance.launch import host_care
+from holdfast.base.processes.child import Reaped
 from holdfast.health.messages import Wanted
-from holdfast.host.child import Reaped
-from holdfast.host.controlled_process import ControlledProcess
-from holdfast.host.loop import Loop
-from holdfast.wire.frames import encode
+from holdfast.net.loop import Loop
+from holdfast.net.pure.frames import encode
+from holdfast.node import host_care
+from holdfast.node.processes.controlled_process import ControlledProcess
 
 FIRST = 2**22 + 1
 """Above the largest pid that Linux gives."""

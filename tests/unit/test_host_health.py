@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from holdfast.core.health import Finding, Verdict
 from holdfast.health.bounded import Check
 from holdfast.health.host_health_main import HostHealth
-from holdfast.wire.frames import Decoder
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.net.pure.frames import Decoder
 
 LOST = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.distributed import DistNetworkError
 
-from holdfast.torch_edge import hosted_stores
+from holdfast.inplace.torch_edge import hosted_stores
 
 AT = ("node0", 6000)
 KEY = "holdfast/hosted/node0:6000"

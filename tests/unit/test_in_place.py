@@ -5,15 +5,15 @@ import json
 import pytest
 from prometheus_client import generate_latest
 
-from holdfast.observe.in_place import restarts_in_place
-from holdfast.observe.ledger import Ledger
-from holdfast.observe.metrics import Metrics
-from holdfast.observe.outages import Outages
-from holdfast.observe.rank_spans import spans_of
-from holdfast.observe.report import as_json, tell
-from holdfast.observe.report_html import as_html
-from holdfast.observe.report_text import as_text
-from holdfast.observe.run_files import read_run
+from holdfast.events.run.in_place import restarts_in_place
+from holdfast.events.run.ledger import Ledger
+from holdfast.events.run.outages import Outages
+from holdfast.events.run.rank_spans import spans_of
+from holdfast.events.run.run_files import read_run
+from holdfast.tools.observer.metrics import Metrics
+from holdfast.tools.report.report import as_json, tell
+from holdfast.tools.report.report_html import as_html
+from holdfast.tools.report.report_text import as_text
 from tests.unit.made_events import HANG, THEN_WELL, event
 
 RAISED = {"rank": 1, "kind": "EXCEPTION", "text": "ValueError: boom (train.py:3)"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.core.monitor import hang
-from holdfast.core.monitor.hang import Overdue
-from holdfast.core.monitor.incident import advice, report, seconds, what, who
+from holdfast.evidence.pure.incident import advice, report, seconds, what, who
+from holdfast.watch.pure import hang
+from holdfast.watch.pure.hang import Overdue
 
 RECORD = {
     "rank": 3,

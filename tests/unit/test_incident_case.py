@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import kill_ladder
-from holdfast.core.evidence import Verdict
-from holdfast.core.monitor import incident, monitor
-from holdfast.core.monitor import monitor_messages as messages
-from holdfast.core.monitor.hang import SECTION, Limits, Overdue
-from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
-from holdfast.fault_tolerance.monitor import incident_case, rank_look
-from holdfast.fault_tolerance.monitor.incident_case import Case
-from holdfast.fault_tolerance.monitor.looks import Looks
-from holdfast.fault_tolerance.monitor.visitors import Seat
-from holdfast.host import clock, proc
-from holdfast.host.sight import APART_S
-from holdfast.host.staging import reserve
+from holdfast.base import clock
+from holdfast.base.processes import proc
+from holdfast.base.pure import kill_ladder
+from holdfast.evidence.pure import incident
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.evidence.sight import APART_S
+from holdfast.evidence.staging import reserve
+from holdfast.watch.monitor import incident_case, rank_look
+from holdfast.watch.monitor.incident_case import Case
+from holdfast.watch.monitor.looks import Looks
+from holdfast.watch.monitor.visitors import Seat
+from holdfast.watch.pure import monitor
+from holdfast.watch.pure import monitor_messages as messages
+from holdfast.watch.pure.hang import SECTION, Limits, Overdue
+from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
 
 OVERDUE = Overdue(SECTION, "step", 5.0, 10.0)
 BOUND_S = 60.0

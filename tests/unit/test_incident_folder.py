@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import RankDigest, Verdict
-from holdfast.core.launch.node_evidence import IncidentOver
-from holdfast.core.monitor import monitor_messages as said
-from holdfast.core.verdict import judge
-from holdfast.fault_tolerance.launch.incident_folder import IncidentFolders
-from holdfast.host import clock
-from holdfast.host.staging import Staging
+from holdfast.base import clock
+from holdfast.evidence.pure.evidence import RankDigest, Verdict
+from holdfast.evidence.pure.verdict import judge
+from holdfast.evidence.staging import Staging
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.node.records.incident_folder import IncidentFolders
+from holdfast.watch.pure import monitor_messages as said
 
 BOUND_S = 30.0
 

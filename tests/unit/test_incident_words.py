@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.core.evidence import GroupDigest, RankDigest
-from holdfast.core.incident_words import Incident, headline, lines, next_steps, report, to_json
-from holdfast.core.monitor.monitor_messages import Overdue
-from holdfast.core.verdict import judge
+from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
+from holdfast.evidence.pure.incident_words import (
+    Incident,
+    headline,
+    lines,
+    next_steps,
+    report,
+    to_json,
+)
+from holdfast.evidence.pure.verdict import judge
+from holdfast.watch.pure.monitor_messages import Overdue
 
 WAITS = GroupDigest("0 gloo", "0-15", 21, 20, pending="all_reduce Float[8]", seq=21)
 CULPRIT = RankDigest(

@@ -7,14 +7,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.core.evidence import RankDigest, Verdict
-from holdfast.core.launch.node_evidence import IncidentOver
-from holdfast.core.launch.rank_life import MonitorSaid
-from holdfast.core.monitor import monitor_messages as said
-from holdfast.core.monitor.hang import PAUSE, STEP
-from holdfast.fault_tolerance.launch.incidents import Incidents
-from holdfast.fault_tolerance.launch.part import CycleBegins
-from holdfast.host import clock
+from holdfast.base import clock
+from holdfast.evidence.pure.evidence import RankDigest, Verdict
+from holdfast.node.part import CycleBegins
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.node.records.incidents import Incidents
+from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure.hang import PAUSE, STEP
 
 RAISED = [
     "Traceback (most recent call last):",

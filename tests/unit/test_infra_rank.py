@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.job.infra_rank import InfraRank, infra_rank
 from holdfast.errors import ConfigError
+from holdfast.job.pure.infra_rank import InfraRank, infra_rank
 
 BLOCK = {"SLURM_TOPOLOGY_ADDR_PATTERN": "block.node", "SLURM_TOPOLOGY_ADDR": "b2.gpu-07"}
 ARRAY = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_NNODES": "4"}

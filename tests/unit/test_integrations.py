@@ -12,14 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.fault_tolerance import own_client, rank_monitor_client
+from holdfast.fault_tolerance import _own_client as own_client
+from holdfast.fault_tolerance import rank_monitor_client
 from holdfast.fault_tolerance import timeouts_calc as calc_module
-from holdfast.fault_tolerance.rank import rank_progress
-from holdfast.integrations import simulated_fault, training_sections
+from holdfast.integrations import _training_sections as training_sections
+from holdfast.integrations import simulated_fault
+from holdfast.integrations._learned_file import load_timeouts
+from holdfast.integrations._surround import surround
 from holdfast.integrations.accelerate import watch
-from holdfast.integrations.learned_file import load_timeouts
 from holdfast.integrations.simulated_fault import SimulatedFaultParams, parse_fault
-from holdfast.integrations.surround import surround
+from holdfast.watch.rank import rank_progress
 from tests.unit.fake_monitor import FakeMonitor, rank_environment
 
 SECTIONS = {"setup": 600.0, "step": 60.0, "evaluation": 60.0, "checkpointing": 60.0}

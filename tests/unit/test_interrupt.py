@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.interrupt import InterruptError, MainThreadInterrupt, never_inside
+from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt, never_inside
 from tests.interrupt_stress import interrupt_often
 from tests.unit.test_atomic import restart_under_way
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.iteration_file import IterationFile, IterationReader
-from holdfast.host.loop import Loop
+from holdfast.net.loop import Loop
+from holdfast.node.records.iteration_file import IterationFile, IterationReader
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.job.job_secret import SECRET, drop_secret, without_secret
-from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
-from holdfast.fault_tolerance.command_line.help import describe_config
-from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
-from holdfast.fault_tolerance.launch.worker_env import Place, worker_env
+from holdfast.job.pure.job_secret import SECRET, drop_secret, without_secret
+from holdfast.node.processes.worker_env import Place, worker_env
+from holdfast.options.arguments import UsageError, parse_args
+from holdfast.options.help import describe_config
+from holdfast.options.plan import LaunchPlan, make_plan
 
 WORD = "correct-horse-battery"
 NODES = ("--nnodes=2", "--rdzv-endpoint=h:1")

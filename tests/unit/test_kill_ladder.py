@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.kill_ladder import (
+from holdfast.base.pure.kill_ladder import (
     AT_REST,
     EVIDENCE_S,
     KILLED,

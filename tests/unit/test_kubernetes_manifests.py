@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.core.launch.exit_codes import Ending
-from holdfast.core.launch.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
-from holdfast.fault_tolerance.launch import agent, run_folders, sweeper
-from holdfast.torch_edge import job_threads
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.store import job_threads
+from holdfast.node import agent
+from holdfast.node.processes import sweeper
+from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
+from holdfast.node.records import run_folders
 from tests.unit.kubernetes_fields import refused
 from tests.unit.test_deploy_examples import (
     DEPLOY,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.observe.ledger import Ledger, LiveLedger
-from holdfast.observe.rank_spans import spans_of
+from holdfast.events.run.ledger import Ledger, LiveLedger
+from holdfast.events.run.rank_spans import spans_of
 from tests.unit.made_events import NAMES, event, of_rank, progress, shown
 
 STEPS = {"step": [30, 30.0, 1.5, 10.0, 50.0]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.last_words import LastWords, of_error_file, read
+from holdfast.evidence.pure.last_words import LastWords, of_error_file, read
 
 TOP = [
     "Traceback (most recent call last):",

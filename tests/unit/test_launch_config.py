@@ -10,10 +10,10 @@ import pytest
 from torch.distributed.launcher import api as torchs
 
 from holdfast.fault_tolerance import FaultToleranceConfig
-from holdfast.fault_tolerance.command_line.arguments import UsageError
-from holdfast.fault_tolerance.launch.plan import LaunchPlan
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
 from holdfast.fault_tolerance.launcher import __all__ as public_names
+from holdfast.options.arguments import UsageError
+from holdfast.options.plan import LaunchPlan
 
 _DIFFERENT = {
     "rdzv_backend": "c10d",  # torch: etcd, which needs a server; specification 5.1

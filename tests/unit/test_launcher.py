@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.common_events import (
+from holdfast.base.pure.common_events import (
     Begin,
     ControlRequested,
     IterationRead,
@@ -18,19 +18,15 @@ from holdfast.core.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.core.job.assign import Policy
-from holdfast.core.job.leader import (
-    Arrived,
-    Publish,
-    ReadIteration,
-)
-from holdfast.core.job.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
-from holdfast.core.job.membership import Beat, Descriptor, LeaderBeat, Pace, Place, Round
-from holdfast.core.job.restarts import READ_LIMIT_S
-from holdfast.core.job.rules import RestartPolicy, Rules
-from holdfast.core.launch.exit_codes import NO_RESTART
-from holdfast.core.launch.launcher import Ended, Finish, Launcher, Met, Quit
-from holdfast.core.launch.node import (
+from holdfast.job.pure.assign import Policy
+from holdfast.job.pure.exit_codes import NO_RESTART
+from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
+from holdfast.job.pure.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
+from holdfast.job.pure.membership import Beat, Descriptor, LeaderBeat, Pace, Place, Round
+from holdfast.job.pure.restarts import READ_LIMIT_S
+from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.node.pure.launcher import Ended, Finish, Launcher, Met, Quit
+from holdfast.node.pure.node import (
     SAME_REQUEST_S,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
@@ -52,7 +48,7 @@ from holdfast.core.launch.node import (
     Swept,
     WorkerExited,
 )
-from holdfast.core.launch.rank_life import (
+from holdfast.node.pure.rank_life import (
     MONITOR_DEATHS,
     AwaitReport,
     Deliver,
@@ -64,7 +60,7 @@ from holdfast.core.launch.rank_life import (
     Sent,
     StartMonitor,
 )
-from holdfast.core.monitor import monitor_messages as said
+from holdfast.watch.pure import monitor_messages as said
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.job_secret import SECRET
 from holdfast.fault_tolerance import launcher
-from holdfast.fault_tolerance.command_line import arguments
+from holdfast.job.pure.job_secret import SECRET
+from holdfast.options import arguments
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_signal_before_the_command_line_is_read_ends_the_launcher_as_documente
         f"""
 class Interrupting:
     def find_spec(self, name, *_):
-        if name == "holdfast.fault_tolerance.command_line.arguments":
+        if name == "holdfast.options.arguments":
             os.kill(os.getpid(), signal.{name})
 sys.meta_path.insert(0, Interrupting())
 from holdfast.ft_launcher import command
@@ -172,7 +172,7 @@ def test_a_signal_around_the_job_ends_the_launcher_as_documented(when: str, tmp_
     code, stderr = end_of(
         f"""
 from holdfast.ft_launcher import command
-from holdfast.fault_tolerance.launch.agent import NodeAgent
+from holdfast.node.agent import NodeAgent
 run = NodeAgent.run
 def signalled(agent):
     {"os.kill(os.getpid(), signal.SIGTERM)" if when == "before the loop" else "pass"}
@@ -193,7 +193,7 @@ def test_signals_that_the_user_left_out_have_their_default_effect(tmp_path: Path
     code, _ = end_of(
         """
 from holdfast.ft_launcher import command
-from holdfast.fault_tolerance.launch.agent import NodeAgent
+from holdfast.node.agent import NodeAgent
 NodeAgent.run = lambda agent: os.kill(os.getpid(), signal.SIGQUIT)
 sys.argv[1:1] = ["--signals-to-handle=SIGTERM"]
 command()

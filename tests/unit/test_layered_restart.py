@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.launch.layered_restart import (
+from holdfast.errors import InvalidStateTransitionException
+from holdfast.events.pure.layered_restart import (
     TRANSITIONS,
     RankMonitorState,
     RankMonitorStateMachine,
     RestartEvent,
     next_state,
 )
-from holdfast.errors import InvalidStateTransitionException
 
 S = RankMonitorState
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from holdfast.core.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import (
+from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.leader import (
     Abdicate,
     Arrived,
     Close,
@@ -20,7 +20,7 @@ from holdfast.core.job.leader import (
     Publish,
     ReadIteration,
 )
-from holdfast.core.job.membership import (
+from holdfast.job.pure.membership import (
     SHUTDOWN,
     Beat,
     Control,
@@ -40,9 +40,9 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
-from holdfast.core.job.restarts import READ_LIMIT_S, SameFailures
-from holdfast.core.job.rules import RestartPolicy, Rules
-from holdfast.core.job.workload import Workload
+from holdfast.job.pure.restarts import READ_LIMIT_S, SameFailures
+from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.workload import Workload
 
 H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
 ANY, MIN = RestartPolicy.ANY_FAILED, RestartPolicy.MIN_HEALTHY

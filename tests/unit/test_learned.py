@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.monitor import hang
-from holdfast.core.monitor import rank_messages as messages
-from holdfast.core.monitor.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
-from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
-from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
-from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts, apply_loaded_sections
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
+from holdfast.options.arguments import parse_args
+from holdfast.watch.monitor.limits_in_force import LimitsInForce
+from holdfast.watch.pure import hang
+from holdfast.watch.pure import rank_messages as messages
+from holdfast.watch.pure.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
+from holdfast.watch.rank.limits_state import GivenTimeouts, apply_loaded_sections
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.observe.accounts import ACCOUNTS, account_of
-from holdfast.observe.ledger import Ledger, LiveLedger, duration, two_lines
-from holdfast.observe.rank_spans import RankSpans, spans_of
+from holdfast.events.run.accounts import ACCOUNTS, account_of
+from holdfast.events.run.ledger import Ledger, LiveLedger, duration, two_lines
+from holdfast.events.run.rank_spans import RankSpans, spans_of
 from tests.unit.made_events import HANG, NAMES, THEN_WELL, event, made_up, of_rank, progress, shown
 
 

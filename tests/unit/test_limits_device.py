@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.torch_edge.limits import _device
+from holdfast.watch.rank.limits import _device
 
 
 @pytest.mark.parametrize(

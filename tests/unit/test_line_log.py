@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.file_writer import LineLog, cycle_path
+from holdfast.base.file_writer import LineLog, cycle_path
 
 
 @pytest.mark.parametrize(

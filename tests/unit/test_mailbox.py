@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.job import mailbox as rules
-from holdfast.core.job.mailbox import (
+from holdfast.job.pure import mailbox as rules
+from holdfast.job.pure.mailbox import (
     HOLE_S,
     LATE_MOST,
     LATE_S,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.common_events import Begin, ControlRequested, Note, TimePassed
-from holdfast.core.job.member import (
+from holdfast.base.pure.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.job.pure.member import (
     MAX_CAUSE,
     CauseFound,
     CycleStopping,
@@ -30,7 +30,7 @@ from holdfast.core.job.member import (
     StopRanks,
     ToldToEnd,
 )
-from holdfast.core.job.membership import (
+from holdfast.job.pure.membership import (
     EXCLUDE,
     SHUTDOWN,
     Beat,
@@ -50,8 +50,8 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
-from holdfast.core.job.workload import Workload
-from holdfast.core.launch.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.job.pure.workload import Workload
+from holdfast.node.pure.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
 PLACE = Place("n1", 1, 2, 2, "10.0.0.1")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import MAX_TEXT, MessageError, decode, encode
-from holdfast.core.job.membership import (
+from holdfast.base.pure.codec import MAX_TEXT, MessageError, decode, encode
+from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,
     Control,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import memory
+from holdfast.base import memory
 
 MIB = 1 << 20
 

@@ -12,15 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.core.launch.standby import State
-from holdfast.core.ownership import Claim, Facts, Origin
-from holdfast.fault_tolerance.launch.part import CycleEnding, CycleStarted
-from holdfast.fault_tolerance.launch.plan import WarmStandby
-from holdfast.fault_tolerance.launch.standbys import Standbys
-from holdfast.host import child, clock, leftovers, memory_read, orphans, proc, wait_for
-from holdfast.host.family import Family
-from holdfast.host.job_record import JobRecord
-from holdfast.host.loop import Loop
+from holdfast.base import clock, wait_for
+from holdfast.base.processes import child, leftovers, memory_read, orphans, proc
+from holdfast.base.processes.family import Family
+from holdfast.base.processes.job_record import JobRecord
+from holdfast.base.pure.ownership import Claim, Facts, Origin
+from holdfast.net.loop import Loop
+from holdfast.node.part import CycleEnding, CycleStarted
+from holdfast.options.plan import WarmStandby
+from holdfast.standby.pure.standby import State
+from holdfast.standby.standbys import Standbys
 from tests.processes import bystander
 from tests.real.harness import until
 

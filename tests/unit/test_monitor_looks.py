@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import Verdict
-from holdfast.core.monitor.monitor_messages import GoOn, LookNow
-from holdfast.fault_tolerance.monitor.looks import FRESH_S, Looks
-from holdfast.fault_tolerance.monitor.rank_look import RankLook
-from holdfast.fault_tolerance.monitor.visitors import Seat
-from holdfast.host import proc
+from holdfast.base.processes import proc
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.watch.monitor.looks import FRESH_S, Looks
+from holdfast.watch.monitor.rank_look import RankLook
+from holdfast.watch.monitor.visitors import Seat
+from holdfast.watch.pure.monitor_messages import GoOn, LookNow
 from tests.processes import bystander
 
 SEEN: Any = SimpleNamespace(dump_signal=0)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.kill_ladder import (
+from holdfast.base.pure.kill_ladder import (
     EVIDENCE_S,
     KILLED,
     SIGCONT,
@@ -17,9 +17,9 @@ from holdfast.core.kill_ladder import (
     TAKING_EVIDENCE,
     UNKILLABLE_S,
 )
-from holdfast.core.monitor.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
-from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.monitor import (
+from holdfast.watch.pure.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.monitor import (
     GRACE_OVER,
     HAS_LEFT,
     HUNG,

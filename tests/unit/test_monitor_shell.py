@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.kill_ladder import EVIDENCE_S
-from holdfast.core.monitor.monitor_messages import Configure, Cycle, LookNow
-from holdfast.core.monitor.rank_messages import CountCollectives
+from holdfast.base.processes import proc
+from holdfast.base.pure.kill_ladder import EVIDENCE_S
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.monitor import incident_case, rank_look
-from holdfast.fault_tolerance.monitor.monitor_main import Monitor
-from holdfast.fault_tolerance.monitor.visitors import Seat
-from holdfast.host import endpoint, page, proc
-from holdfast.wire import page as layout
+from holdfast.net import endpoint
+from holdfast.page import page
+from holdfast.page.pure import page as layout
+from holdfast.watch.monitor import incident_case, rank_look
+from holdfast.watch.monitor.monitor_main import Monitor
+from holdfast.watch.monitor.visitors import Seat
+from holdfast.watch.pure.monitor_messages import Configure, Cycle, LookNow
+from holdfast.watch.pure.rank_messages import CountCollectives
 
 BOUND_S = 30.0
 

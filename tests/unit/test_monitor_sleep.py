@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.fault_tolerance.monitor.monitor_main import sleep_s
+from holdfast.watch.monitor.monitor_main import sleep_s
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.monitor_messages import (
-    Closed,
-    Configure,
-    Cycle,
-    Log,
-    Stopping,
-)
-from holdfast.fault_tolerance.launch import monitors
-from holdfast.host.controlled_process import ControlledProcess
-from holdfast.host.loop import Loop
-from holdfast.wire.frames import encode
+from holdfast.net.loop import Loop
+from holdfast.net.pure.frames import encode
+from holdfast.node import monitors
+from holdfast.node.processes.controlled_process import ControlledProcess
+from holdfast.watch.pure.monitor_messages import Closed, Configure, Cycle, Log, Stopping
 
 PID = 2**22 + 1
 """Larger than any."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.common_events import Begin, Note, SignalArrived, TimePassed
-from holdfast.core.launch.node import (
+from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
+from holdfast.node.pure.node import (
     UNKILLABLE_AFTER_S,
     CallBegan,
     CallEnded,

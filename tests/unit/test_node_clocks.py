@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.node_clocks import Axis, Marks, on_one_axis
+from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
 
 from .made_events import event
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.common_events import TimePassed
-from holdfast.core.evidence import RankDigest, Verdict
-from holdfast.core.evidence_words import BEING_STOPPED
-from holdfast.core.job.incidents import ANSWER_SHARE, LOOK_SHARE
-from holdfast.core.job.membership import Judged, Look, Place, Round
-from holdfast.core.launch.node_evidence import (
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.evidence.pure.evidence import RankDigest, Verdict
+from holdfast.evidence.pure.evidence_words import BEING_STOPPED
+from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE
+from holdfast.job.pure.membership import Judged, Look, Place, Round
+from holdfast.node.pure.node_evidence import (
     ALONE_SHARE,
     JOINS_S,
     JUDGE_SHARE,
@@ -23,8 +23,8 @@ from holdfast.core.launch.node_evidence import (
     RankOverdue,
     RanksLooked,
 )
-from holdfast.core.launch.rank_life import Exited, MonitorGone, MonitorSaid, Sent
-from holdfast.core.monitor import monitor_messages as said
+from holdfast.node.pure.rank_life import Exited, MonitorGone, MonitorSaid, Sent
+from holdfast.watch.pure import monitor_messages as said
 
 T = 2.0
 VERDICT = Verdict((0,), "stopped", "rank 0 was stopped", "high")

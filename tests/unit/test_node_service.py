@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.health import Finding, Verdict, why_unfit
 from holdfast.health import node_service
 from holdfast.health.node_service import METHOD, PATH_BYTES_MAX, ask, messages
+from holdfast.health.pure.health import Finding, Verdict, why_unfit
 
 PROTO = Path(node_service.__file__).with_name("nvhcd.proto").read_text()
 TYPES = {5: "int32", 8: "bool", 9: "string"}

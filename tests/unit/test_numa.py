@@ -9,15 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.command_line.arguments import UsageError
-from holdfast.fault_tolerance.launch.numa import by_count
-from holdfast.host.facts import (
-    NoBindingError,
-    numa_nodes,
-    torchs_numa_prefixes,
-    why_not_bound,
-)
-from holdfast.torch_edge import numa_commands
+from holdfast.base.facts import NoBindingError, numa_nodes, torchs_numa_prefixes, why_not_bound
+from holdfast.options import numa_commands
+from holdfast.options.arguments import UsageError
+from holdfast.options.numa import by_count
 from tests.unit.test_plan import plan
 
 NUMACTL = {"train.py", "numactl", "./tool"}
@@ -171,7 +166,7 @@ def test_torch_is_asked_for_each_rank(
 )
 def test_torch_may_call_a_gpu_a_device(choose: object, monkeypatch: pytest.MonkeyPatch) -> None:
     binding = pytest.importorskip("torch.numa.binding")
-    torch_private = pytest.importorskip("holdfast.torch_edge.torch_private")
+    torch_private = pytest.importorskip("holdfast.base.torch_private")
     monkeypatch.setattr(binding, "_get_logical_cpus_to_bind_to", choose)
     assert torch_private.cpus_near_device("node", 5) == "5"
 

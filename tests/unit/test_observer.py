@@ -17,19 +17,20 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.core import codec
-from holdfast.host import clock, proc
-from holdfast.host.page import create_page, map_page
-from holdfast.observe import hooks
-from holdfast.observe.follow import Follower
-from holdfast.observe.hooks import Hooks
-from holdfast.observe.metrics import Metrics
-from holdfast.observe.metrics_server import CONNECTIONS, Server
-from holdfast.observe.observer_main import Observer
-from holdfast.observe.observer_messages import FROM_OBSERVER, Orders, Wanted
-from holdfast.observe.outages import Outages
-from holdfast.wire import page as layout
-from holdfast.wire.frames import Decoder
+from holdfast.base import clock
+from holdfast.base.processes import proc
+from holdfast.base.pure import codec
+from holdfast.events.follow import Follower
+from holdfast.events.observer_messages import FROM_OBSERVER, Orders, Wanted
+from holdfast.events.run.outages import Outages
+from holdfast.net.pure.frames import Decoder
+from holdfast.page.page import create_page, map_page
+from holdfast.page.pure import page as layout
+from holdfast.tools.observer import hooks
+from holdfast.tools.observer.hooks import Hooks
+from holdfast.tools.observer.metrics import Metrics
+from holdfast.tools.observer.metrics_server import CONNECTIONS, Server
+from holdfast.tools.observer.observer_main import Observer
 from tests.real.harness import until
 
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.outages import Fault, Outages, Recovered
+from holdfast.events.run.outages import Fault, Outages, Recovered
 
 STARTED = [
     {"kind": "cycle_started", "cycle": 0, "t": 1.0},

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import clock
-from holdfast.host.file_writer import LineLog, LogFile
-from holdfast.host.output import TAIL_LINES, OutputPump, Stream
+from holdfast.base import clock
+from holdfast.base.file_writer import LineLog, LogFile
+from holdfast.node.processes.output import TAIL_LINES, OutputPump, Stream
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.fault_tolerance as ft
-from holdfast.fault_tolerance import own_client
+from holdfast.fault_tolerance import _own_client as own_client
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 
 ROOT = Path(__file__).parents[2]

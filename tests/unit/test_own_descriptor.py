@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.own_descriptor import LostDescriptorError, OwnDescriptor, OwnSocket
+from holdfast.evidence import dump_signal
 from holdfast.fault_tolerance import RankMonitorClient, rank_monitor_client
-from holdfast.host import dump_signal
-from holdfast.host.own_descriptor import LostDescriptorError, OwnDescriptor, OwnSocket
 from tests.unit.fake_monitor import FakeMonitor, rank_environment
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job.workload import Workload, difference
-from holdfast.core.launch.cluster_env import slurm_ids
+from holdfast.base import facts
 from holdfast.fault_tolerance import elastic
-from holdfast.fault_tolerance.command_line.arguments import parse_args
-from holdfast.fault_tolerance.launch.plan import make_plan
-from holdfast.host import facts
+from holdfast.job.pure.workload import Workload, difference
+from holdfast.options.arguments import parse_args
+from holdfast.options.cluster_env import slurm_ids
+from holdfast.options.plan import make_plan
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast.core.ownership import Claim, Facts, Origin, Verdicts, is_within, judge
+from holdfast.base.pure.ownership import Claim, Facts, Origin, Verdicts, is_within, judge
 
 EXAMPLES = int(os.environ.get("HOLDFAST_OWNERSHIP_EXAMPLES", "100"))
 LOGIN, CGROUP = "7", {"": "/user/login"}

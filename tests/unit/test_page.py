@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from holdfast.host.page import PageError, create_page, map_page, private_page
-from holdfast.wire import page as layout
+from holdfast.page.page import PageError, create_page, map_page, private_page
+from holdfast.page.pure import page as layout
 
 
 def test_what_the_rank_stores_is_seen_by_a_reader(tmp_path) -> None:

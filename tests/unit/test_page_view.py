@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.monitor.hang import (
+from holdfast.page.page import Page, private_page
+from holdfast.page.pure import page as layout
+from holdfast.page.pure.page_view import PageView
+from holdfast.watch.pure.hang import (
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
@@ -16,9 +19,6 @@ from holdfast.core.monitor.hang import (
     next_deadline,
     overdue,
 )
-from holdfast.host.page import Page, private_page
-from holdfast.wire import page as layout
-from holdfast.wire.page_view import PageView
 
 
 def armed_page() -> Page:

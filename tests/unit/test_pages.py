@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.launch.pages import Pages
-from holdfast.host.page import map_page
+from holdfast.node.processes.pages import Pages
+from holdfast.page.page import map_page
 
 
 class Node:

@@ -11,14 +11,14 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.launch.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
+from holdfast.base import facts
+from holdfast.base.pure.codec import decode, encode
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
-from holdfast.fault_tolerance.launch.job_part import make_rules
-from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
 from holdfast.health.messages import TO_HEALTH, Configure
-from holdfast.host import facts
+from holdfast.node.job_part import make_rules
+from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
+from holdfast.options.arguments import UsageError, parse_args
+from holdfast.options.plan import LaunchPlan, make_plan
 
 
 @dataclass

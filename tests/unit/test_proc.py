@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc, sight, system_calls
-from holdfast.host.stack_dump import WriteWatch
+from holdfast.base.processes import proc, system_calls
+from holdfast.evidence import sight
+from holdfast.evidence.stack_dump import WriteWatch
 
 BOUND_S = 20.0
 

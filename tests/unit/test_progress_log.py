@@ -5,20 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.core.evidence import Verdict
-from holdfast.core.launch.node_evidence import IncidentOver
-from holdfast.core.launch.rank_life import MonitorSaid
-from holdfast.core.monitor.learned import NEVER
-from holdfast.core.monitor.monitor_messages import Armed
-from holdfast.core.numbering import Cycle, LocalRank
-from holdfast.fault_tolerance.launch import progress_log
-from holdfast.fault_tolerance.launch.pages import Pages
-from holdfast.fault_tolerance.launch.part import CycleStarted
-from holdfast.fault_tolerance.launch.progress_log import ProgressLog
-from holdfast.fault_tolerance.launch.worker_env import unplaced
-from holdfast.host.page import map_page
+from holdfast.base.pure.numbering import Cycle, LocalRank
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.node.part import CycleStarted
+from holdfast.node.processes.pages import Pages
+from holdfast.node.processes.worker_env import unplaced
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.node.records import progress_log
+from holdfast.node.records.progress_log import ProgressLog
+from holdfast.page.page import map_page
+from holdfast.page.pure import page as layout
 from holdfast.testing import VirtualClock
-from holdfast.wire import page as layout
+from holdfast.watch.pure.learned import NEVER
+from holdfast.watch.pure.monitor_messages import Armed
 
 
 class Log:

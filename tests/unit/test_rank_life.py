@@ -11,9 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.common_events import Note, TimePassed
-from holdfast.core.failure import Hang
-from holdfast.core.kill_ladder import (
+from holdfast.base.pure.common_events import Note, TimePassed
+from holdfast.base.pure.kill_ladder import (
     AT_REST,
     EVIDENCE_S,
     KILLED,
@@ -25,8 +24,9 @@ from holdfast.core.kill_ladder import (
     UNKILLABLE_S,
     KillLadder,
 )
-from holdfast.core.launch.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
-from holdfast.core.launch.rank_life import (
+from holdfast.evidence.pure.failure import Hang
+from holdfast.node.pure.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
+from holdfast.node.pure.rank_life import (
     WRITING_S,
     AwaitReport,
     Deliver,
@@ -50,7 +50,7 @@ from holdfast.core.launch.rank_life import (
     State,
     Swept,
 )
-from holdfast.core.monitor import monitor_messages as said
+from holdfast.watch.pure import monitor_messages as said
 
 HELD_S = EVIDENCE_S + WRITING_S
 HANG = Hang("section", "step", 6.0, 5.0, found_at=84.9)

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from holdfast.base.rank_log import rank_logger
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.host.rank_log import rank_logger
-from holdfast.inprocess import session, wrap
+from holdfast.inplace import session
+from holdfast.inprocess import wrap
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_client_and_wrapper_speak_through_it(capsys: pytest.CaptureFixture[str])
     assert [line.rpartition("from ")[2] for line in lines[-3:]] == [
         "holdfast.fault_tolerance.rank_monitor_client",
         "holdfast.inprocess.wrap",
-        "holdfast.inprocess.session",
+        "holdfast.inplace.session",
     ]
     assert isinstance(client.logger, logging.Logger)
 

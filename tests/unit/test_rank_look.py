@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.monitor.rank_digest import Sight, state_of
-from holdfast.core.monitor.rank_messages import Alive, Look, Operations
-from holdfast.fault_tolerance.monitor import rank_look
-from holdfast.fault_tolerance.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
-from holdfast.host import proc, sight
-from holdfast.host.sight import APART_S
-from holdfast.host.stack_dump import StackDump
+from holdfast.base.processes import proc
+from holdfast.evidence import sight
+from holdfast.evidence.pure.rank_digest import Sight, state_of
+from holdfast.evidence.sight import APART_S
+from holdfast.evidence.stack_dump import StackDump
+from holdfast.watch.monitor import rank_look
+from holdfast.watch.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
+from holdfast.watch.pure.rank_messages import Alive, Look, Operations
 from tests.processes import bystander
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.rank_sets import ranks_of, text_of
+from holdfast.base.pure.rank_sets import ranks_of, text_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.observe.rank_words import done, named
+from holdfast.events.run.rank_words import done, named
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import clock
-from holdfast.host.reach import UnreachableError, wait_until_reachable
+from holdfast.base import clock
+from holdfast.net.reach import UnreachableError, wait_until_reachable
 
 NEVER = threading.Event()
 

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 import holdfast.fault_tolerance as ft
-from holdfast.core.kill_ladder import SIGKILL
-from holdfast.core.monitor import monitor as machine
-from holdfast.core.monitor.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
-from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.fault_tolerance.command_line.arguments import parse_args
+from holdfast.base.pure.kill_ladder import SIGKILL
 from holdfast.fault_tolerance.config import FaultToleranceConfig, resolve
-from holdfast.fault_tolerance.monitor.limits_in_force import LimitsInForce
-from holdfast.fault_tolerance.monitor.monitor_main import sleep_s
-from holdfast.fault_tolerance.rank import rank_progress
-from holdfast.host.page import Page
-from holdfast.wire.page_view import PageView
+from holdfast.options.arguments import parse_args
+from holdfast.page.page import Page
+from holdfast.page.pure.page_view import PageView
+from holdfast.watch.monitor.limits_in_force import LimitsInForce
+from holdfast.watch.monitor.monitor_main import sleep_s
+from holdfast.watch.pure import monitor as machine
+from holdfast.watch.pure.hang import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
+from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.rank import rank_progress
 from tests.unit.fake_monitor import FakeMonitor, rank_environment
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.core.reclaim import Over, Reclaim, Wait
+from holdfast.base.processes import system_calls
 from holdfast.health.gpu_memory import wait
-from holdfast.host import system_calls
+from holdfast.health.pure.reclaim import Over, Reclaim, Wait
 from tests.unit.test_system_calls import not_implemented
 
 

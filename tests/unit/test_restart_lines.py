@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.core.launch.rank_life import MonitorSaid
-from holdfast.core.monitor.monitor_messages import Armed
-from holdfast.core.numbering import Cycle, LocalRank
-from holdfast.fault_tolerance.launch.part import CycleBegins
-from holdfast.fault_tolerance.launch.restart_lines import RestartLines
+from holdfast.base.pure.numbering import Cycle, LocalRank
+from holdfast.node.part import CycleBegins
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.node.restart_lines import RestartLines
+from holdfast.watch.pure.monitor_messages import Armed
 
 START, GOES_ON, DONE = (
     f"handling stage={stage}" for stage in ("starting", "processing", "completed")
@@ -67,7 +67,7 @@ def test_each_state_is_told_once(events: tuple[str, ...], expected: list[str]) -
 def test_a_restart_that_goes_on_is_told_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """While nodes are waited for, say; not once the ranks work, and not by other nodes."""
     now, said = [100.0], []
-    monkeypatch.setattr("holdfast.host.clock.monotonic", lambda: now[0])
+    monkeypatch.setattr("holdfast.base.clock.monotonic", lambda: now[0])
 
     def until(lines: RestartLines, end: float) -> int:
         before = len(said)

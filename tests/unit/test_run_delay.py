@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from holdfast.host.run_delay import RunDelay
+from holdfast.base.processes.run_delay import RunDelay
 
 BOUND_S = 60.0
 SPIN = """

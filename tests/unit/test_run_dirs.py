@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import child, clock, job_name, proc, run_dirs
+from holdfast.base import clock
+from holdfast.base.processes import child, job_name, proc
+from holdfast.node.records import run_dirs
 
 
 def dead_job() -> str:

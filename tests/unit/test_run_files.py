@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import clock, run_dirs, run_links
-from holdfast.host.job_name import new_job
-from holdfast.observe import run_list
-from holdfast.observe.commands import main
-from holdfast.observe.incident_files import read_incidents
-from holdfast.observe.report import as_json, tell
-from holdfast.observe.report_html import as_html
-from holdfast.observe.report_text import as_text, clock_lines, runs_table
-from holdfast.observe.run_files import read_run
-from holdfast.observe.run_list import NoSuchRunError, find_runs, resolve
-from holdfast.observe.trace import trace_lines
+from holdfast.base import clock
+from holdfast.base.processes.job_name import new_job
+from holdfast.events.run import run_links, run_list
+from holdfast.events.run.incident_files import read_incidents
+from holdfast.events.run.run_files import read_run
+from holdfast.events.run.run_list import NoSuchRunError, find_runs, resolve
+from holdfast.node.records import run_dirs
+from holdfast.tools.commands import main
+from holdfast.tools.report.report import as_json, tell
+from holdfast.tools.report.report_html import as_html
+from holdfast.tools.report.report_text import as_text, clock_lines, runs_table
+from holdfast.tools.report.trace import trace_lines
 from tests.unit.made_events import HANG, THEN_WELL, elsewhere, event, made_up, of_rank
 from tests.unit.trace_format import violations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.parked.script_imports import script_imports
+from holdfast.standby.parked.script_imports import script_imports
 
 
 class Script:

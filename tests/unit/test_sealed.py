@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire.sealed import Sealer, SealError, UnsignedError, parse, unsigned_body
+from holdfast.job.pure.sealed import Sealer, SealError, UnsignedError, parse, unsigned_body
 
 OURS = Sealer("correct horse battery staple", "j1")
 values: st.SearchStrategy[Any] = st.recursive(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.rank_spans import Ended, Progress
-from holdfast.observe.section_slices import RankSections, SectionSlice
+from holdfast.events.run.rank_spans import Ended, Progress
+from holdfast.events.run.section_slices import RankSections, SectionSlice
 
 PUBLISH_S = 0.001
 Look = tuple[float, float, Progress]

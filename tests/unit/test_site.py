@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.fault_tolerance.command_line.arguments import parse_args
 from holdfast.fault_tolerance.config import resolve
+from holdfast.options.arguments import parse_args
 from tests.unit.test_docs import PAGES, ROOT
 
 SCREEN_AND_A_HALF = 75

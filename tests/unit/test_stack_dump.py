@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import proc, stack_dump
-from holdfast.host.stack_dump import StackDump
+from holdfast.base.processes import proc
+from holdfast.evidence import stack_dump
+from holdfast.evidence.stack_dump import StackDump
 
 SIGNUM = int(signal.SIGRTMIN) + 7
 BOUND_S = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.stacks import (
+from holdfast.evidence.pure.stacks import (
     HELPER,
     Frame,
     lock_holder,
@@ -55,7 +55,7 @@ def test_the_place_is_the_innermost_line_of_the_users() -> None:
     )
 
 
-@pytest.mark.parametrize("room", ["inprocess", "torch_edge", "host", "fault_tolerance/rank"])
+@pytest.mark.parametrize("room", ["inprocess", "inplace/torch_edge", "base", "watch/rank"])
 def test_our_own_frames_within_a_rank_are_not_the_users(room: str) -> None:
     """Wherever we are installed: in a checkout there is no site-packages in the path."""
     ours = f"/repo/src/holdfast/{room}/work_abort.py:93 wait_noted"

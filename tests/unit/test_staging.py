@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.staging import Staging
+from holdfast.evidence.staging import Staging
 
 
 def stage(staging: Staging, cycle: int, name: str, text: str) -> None:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import evidence as e
-from holdfast.core.evidence import GroupDigest, RankDigest, Verdict
-from holdfast.core.evidence_words import BEING_STOPPED, ENDED_WELL, HAS_ENDED
-from holdfast.core.job.incidents import Incidents, verdict_on
-from holdfast.core.job.membership import Digests, Place, Round, Suspect
-from holdfast.core.monitor.hang import PAUSE, STEP
-from holdfast.core.stall import MARGIN_S, has_moved, marks
-from holdfast.core.stall_rules import StallRules
+from holdfast.evidence.pure import evidence as e
+from holdfast.evidence.pure.evidence import GroupDigest, RankDigest, Verdict
+from holdfast.evidence.pure.evidence_words import BEING_STOPPED, ENDED_WELL, HAS_ENDED
+from holdfast.evidence.pure.stall import MARGIN_S, has_moved, marks
+from holdfast.evidence.pure.stall_rules import StallRules
+from holdfast.job.pure.incidents import Incidents, verdict_on
+from holdfast.job.pure.membership import Digests, Place, Round, Suspect
+from holdfast.watch.pure.hang import PAUSE, STEP
 
 FLOOR_S = 600.0
 RULES = StallRules(FLOOR_S)

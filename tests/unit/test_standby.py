@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.common_events import Note, TimePassed
-from holdfast.core.launch.libraries import imported_libraries
-from holdfast.core.launch.standby import (
+from holdfast.base.pure.common_events import Note, TimePassed
+from holdfast.standby.pure.libraries import imported_libraries
+from holdfast.standby.pure.standby import (
     FAILURES_MAX,
     IDLE_LIMIT_S,
     LEAVES_MAX,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.codec import encode
-from holdfast.core.launch.parked_messages import Ready, Unfit
-from holdfast.core.launch.standby import FAILURES_MAX
-from holdfast.fault_tolerance.launch import standbys
-from holdfast.fault_tolerance.launch.part import CycleStarted
-from holdfast.fault_tolerance.launch.plan import WarmStandby
-from holdfast.host.child import Reaped
-from holdfast.host.loop import Loop
-from holdfast.host.standby_process import StandbyProcess
-from holdfast.wire import frames
+from holdfast.base.processes.child import Reaped
+from holdfast.base.pure.codec import encode
+from holdfast.net.loop import Loop
+from holdfast.net.pure import frames
+from holdfast.node.part import CycleStarted
+from holdfast.options.plan import WarmStandby
+from holdfast.standby import standbys
+from holdfast.standby.pure.parked_messages import Ready, Unfit
+from holdfast.standby.pure.standby import FAILURES_MAX
+from holdfast.standby.standby_process import StandbyProcess
 
 PID = 2**22 + 1
 """Above the largest pid that Linux gives."""

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.host.parked.start_lines import doubt
+from holdfast.standby.parked.start_lines import doubt
 
 PER_CYCLE = {"RANK", "MASTER_PORT"}
 SETUPTOOLS = (

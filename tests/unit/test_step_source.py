@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.monitor.rank_messages import Hello
-from holdfast.fault_tolerance.monitor.step_source import StepSource
+from holdfast.watch.monitor.step_source import StepSource
+from holdfast.watch.pure.rank_messages import Hello
 
 RANK, EXECUTED, FORKED = 100, 0x400000, 0x400040
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.launch.rank_life import AwaitReport, MonitorSaid, RankLives
-from holdfast.core.monitor import hang, monitor
-from holdfast.core.monitor import monitor_messages as messages
-from holdfast.core.monitor.hang import Limits, Snapshot
-from holdfast.core.monitor.learned import TrippedLimits
-from holdfast.core.monitor.steps import WARM_UP, Progress
+from holdfast.node.pure.rank_life import AwaitReport, MonitorSaid, RankLives
+from holdfast.watch.pure import hang, monitor
+from holdfast.watch.pure import monitor_messages as messages
+from holdfast.watch.pure.hang import Limits, Snapshot
+from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.steps import WARM_UP, Progress
 
 ARMED = 100.0
 

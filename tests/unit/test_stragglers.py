@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.stragglers import Stragglers, slow
+from holdfast.tools.report.stragglers import Stragglers, slow
 
 EVEN = {0: 1.0, 1: 1.01, 2: 0.99, 3: 1.0}
 

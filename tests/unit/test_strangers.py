@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.admission import SILENT_S
-from holdfast.host import strangers as module
-from holdfast.host.descriptors import Descriptors
-from holdfast.host.strangers import STRANGERS_MAX, Stranger, StrangerError, Strangers
+from holdfast.net import strangers as module
+from holdfast.net.descriptors import Descriptors
+from holdfast.net.pure.admission import SILENT_S
+from holdfast.net.strangers import STRANGERS_MAX, Stranger, StrangerError, Strangers
 from tests.garbage import framed
 from tests.unit.test_control_endpoint import no_descriptor_free
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import child, proc, system_calls
+from holdfast.base.processes import child, proc, system_calls
 from tests.unit.test_proc import BOUND_S
 
 LACKED = {"posix_spawn(setsid)", "pidfd_open", "pidfd_send_signal", "memfd_create"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.observe.timeline import Recovery, lines, recoveries
+from holdfast.tools.report.timeline import Recovery, lines, recoveries
 
 
 def _event(t, kind, cycle=0, **fields):

@@ -16,11 +16,12 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from holdfast.torch_edge import env_rendezvous, torch_private  # noqa: E402
-from holdfast.torch_edge.process_groups import abort_native_groups  # noqa: E402
+from holdfast.base import torch_private  # noqa: E402
+from holdfast.inplace.torch_edge import env_rendezvous  # noqa: E402
+from holdfast.inplace.torch_edge.process_groups import abort_native_groups  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-MODULE = ROOT / "src/holdfast/torch_edge/torch_private.py"
+MODULE = ROOT / "src/holdfast/base/torch_private.py"
 SOURCES = sorted({*(ROOT / "src").rglob("*.py"), *(ROOT / "compat/src").rglob("*.py")} - {MODULE})
 NOT_TORCHS = {
     "_asdict",  # named tuples
@@ -31,7 +32,7 @@ NOT_TORCHS = {
     "_save_checkpoint",  # transformers
     "_ub_communicators",  # Transformer Engine
 }
-LISTED = {"src/holdfast/core/launch/libraries.py": {"torch._dynamo"}}
+LISTED = {"src/holdfast/standby/pure/libraries.py": {"torch._dynamo"}}
 """Written down elsewhere, by the side that must not import torch."""
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
@@ -127,7 +128,7 @@ def test_no_other_file_uses_a_private_name_of_torch() -> None:
         for line, text in private_uses(ast.parse(path.read_text()), known)
         if text not in LISTED.get(str(path.relative_to(ROOT)), ())
     ]
-    assert found == [], "private names of torch belong into holdfast.torch_edge.torch_private"
+    assert found == [], "private names of torch belong into holdfast.base.torch_private"
 
 
 @pytest.mark.parametrize(

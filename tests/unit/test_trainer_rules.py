@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.trainer.heartbeat_rules import Do, HeartbeatRules, Hook
-from holdfast.core.trainer.run_end import has_reached_end, is_clean_stop, is_training_completed
-from holdfast.core.trainer.section_rules import (
+from holdfast.integrations._pure.heartbeat_rules import Do, HeartbeatRules, Hook
+from holdfast.integrations._pure.run_end import (
+    has_reached_end,
+    is_clean_stop,
+    is_training_completed,
+)
+from holdfast.integrations._pure.section_rules import (
     CHECKPOINTING,
     EVALUATION,
     SETUP,

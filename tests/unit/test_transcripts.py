@@ -18,13 +18,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.leader import RestartPolicy, Rules
-from holdfast.core.job.membership import (
-    EXCLUDE,
-    SHUTDOWN,
-    Pace,
-)
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.leader import RestartPolicy, Rules
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Pace
 from holdfast.testing import (
     Ask,
     Breaks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.host.trial import Trial
+from holdfast.inplace.trial import Trial
 from tests.real.harness import until
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.job.infra_rank import infra_rank
 from holdfast.errors import ConfigError
-from holdfast.host.endpoint import EndpointError
-from holdfast.wire.frames import FrameError
+from holdfast.job.pure.infra_rank import infra_rank
+from holdfast.net.endpoint import EndpointError
+from holdfast.net.pure.frames import FrameError
 from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
 from nvidia_resiliency_ext.fault_tolerance.utils import (
     get_infrastructure_rank,
@@ -240,7 +240,7 @@ def test_an_object_that_a_mailbox_cannot_carry_is_an_error(tmp_path, message) ->
 
 
 def _send_garbage(path: str) -> None:
-    from holdfast.host import endpoint
+    from holdfast.net import endpoint
 
     connection = endpoint.connect(path)
     connection._send(b"\x00\x00\x00\x02[]", 30.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.value import Value
+from holdfast.base.pure.value import Value
 
 
 class Point(Value):

@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import evidence as e
-from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, Missing, RankDigest, Verdict
-from holdfast.core.evidence_words import FROZEN, STORE
-from holdfast.core.rank_sets import text_of
-from holdfast.core.verdict import judge
+from holdfast.base.pure.rank_sets import text_of
+from holdfast.evidence.pure import evidence as e
+from holdfast.evidence.pure.evidence import (
+    ANSWERED,
+    SILENT,
+    GroupDigest,
+    Missing,
+    RankDigest,
+    Verdict,
+)
+from holdfast.evidence.pure.evidence_words import FROZEN, STORE
+from holdfast.evidence.pure.verdict import judge
 
 IDLE = {"state": "S", "helper": ANSWERED}
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.processes import proc
+from holdfast.base.processes.job_name import new_job
 from holdfast.cli import main
-from holdfast.host import proc
-from holdfast.host.job_name import new_job
-from holdfast.view.live import JobView, LiveJob, NodeView, RankView
-from holdfast.view.top import Stacks, Top
-from holdfast.view.web import make_app
-from holdfast.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
+from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.top import Stacks, Top
+from holdfast.tools.view.web import make_app
+from holdfast.tools.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
 
 from .made_events import elsewhere
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
@@ -291,14 +291,14 @@ def test_a_stopped_rank_is_not_woken_to_be_asked(tmp_path, monkeypatch) -> None:
     """Somebody has stopped it, and a monitor may be about to say so."""
     import signal
 
-    from holdfast.host.job_name import PREFIX, new_job
-    from holdfast.host.page import create_page, map_page
-    from holdfast.wire import page as layout
+    from holdfast.base.processes.job_name import PREFIX, new_job
+    from holdfast.page.page import create_page, map_page
+    from holdfast.page.pure import page as layout
 
     job = new_job()
     runtime = tmp_path / (PREFIX + job)
     runtime.mkdir()
-    monkeypatch.setattr("holdfast.view.live._TMPFS", str(tmp_path))
+    monkeypatch.setattr("holdfast.tools.view.live._TMPFS", str(tmp_path))
     rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         create_page(str(runtime / "c0_r0.page"), 0)

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.admission import EXCUSED_S, SILENT_S
-from holdfast.core.monitor.rank_messages import Hello
-from holdfast.fault_tolerance.monitor.visitors import Seat, Visitor, Visitors
-from holdfast.host import endpoint
-from holdfast.host.clock import monotonic
-from holdfast.host.descriptors import Descriptors
-from holdfast.host.proc import Process
-from holdfast.wire.frames import encode
+from holdfast.base.clock import monotonic
+from holdfast.base.processes.proc import Process
+from holdfast.net import endpoint
+from holdfast.net.descriptors import Descriptors
+from holdfast.net.pure.admission import EXCUSED_S, SILENT_S
+from holdfast.net.pure.frames import encode
+from holdfast.watch.monitor.visitors import Seat, Visitor, Visitors
+from holdfast.watch.pure.rank_messages import Hello
 from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.host import wait_for
-from holdfast.host.descriptors import Descriptors
+from holdfast.base import wait_for
+from holdfast.net.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

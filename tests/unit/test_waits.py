@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import GroupDigest, RankDigest
-from holdfast.core.monitor.rank_digest import Seen, Sight, digest, waits_for
-from holdfast.core.monitor.rank_messages import Operations
-from holdfast.core.stacks import Place, hash_of
+from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
+from holdfast.evidence.pure.rank_digest import Seen, Sight, digest, waits_for
+from holdfast.evidence.pure.stacks import Place, hash_of
+from holdfast.watch.pure.rank_messages import Operations
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.monitor.rank_digest import Seen, Sight, digest
-from holdfast.core.stacks import Frame, place_of
-from holdfast.host import sight
+from holdfast.evidence import sight
+from holdfast.evidence.pure.rank_digest import Seen, Sight, digest
+from holdfast.evidence.pure.stacks import Frame, place_of
 from tests.unit.test_proc import wait_until
 
 

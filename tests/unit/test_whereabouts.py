@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.stacks import Frame
-from holdfast.fault_tolerance.rank import whereabouts
-from holdfast.fault_tolerance.rank.whereabouts import awaiting, call_of, is_at_store
+from holdfast.evidence.pure.stacks import Frame
+from holdfast.watch.rank import whereabouts
+from holdfast.watch.rank.whereabouts import awaiting, call_of, is_at_store
 
 BOUND_S = 20.0
 HAS_POSITIONS = pytest.mark.skipif(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.fault_tolerance import launcher
-from holdfast.fault_tolerance.launch.plan import make_plan
-from holdfast.torch_edge.job_threads import Callbacks, JobThreads, StoreAddress
+from holdfast.job.store.job_threads import Callbacks, JobThreads, StoreAddress
+from holdfast.options.plan import make_plan
 
 
 def test_a_launcher_without_torch_ends_before_it_makes_anything(
@@ -79,8 +79,8 @@ def test_a_torch_that_does_not_load_is_told_as_a_lost_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its thread must not end without a word: the launcher would wait for ever."""
-    monkeypatch.setitem(sys.modules, "holdfast.torch_edge.job_store", None)
-    monkeypatch.delattr("holdfast.torch_edge.job_store", raising=False)  # another test's import
+    monkeypatch.setitem(sys.modules, "holdfast.job.store.job_store", None)
+    monkeypatch.delattr("holdfast.job.store.job_store", raising=False)  # another test's import
     told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     lost: list[str] = []
     nobody = Callbacks(

@@ -33,7 +33,7 @@ BANNED = {
     r"\blooks? after\b|\bneeds? a look\b|\btakes care\b": "say what it does: checks, monitors",
     r"\bkin\b|\bbur(y|ied|ies)\b|\bseats?\b|\blet go\b|\bsick\b|\bnot well\b": "the field's word",
     r"\bstand(s|ing)? by\b|\bstandby node\b": "'waits as a spare'",
-    r"\(s\)|\(es\)": "holdfast.core.wording.count() knows the plural",
+    r"\(s\)|\(es\)": "holdfast.base.pure.wording.count() knows the plural",
 }
 """Regular expressions, upper or lower case, and the better way to write it."""
 
@@ -46,14 +46,14 @@ _PLURAL = re.compile(rf"(?<!of )\{{\}} (more |parked |other )?(({COUNTED})s|proc
 
 
 AT_LEAST_TWO = (
-    ("core/launch/cluster_env.py", "{} gave this job {} nodes"),
-    ("core/launch/cluster_env.py", "Slurm starts {} launchers on a node"),
-    ("core/launch/cluster_env.py", "this Slurm step has {} of the job's {} nodes"),
-    ("core/inprocess/escalation.py", "hung by itself in {} iterations in a row"),
-    ("doctor/advice.py", "at most {} processes and threads"),
-    ("core/job/leader.py", "no progress"),
-    ("fault_tolerance/launch/announcer.py", "Worker group FAILED. {}/{} attempts left"),
-    ("fault_tolerance/launch/plan.py", "OMP_NUM_THREADS is not set; each of the {} ranks"),
+    ("options/cluster_env.py", "{} gave this job {} nodes"),
+    ("options/cluster_env.py", "Slurm starts {} launchers on a node"),
+    ("options/cluster_env.py", "this Slurm step has {} of the job's {} nodes"),
+    ("inplace/pure/escalation.py", "hung by itself in {} iterations in a row"),
+    ("tools/doctor/advice.py", "at most {} processes and threads"),
+    ("job/pure/leader.py", "no progress"),
+    ("node/announcer.py", "Worker group FAILED. {}/{} attempts left"),
+    ("options/plan.py", "OMP_NUM_THREADS is not set; each of the {} ranks"),
 )
 """Messages whose number is never one, by module and beginning."""
 

@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.job.membership import MESSAGES, Descriptor, Join
-from holdfast.core.job.workload import (
-    Workload,
-    argument_digests,
-    difference,
-    text_digest,
-)
+from holdfast.base.pure.codec import decode, encode
+from holdfast.job.pure.membership import MESSAGES, Descriptor, Join
+from holdfast.job.pure.workload import Workload, argument_digests, difference, text_digest
 
 
 def script(name: str = "train.py", *arguments: str, text: str = "", folder: str = "/a") -> Workload:

@@ -7,11 +7,11 @@ launcher, and neither pays for torch.
 TYPE_CHECKING = False  # the rank monitor imports this package, and ``typing`` costs it 4 ms
 
 if TYPE_CHECKING:
-    from holdfast.core.launch.layered_restart import RankMonitorState, RankMonitorStateMachine
+    from holdfast.events.pure.layered_restart import RankMonitorState, RankMonitorStateMachine
     from holdfast.errors import InvalidStateTransitionException, RankMonitorClientError
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
-    from holdfast.fault_tolerance.own_client import client
+    from holdfast.fault_tolerance._own_client import client
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
     from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
 
@@ -34,11 +34,11 @@ _HOME = {
     "RankMonitorClient": "holdfast.fault_tolerance.rank_monitor_client",
     "RankMonitorClientError": "holdfast.errors",
     "RankMonitorServer": "holdfast.fault_tolerance.rank_monitor_server",
-    "RankMonitorState": "holdfast.core.launch.layered_restart",
-    "RankMonitorStateMachine": "holdfast.core.launch.layered_restart",
+    "RankMonitorState": "holdfast.events.pure.layered_restart",
+    "RankMonitorStateMachine": "holdfast.events.pure.layered_restart",
     "WorkloadAction": "holdfast.fault_tolerance.data",
     "WorkloadControlRequest": "holdfast.fault_tolerance.data",
-    "client": "holdfast.fault_tolerance.own_client",
+    "client": "holdfast.fault_tolerance._own_client",
 }
 
 

@@ -15,8 +15,8 @@ from signal import SIGKILL, Signals
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.config_file import SECTION, SectionNotFoundError, read_section
-from holdfast.fault_tolerance.values import (
+from holdfast.options.config_file import SECTION, SectionNotFoundError, read_section
+from holdfast.options.values import (
     PROOF,
     AbsolutePaths,
     AutoKill,

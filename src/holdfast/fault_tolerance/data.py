@@ -30,7 +30,7 @@ class RankInfo:
         Raises:
             RankMonitorClientError: Neither says the rank; it is a ``RuntimeError``, too.
         """
-        from holdfast.fault_tolerance.rank.rank_info import rank_info  # noqa: PLC0415 - needs this
+        from holdfast.watch.rank.rank_info import rank_info  # noqa: PLC0415 - needs this
 
         return rank_info()
 

@@ -26,17 +26,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.job.workload import text_digest
+from holdfast.base import facts
+from holdfast.base.processes import child
+from holdfast.base.processes.job_name import new_job
 from holdfast.errors import LaunchError, UnhealthyNodeException
-from holdfast.fault_tolerance.launch import function_rank, launcher_process
-from holdfast.fault_tolerance.launch.numa import GPUS_PER_NUMA
+from holdfast.fault_tolerance import _launcher_process as launcher_process
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
-from holdfast.host import child, facts, run_dirs
-from holdfast.host.job_name import new_job
+from holdfast.job.pure.workload import text_digest
+from holdfast.node.processes import function_rank
+from holdfast.node.records import run_dirs
+from holdfast.options.numa import GPUS_PER_NUMA
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
-    from holdfast.fault_tolerance.launch.plan import LaunchPlan
+    from holdfast.options.plan import LaunchPlan
 
 Entrypoint = Callable[..., Any] | str | os.PathLike[str]
 _LEAVES = ("UNHEALTHY", "EXCLUDED")
@@ -216,7 +219,7 @@ class Outcome:
     Attributes:
         name: Of script or function.
         exit_code: The launcher's.
-        end: Name of its :class:`holdfast.core.launch.launcher.Ended`; None: it never got so far.
+        end: Name of its :class:`holdfast.node.pure.launcher.Ended`; None: it never got so far.
         return_values: By global rank.
         failures: By global rank: local rank, pid, exit code, path of the error file; and why.
     """

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.fault_tolerance.command_line.arguments import UsageError, parse_args
-from holdfast.fault_tolerance.command_line.ft_options import ANY_FAILED
-from holdfast.fault_tolerance.command_line.launch_options import DEFAULT_SIGNALS
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.launch.plan import LaunchPlan, make_plan
+from holdfast.options.arguments import UsageError, parse_args
+from holdfast.options.ft_options import ANY_FAILED
+from holdfast.options.launch_options import DEFAULT_SIGNALS
+from holdfast.options.plan import LaunchPlan, make_plan
 
 _RDZV_TIMEOUT_S = 900
 
@@ -177,7 +177,7 @@ def _logs(specs: Any) -> dict[str, Any]:
     """What torch's ``DefaultLogsSpecs`` says; it has no public way to ask for all of it."""
     if specs is None:
         return {}
-    from holdfast.torch_edge.torch_private import log_choices  # noqa: PLC0415 - imports torch
+    from holdfast.base.torch_private import log_choices  # noqa: PLC0415 - imports torch
 
     try:
         folder = specs.root_log_dir

@@ -1,7 +1,7 @@
 """``ft_launcher``: start the ranks of a node, watch them, and start them again when they fail.
 
 The command line is torchrun's, and more (``ft_launcher --help``). Its exit codes are those of
-:class:`holdfast.core.launch.exit_codes.Ending`; docs/exit-codes.md is for people.
+:class:`holdfast.job.pure.exit_codes.Ending`; docs/exit-codes.md is for people.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.core.launch.exit_codes import Ending
 from holdfast.errors import UnhealthyNodeException
+from holdfast.job.pure.exit_codes import Ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
     from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
-    from holdfast.fault_tolerance.launch.agent import NodeAgent
-    from holdfast.fault_tolerance.launch.plan import LaunchPlan
     from holdfast.fault_tolerance.launch_config import LaunchConfig
-    from holdfast.host.controlled_process import ControlledProcess
+    from holdfast.node.agent import NodeAgent
+    from holdfast.node.processes.controlled_process import ControlledProcess
+    from holdfast.options.arguments import get_args_parser, parse_args
+    from holdfast.options.plan import LaunchPlan
 
 __all__ = [
     "LaunchConfig",
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "LaunchConfig": ("launch_config", "LaunchConfig"),
-    "LocalElasticAgent": ("elastic", "LocalElasticAgent"),
-    "elastic_launch": ("elastic", "elastic_launch"),
-    "get_args_parser": ("command_line.arguments", "get_args_parser"),
-    "parse_args": ("command_line.arguments", "parse_args"),
+    "LaunchConfig": ("fault_tolerance.launch_config", "LaunchConfig"),
+    "LocalElasticAgent": ("fault_tolerance.elastic", "LocalElasticAgent"),
+    "elastic_launch": ("fault_tolerance.elastic", "elastic_launch"),
+    "get_args_parser": ("options.arguments", "get_args_parser"),
+    "parse_args": ("options.arguments", "parse_args"),
 }
 """Public names, and where they live. Loaded when used: who presses Ctrl-C meanwhile is answered by
 :func:`main`, which could not be there before the imports of this module are."""
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - seldom used
 
     module, original = _HOME[name]
-    value: object = getattr(import_module(f"holdfast.fault_tolerance.{module}"), original)
+    value: object = getattr(import_module(f"holdfast.{module}"), original)
     globals()[name] = value
     return value
 
@@ -87,15 +87,15 @@ def run(
             "launchers meet through its TCPStore. Install torch there, or use one node"
         )
         return _FAILED
-    from holdfast.host.job_name import new_job  # noqa: PLC0415
-    from holdfast.host.proc import what_is_missing  # noqa: PLC0415
+    from holdfast.base.processes.job_name import new_job  # noqa: PLC0415
+    from holdfast.base.processes.proc import what_is_missing  # noqa: PLC0415
 
     if (missing := what_is_missing()) is not None:
         _say(f"cannot start: {missing}")
         return _FAILED
     job = new_job()
     health = _start_health_process(plan, job)
-    from holdfast.fault_tolerance.launch.agent import NodeAgent  # noqa: PLC0415 - meanwhile
+    from holdfast.node.agent import NodeAgent  # noqa: PLC0415 - meanwhile
 
     try:
         agent = NodeAgent(plan, dict(os.environ), job, health, owns_process=owns_process)
@@ -116,9 +116,9 @@ def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | Non
     """It gets ready while we do: the first start waits for its answer."""
     if plan.care is None:
         return None
-    from holdfast.core.codec import encode  # noqa: PLC0415 - see _HOME
+    from holdfast.base.pure.codec import encode  # noqa: PLC0415 - see _HOME
     from holdfast.health.messages import Configure  # noqa: PLC0415
-    from holdfast.host.controlled_process import start_health_process  # noqa: PLC0415
+    from holdfast.node.processes.controlled_process import start_health_process  # noqa: PLC0415
 
     try:
         return start_health_process(encode(Configure(plan.care, tuple(sys.path))), job)
@@ -166,15 +166,12 @@ def command() -> NoReturn:
 
 
 def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
-    from holdfast.core.job.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
+    from holdfast.base.processes import inheritance  # noqa: PLC0415
     from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
-    from holdfast.fault_tolerance.command_line.arguments import (  # noqa: PLC0415
-        UsageError,
-        parse_args,
-    )
-    from holdfast.fault_tolerance.launch.plan import make_plan  # noqa: PLC0415
     from holdfast.ft_launcher import hold_signals  # noqa: PLC0415
-    from holdfast.host import inheritance  # noqa: PLC0415
+    from holdfast.job.pure.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
+    from holdfast.options.arguments import UsageError, parse_args  # noqa: PLC0415
+    from holdfast.options.plan import make_plan  # noqa: PLC0415
 
     inheritance.open_closed_ones()
     try:
@@ -182,7 +179,7 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
         if arguments.version:
             return _print(f"{_PROGRAM} (holdfast) {__version__}\n")
         if arguments.print_config or arguments.print_config_all:
-            from holdfast.fault_tolerance.command_line.help import describe_config  # noqa: PLC0415
+            from holdfast.options.help import describe_config  # noqa: PLC0415
 
             text = describe_config(arguments, shows_all=arguments.print_config_all)
             return _print(f"{text}\n")
@@ -208,7 +205,7 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
 
 
 def _print(text: str) -> int:
-    from holdfast.host.command_output import guarded  # noqa: PLC0415 - no job needs it
+    from holdfast.base.command_output import guarded  # noqa: PLC0415 - no job needs it
 
     def write() -> int:
         sys.stdout.write(text)

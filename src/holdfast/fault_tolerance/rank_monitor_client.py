@@ -1,7 +1,7 @@
 """The client of a rank: life with a monitor, and limits learned from what the rank does.
 
-A rank and its monitor share a page (``wire/page.py``). Progress is stored into it without a message
-(``rank_progress.py``); the socket carries what has to be answered (``monitor_link.py``).
+A rank and its monitor share a page (``page/pure/page.py``). Progress is stored into it without a
+message (``rank_progress.py``); the socket carries what has to be answered (``monitor_link.py``).
 
     start_section("step")  ──►  page  ◄──  monitor, when a limit could have run out
     calculate_and_set_...  ──►  page, then "limits" over the socket  ──►  monitor: ok, or raised;
@@ -24,8 +24,11 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.core.monitor.rank_messages import Armed, Limits
+from holdfast.base.clock import monotonic
+from holdfast.base.processes.proc import start_ticks
+from holdfast.base.rank_log import rank_logger
 from holdfast.errors import RankMonitorClientError
+from holdfast.evidence.dump_signal import register_stack_dump
 from holdfast.fault_tolerance.data import (
     FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
     FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR,
@@ -35,28 +38,20 @@ from holdfast.fault_tolerance.data import (
     WorkloadControlRequest,
     timeouts_text,
 )
-from holdfast.fault_tolerance.rank import iterations, limits_state
-from holdfast.fault_tolerance.rank.auto import sitecustomize as start
-from holdfast.fault_tolerance.rank.client_errors import NoSetupError
-from holdfast.fault_tolerance.rank.learned_where import (
-    LEARNED_WHERE,
-    LearnedWhere,
-    here,
-    machine_kind,
-)
-from holdfast.fault_tolerance.rank.learned_where import from_state as where_from_state
-from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts, LearnedBefore
-from holdfast.fault_tolerance.rank.look_helper import LookHelper
-from holdfast.fault_tolerance.rank.monitor_link import MonitorLink, send_control_request
-from holdfast.fault_tolerance.rank.rank_info import rank_info
-from holdfast.fault_tolerance.rank.rank_progress import RankProgress, Section
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
-from holdfast.host.clock import monotonic
-from holdfast.host.dump_signal import register_stack_dump
-from holdfast.host.page import Page, PageError, map_page, private_page
-from holdfast.host.proc import start_ticks
-from holdfast.host.rank_log import rank_logger
-from holdfast.wire import page as layout
+from holdfast.page.page import Page, PageError, map_page, private_page
+from holdfast.page.pure import page as layout
+from holdfast.watch.pure.rank_messages import Armed, Limits
+from holdfast.watch.rank import iterations, limits_state
+from holdfast.watch.rank.auto import sitecustomize as start
+from holdfast.watch.rank.client_errors import NoSetupError
+from holdfast.watch.rank.learned_where import LEARNED_WHERE, LearnedWhere, here, machine_kind
+from holdfast.watch.rank.learned_where import from_state as where_from_state
+from holdfast.watch.rank.limits_state import GivenTimeouts, LearnedBefore
+from holdfast.watch.rank.look_helper import LookHelper
+from holdfast.watch.rank.monitor_link import MonitorLink, send_control_request
+from holdfast.watch.rank.rank_info import rank_info
+from holdfast.watch.rank.rank_progress import RankProgress, Section
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig

@@ -15,12 +15,15 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core import codec
-from holdfast.core.monitor.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
-from holdfast.host import child, clock, endpoint, page, wait_for
-from holdfast.host.controlled_process import ControlledProcess, start_monitor
-from holdfast.host.own_file import OwnFile
-from holdfast.wire.frames import Decoder, encode
+from holdfast.base import clock, wait_for
+from holdfast.base.own_file import OwnFile
+from holdfast.base.processes import child
+from holdfast.base.pure import codec
+from holdfast.net import endpoint
+from holdfast.net.pure.frames import Decoder, encode
+from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
+from holdfast.page import page
+from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig

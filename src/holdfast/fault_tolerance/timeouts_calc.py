@@ -1,6 +1,6 @@
 """From the longest intervals that ranks measured to limits for all of them.
 
-The rules are in ``core/monitor/learned.py``; here they meet the value types and the other ranks.
+The rules are in ``watch/pure/learned.py``; here they meet the value types and the other ranks.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import json
 import zlib
 from collections.abc import Collection, Mapping
 
-from holdfast.core.monitor.learned import NEVER, OUTSIDE, learn, missing
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
-from holdfast.fault_tolerance.rank.limits_state import GivenTimeouts
-from holdfast.torch_edge.limits import max_over_ranks
-from holdfast.wire.page import MAX_SECTIONS
+from holdfast.page.pure.page import MAX_SECTIONS
+from holdfast.watch.pure.learned import NEVER, OUTSIDE, learn, missing
+from holdfast.watch.rank.limits import max_over_ranks
+from holdfast.watch.rank.limits_state import GivenTimeouts
 
 __all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
 

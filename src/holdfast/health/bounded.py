@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from holdfast.core.health import Finding, Verdict
-from holdfast.host import clock
+from holdfast.base import clock
+from holdfast.health.pure.health import Finding, Verdict
 
 Say = Callable[[Finding], None]
 

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core.health import Finding
 from holdfast.health.bounded import Check
 from holdfast.health.host_probe import HostProbe
 from holdfast.health.messages import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
+from holdfast.health.pure.health import Finding
 
 if TYPE_CHECKING:
     from holdfast.health.nic import LinkDowns, LinkStates

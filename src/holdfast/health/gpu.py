@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.health import Fact, Finding, Verdict, finding_of
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, GpuBrokenError, NotToldError, Nvml, NvmlError
+from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
 
 PROBE = "gpu"
 _FIRST_WITH_RECOVERY_ACTION = 570

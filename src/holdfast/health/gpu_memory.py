@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from holdfast.core.reclaim import Over, Reclaim
+from holdfast.base import clock
+from holdfast.base.processes.proc import Process, await_any
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, Nvml, NvmlError
-from holdfast.host import clock
-from holdfast.host.proc import Process, await_any
+from holdfast.health.pure.reclaim import Over, Reclaim
 
 
 def used_mib(visible_devices: str | None, limit: int | None = None) -> dict[str, float]:

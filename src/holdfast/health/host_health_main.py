@@ -5,7 +5,7 @@
              ◄─Noticed────────────               ──► GPU memory, until it is free
 
 A process of its own, because drivers and file systems hang, and because the launcher and the rank
-monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.core.launch.gate`).
+monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.health.pure.gate`).
 While nothing is wrong it sends answers only.
 """
 
@@ -21,20 +21,20 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.core import codec
-from holdfast.core.codec import decode
-from holdfast.core.common_events import Note
-from holdfast.core.health import Finding, Verdict
-from holdfast.core.launch.gate import Answered, Found, Noticed
-from holdfast.core.never import assert_never
+from holdfast.base import clock, wait_for
+from holdfast.base.processes.bare_process import ignore_signals
+from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
+from holdfast.base.pure import codec
+from holdfast.base.pure.codec import decode
+from holdfast.base.pure.common_events import Note
+from holdfast.base.pure.never import assert_never
 from holdfast.health import messages
 from holdfast.health.bounded import BoundedChecks, Check
 from holdfast.health.checks import Checks
 from holdfast.health.messages import PROBES_S, TO_HEALTH, Configure, FromHealth, ToHealth, Wanted
-from holdfast.host import clock, wait_for
-from holdfast.host.bare_process import ignore_signals
-from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
-from holdfast.wire.frames import Decoder, FrameError, encode
+from holdfast.health.pure.gate import Answered, Found, Noticed
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.net.pure.frames import Decoder, FrameError, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,8 +118,8 @@ class HostHealth:
         return []
 
     def _await_memory(self) -> list[Finding]:
-        from holdfast.core.reclaim import Reclaim  # noqa: PLC0415 - where there are GPUs
         from holdfast.health.gpu_memory import wait  # noqa: PLC0415
+        from holdfast.health.pure.reclaim import Reclaim  # noqa: PLC0415 - where there are GPUs
 
         wanted = self._wanted
         reclaim = Reclaim(
@@ -164,7 +164,7 @@ class HostHealth:
 
 
 def main() -> None:
-    """Be a health process; descriptor 3 is given by host/controlled_process.py."""
+    """Be a health process; descriptor 3 is given by node/processes/controlled_process.py."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     ignore_signals()
     HostHealth(socket.socket(fileno=CONTROL_FD)).run()

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.health import Fact, Finding, Verdict, finding_of
-from holdfast.host import clock
+from holdfast.base import clock
+from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
 
 PROBE = "host"
 LITTLE_ROOM_BYTES = 64 << 20

@@ -1,6 +1,6 @@
 """What the launcher of a node and its health process say to each other.
 
-Pure: plain values; their JSON form follows from their fields (``core/codec.py``).
+Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.codec import Count, Raw, family
-from holdfast.core.common_events import Note
-from holdfast.core.launch.gate import Answered, Found, Noticed
+from holdfast.base.pure.codec import Count, Raw, family
+from holdfast.base.pure.common_events import Note
+from holdfast.health.pure.gate import Answered, Found, Noticed
 
 PROBES_S = 30.0
 """How long all probes of a check may take together, a health service not counted."""

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.core.health import Finding, Verdict
-from holdfast.core.wording import count
+from holdfast.base.pure.wording import count
 from holdfast.health import nvml, pci
 from holdfast.health.nvml import NvmlError
+from holdfast.health.pure.health import Finding, Verdict
 
 PROBE = "nic"
 _NIC = "{nic}"

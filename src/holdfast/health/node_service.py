@@ -26,7 +26,7 @@ import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Verdict
 
 if TYPE_CHECKING:
     import grpc

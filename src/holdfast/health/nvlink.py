@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.health import Finding, Verdict
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, GpuBrokenError, Nvml, NvmlError
+from holdfast.health.pure.health import Finding, Verdict
 
 PROBE = "nvlink"
 _MAX_LINKS = 36

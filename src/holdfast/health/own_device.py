@@ -11,9 +11,9 @@ import dataclasses
 import os
 from collections.abc import Iterable
 
-from holdfast.core.health import Finding, Verdict, why_unfit
 from holdfast.health import gpu, nvlink, pci
 from holdfast.health.nic import Cards
+from holdfast.health.pure.health import Finding, Verdict, why_unfit
 
 
 def gpu_problem(device_index: int | None) -> str | None:

@@ -15,9 +15,10 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from holdfast.host import child, clock, wait_for
-from holdfast.host.bare_process import start_bare
-from holdfast.host.proc import Process, await_any
+from holdfast.base import clock, wait_for
+from holdfast.base.processes import child
+from holdfast.base.processes.bare_process import start_bare
+from holdfast.base.processes.proc import Process, await_any
 
 START_S = 10.0
 """How long a process may take to begin, on a busy host."""

@@ -10,7 +10,7 @@ import os
 import signal
 import stat
 
-from holdfast.host.rank_boot import PR_SET_PDEATHSIG, prctl
+from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
 
 _ANSWER_FD = 3
 _READ_BYTES = 4096

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.health import Finding, Verdict
 from holdfast.health.path_look import START_S, Answer, PathLook, Touch
+from holdfast.health.pure.health import Finding, Verdict
 
 PROBE = "storage"
 MOUNT_S = 15.0

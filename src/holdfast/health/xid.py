@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from holdfast.core.health import Fact, Finding, Verdict, finding_of
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, NothingHappenedError, Nvml, NvmlError
+from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
 
 PROBE = "xid"
 _XID_EVENT = 0x8

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.rank_log import rank_logger
 from holdfast.inprocess.state import FrozenState
 
 __all__ = [
@@ -36,11 +36,11 @@ class AbortTorchDistributed(Abort):
     """Ends every collective of ``torch.distributed`` that this rank is in.
 
     Groups of backends that can abort (NCCL) do, all at the same time; the connections of gloo's
-    groups are broken (:mod:`holdfast.torch_edge.gloo_abort`).
+    groups are broken (:mod:`holdfast.inplace.torch_edge.gloo_abort`).
 
     Called in the main thread, it then puts torch's state back to where ``init_process_group`` works
     again. In another thread, as the wrapper's, it leaves that to the main thread
-    (:func:`holdfast.torch_edge.abort_distributed.discard_process_groups`).
+    (:func:`holdfast.inplace.torch_edge.abort_distributed.discard_process_groups`).
     """
 
     def __init__(self, torch_fr_trace_path: str | None = None) -> None:
@@ -61,7 +61,7 @@ class AbortTorchDistributed(Abort):
 
         if not dist.is_available():
             return state
-        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
 
         if dist.is_initialized():
             self._dump(state)
@@ -72,7 +72,7 @@ class AbortTorchDistributed(Abort):
         return state
 
     def _dump(self, state: Any) -> None:
-        from holdfast.torch_edge.flight_recorder import (  # noqa: PLC0415
+        from holdfast.evidence.flight_recorder import (  # noqa: PLC0415
             dump_flight_record,
             is_recording,
         )
@@ -118,7 +118,7 @@ class AbortPersistentCheckpointProcesses(Abort):
 
     def __call__(self, state: FrozenState) -> FrozenState:
         """Give back ``state``."""
-        from holdfast.torch_edge.torch_private import take_checkpoint_process  # noqa: PLC0415
+        from holdfast.base.torch_private import take_checkpoint_process  # noqa: PLC0415
 
         process = take_checkpoint_process()
         if process is not None and process.is_alive():

@@ -6,7 +6,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from holdfast.core.inprocess.messages import Kind
+from holdfast.inplace.pure.messages import Kind
 
 __all__ = ["Interruption", "InterruptionRecord"]
 

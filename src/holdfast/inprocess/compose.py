@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.wording import count
+from holdfast.base.pure.wording import count
 
 
 def positional_capacity(function: Callable[..., Any]) -> tuple[int, float]:

@@ -7,9 +7,9 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.inprocess.cuda import on_current_device
+from holdfast.inplace.cuda import on_current_device
+from holdfast.inprocess._timing import in_seconds, run_within
 from holdfast.inprocess.state import FrozenState
-from holdfast.inprocess.timing import in_seconds, run_within
 
 __all__ = ["Finalize", "ThreadedFinalize"]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
-from holdfast.core.wording import count
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.pure.wording import count
+from holdfast.base.rank_log import rank_logger
+from holdfast.inplace.cuda import cuda_in_use, own_device
+from holdfast.inprocess._timing import in_seconds, run_within
 from holdfast.inprocess.compose import Compose
-from holdfast.inprocess.cuda import cuda_in_use, own_device
 from holdfast.inprocess.exception import HealthCheckError, RestartError
 from holdfast.inprocess.state import FrozenState, State
-from holdfast.inprocess.timing import in_seconds, run_within
 
 __all__ = [
     "ChainedGPUHealthCheck",

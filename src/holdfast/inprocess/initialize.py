@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 
-from holdfast.core.wording import count
+from holdfast.base.pure.wording import count
 from holdfast.inprocess.exception import RestartAbort
 from holdfast.inprocess.state import FrozenState, State
 

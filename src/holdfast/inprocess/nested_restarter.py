@@ -2,7 +2,7 @@
 
     [NestedRestarter] name=[InProcess] state=handling stage=starting
 
-The states are those of the launcher's lines, ``core/launch/layered_restart.py``. Give each to the
+The states are those of the launcher's lines, ``events/pure/layered_restart.py``. Give each to the
 Wrapper's argument whose class it derives from, alone or in a Compose. Programs parse these lines,
 so they are no log lines: no level, handler or format changes them.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from holdfast.core.launch.layered_restart import RankMonitorState
+from holdfast.events.pure.layered_restart import RankMonitorState
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
 from holdfast.inprocess.initialize import Initialize

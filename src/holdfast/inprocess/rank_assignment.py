@@ -5,7 +5,7 @@ An assignment takes a :class:`RankAssignmentCtx` and gives it back, changed: ``s
 ``state.active_world_size`` where it decides who works, ``terminated_ranks`` empty. Assignments of
 the first generation take and give ``(state, terminated_ranks)``; all of these here do both.
 
-``Compose(last, ..., first)`` makes one of several. The arithmetic is in ``core/inprocess``.
+``Compose(last, ..., first)`` makes one of several. The arithmetic is in ``inplace/pure``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, overload, runtime_checkable
 
-from holdfast.core.inprocess import renumber
-from holdfast.core.inprocess.rank_tree import (
-    NO_FLAG,
-    LayerFlag,
-    LayerRule,
-    RankTree,
-    TreeError,
-    grow,
-)
+from holdfast.inplace.pure import renumber
+from holdfast.inplace.pure.rank_tree import NO_FLAG, LayerFlag, LayerRule, RankTree, TreeError, grow
+from holdfast.inprocess._timing import in_seconds
 from holdfast.inprocess.compose import positional_capacity
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.state import Mode, State
-from holdfast.inprocess.timing import in_seconds
 
 __all__ = [
     "ActivateAllRanks",
@@ -314,7 +307,7 @@ _LAYERS_ATTRIBUTES = tuple(part.name for part in fields(Layer))
 
 
 class Tree(_Assignment):
-    """Replace lost ranks by others of the same node, or rack; see ``core/inprocess/rank_tree.py``.
+    """Replace lost ranks by others of the same node, or rack; see ``inplace/pure/rank_tree.py``.
 
     Ranks exchange their keys once per call of the wrapped function, and compute everything else by
     themselves. Decides numbers and who works; cannot be composed with other assignments.

@@ -25,15 +25,14 @@ from typing import Any
 
 from torch.distributed import DistNetworkError
 
-from holdfast.core.address import Endpoint
-from holdfast.core.wording import count
-from holdfast.host import clock
-from holdfast.host.address import way_to_store
+from holdfast.base import clock, torch_private
+from holdfast.base.pure.wording import count
+from holdfast.inprocess._timing import in_seconds, run_within
 from holdfast.inprocess.attribution import InterruptionRecord
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
-from holdfast.inprocess.timing import in_seconds, run_within
-from holdfast.torch_edge import torch_private
+from holdfast.net.address import way_to_store
+from holdfast.net.pure.address import Endpoint
 
 __all__ = [
     "BarrierError",

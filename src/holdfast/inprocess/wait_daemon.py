@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.host.proc import Process, await_any
+from holdfast.base.processes.proc import Process, await_any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ The main thread's half of a restart is here, in the order that plug-ins may rely
         ▲                                                                 │ any rank's fault
         └── all ready ◄── garbage ◄── health_check ◄── finalize ◄── abort ┘ (in the watcher thread)
 
-What happens between ranks is decided in ``core/inprocess``, and carried out by ``session.py`` and
+What happens between ranks is decided in ``inplace/pure``, and carried out by ``session.py`` and
 the node's guard.
 """
 
@@ -31,31 +31,28 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from holdfast.core.codec import MAX_TEXT
-from holdfast.core.inprocess import rank as machine
-from holdfast.core.inprocess.messages import Attach, Cause, Commit, Numbering, Standing
-from holdfast.core.inprocess.start_faults import wait_s
-from holdfast.core.never import assert_never
-from holdfast.core.rank_sets import text_of
-from holdfast.core.wording import count
-from holdfast.host import system_calls
-from holdfast.host.address import interface_of
-from holdfast.host.atomic import Atomic
-from holdfast.host.clock import monotonic
-from holdfast.host.dump_signal import register_stack_dump
-from holdfast.host.interrupt import InterruptError, MainThreadInterrupt
-from holdfast.host.own_descriptor import out_of_the_way
-from holdfast.host.proc import what_is_missing
-from holdfast.host.progress_page import ProgressPage, make_progress_page
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.clock import monotonic
+from holdfast.base.own_descriptor import out_of_the_way
+from holdfast.base.processes import system_calls
+from holdfast.base.processes.proc import what_is_missing
+from holdfast.base.pure.codec import MAX_TEXT
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.rank_sets import text_of
+from holdfast.base.pure.wording import count
+from holdfast.base.rank_log import rank_logger
+from holdfast.evidence.dump_signal import register_stack_dump
+from holdfast.inplace.atomic import Atomic
+from holdfast.inplace.bootstrap import Meeting, meet, only_rank_without_environment, reached_at
+from holdfast.inplace.cuda import context_problem
+from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt
+from holdfast.inplace.pure import rank as machine
+from holdfast.inplace.pure.messages import Attach, Cause, Commit, Numbering, Standing
+from holdfast.inplace.pure.start_faults import wait_s
+from holdfast.inplace.session import Session
+from holdfast.inprocess._inject import injection
+from holdfast.inprocess._timing import in_seconds
+from holdfast.inprocess._wrapper import Plugins, Wrapper
 from holdfast.inprocess.abort import AbortTorchDistributed
-from holdfast.inprocess.bootstrap import (
-    Meeting,
-    meet,
-    only_rank_without_environment,
-    reached_at,
-)
-from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import (
     BarrierTimeout,
     HealthCheckError,
@@ -63,14 +60,12 @@ from holdfast.inprocess.exception import (
     RankShouldRestart,
     RestartError,
 )
-from holdfast.inprocess.inject import injection
 from holdfast.inprocess.rank_assignment import RankDiscarded
-from holdfast.inprocess.session import Session
 from holdfast.inprocess.state import Mode, State
 from holdfast.inprocess.store import TCPStore
-from holdfast.inprocess.timing import in_seconds
-from holdfast.inprocess.wrapper import Plugins, Wrapper
-from holdfast.wire import progress as layout
+from holdfast.net.address import interface_of
+from holdfast.page.progress_page import ProgressPage, make_progress_page
+from holdfast.page.pure import progress as layout
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -243,14 +238,14 @@ class CallWrapper:
         self._exits.close()
 
     def _set_up(self) -> None:
-        from holdfast.inprocess.iteration_store import CallStore  # noqa: PLC0415
-        from holdfast.torch_edge import (  # noqa: PLC0415
+        from holdfast.evidence import current_collectives  # noqa: F401, PLC0415 - for own_look.py
+        from holdfast.inplace.torch_edge import (  # noqa: PLC0415
             abort_distributed,
-            current_collectives,  # noqa: F401 - for own_look.py
             env_rendezvous,
             hosted_stores,
             process_groups,
         )
+        from holdfast.inprocess._iteration_store import CallStore  # noqa: PLC0415
 
         arguments, exits = self._arguments, self._exits
         if threading.current_thread() is not threading.main_thread():
@@ -360,7 +355,7 @@ class CallWrapper:
                     assert_never(directive)
 
     def _enter_iteration(self, commit: Commit, function: Callable[[], Any]) -> None:
-        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
 
         abort_distributed.release()
         if self._bootstrap is not None:
@@ -416,7 +411,7 @@ class CallWrapper:
 
     def _call(self, function: Callable[[], Any]) -> None:
         """The user's code, which may be interrupted; nothing else of this class may."""
-        from holdfast.torch_edge import process_groups  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import process_groups  # noqa: PLC0415
 
         outcome: BaseException | None = None
         is_at_start = True
@@ -466,7 +461,7 @@ class CallWrapper:
 
     def _as_told_at_once(self, error: Exception) -> str:
         """For people: the restart may fail, and this process with it."""
-        from holdfast.core.echoes import is_echo  # noqa: PLC0415 - where something failed
+        from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
 
         words = _in_words(error)
         shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
@@ -500,7 +495,7 @@ class CallWrapper:
         )
 
     def _unwind(self) -> None:
-        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
 
         self._result = None
         self._session.mark_progress()
@@ -585,7 +580,7 @@ class CallWrapper:
     """The abort plug-ins of the user leave torch's groups to the function: on all ranks alike."""
 
     def _abort(self, causes: tuple[Cause, ...]) -> None:
-        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
 
         self._causes_of_abort = causes
         self._groups_stay = False
@@ -604,7 +599,7 @@ class CallWrapper:
 
     def _abort_again(self) -> None:
         """The main thread may wait for another connection by now than when it was aborted."""
-        from holdfast.torch_edge import abort_distributed  # noqa: PLC0415
+        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
 
         if abort_distributed.is_aborted():
             abort_distributed.abort_again()
@@ -652,7 +647,7 @@ class CallWrapper:
     # ------------------------------------------------------------ the store of an iteration
 
     def _new_store(self, iteration: int, terminated: set[int]) -> None:
-        from holdfast.inprocess.iteration_store import IterationStore  # noqa: PLC0415
+        from holdfast.inprocess._iteration_store import IterationStore  # noqa: PLC0415
 
         self._drop_store()
         timeout_s = in_seconds(self._arguments.barrier_timeout)
@@ -752,7 +747,7 @@ def _in_words(error: BaseException) -> str:
 
 def _explain(commit: Commit) -> None:
     """For people: all causes, the first one first; of echoes, which ranks had them."""
-    from holdfast.core.echoes import is_echo  # noqa: PLC0415 - where something failed
+    from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
 
     first, *rest = commit.causes
     also: dict[str, list[int]] = {}

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.integrations.surround import surround
-from holdfast.integrations.training_sections import TrainingSections
+from holdfast.integrations._surround import surround
+from holdfast.integrations._training_sections import TrainingSections
 
 __all__ = ["WatchedLoop", "watch"]
 

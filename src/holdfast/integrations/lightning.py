@@ -4,7 +4,8 @@
     FaultToleranceSectionsCallback   sections: setup, step, checkpointing
 
 Both are active in ``fit`` only, and need ``ft_launcher``. What they do at which hook is decided in
-``core/trainer``; here it is carried out. They work with ``lightning`` and ``pytorch_lightning``.
+``integrations/_pure``; here it is carried out. They work with ``lightning`` and with
+``pytorch_lightning``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.core.trainer.heartbeat_rules import Do, HeartbeatRules, Hook
-from holdfast.core.trainer.run_end import has_reached_end, is_clean_stop, is_training_completed
-from holdfast.core.trainer.section_rules import (
+from holdfast.base.rank_log import rank_logger
+from holdfast.fault_tolerance import RankMonitorClient, WorkloadAction, WorkloadControlRequest
+from holdfast.integrations._learned_file import (
+    has_process_group,
+    is_rank_0,
+    load_timeouts,
+    save_timeouts,
+)
+from holdfast.integrations._pure.heartbeat_rules import Do, HeartbeatRules, Hook
+from holdfast.integrations._pure.run_end import (
+    has_reached_end,
+    is_clean_stop,
+    is_training_completed,
+)
+from holdfast.integrations._pure.section_rules import (
     CHECKPOINTING,
     MIN_ITERATIONS,
     SETUP,
@@ -27,16 +40,8 @@ from holdfast.core.trainer.section_rules import (
     OpenSections,
     SectionRules,
 )
-from holdfast.fault_tolerance import RankMonitorClient, WorkloadAction, WorkloadControlRequest
-from holdfast.host.rank_log import rank_logger
-from holdfast.integrations.learned_file import (
-    has_process_group,
-    is_rank_0,
-    load_timeouts,
-    save_timeouts,
-)
+from holdfast.integrations._surround import surround
 from holdfast.integrations.simulated_fault import SimulatedFaultParams, arm_fault, parse_fault
-from holdfast.integrations.surround import surround
 
 __all__ = ["FaultToleranceCallback", "FaultToleranceSectionsCallback", "SimulatedFaultParams"]
 

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.integrations.learned_file import has_process_group
+from holdfast.integrations._learned_file import has_process_group
 from holdfast.testing import inject
 
 _FAULTS = {"rank_killed": inject.Fault.SIGKILL, "rank_hung": inject.Fault.SIGSTOP}

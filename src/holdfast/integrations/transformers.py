@@ -20,9 +20,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from holdfast.host.rank_log import rank_logger
-from holdfast.integrations.surround import surround
-from holdfast.integrations.training_sections import TrainingSections
+from holdfast.base.rank_log import rank_logger
+from holdfast.integrations._surround import surround
+from holdfast.integrations._training_sections import TrainingSections
 
 __all__ = ["FaultToleranceCallback", "last_checkpoint"]
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.inprocess import guard as gd
-from holdfast.core.inprocess import rank as rk
-from holdfast.core.inprocess.lease import rank_fence_s
-from holdfast.core.inprocess.messages import Down, Exit, Numbering
+from holdfast.inplace.pure import guard as gd
+from holdfast.inplace.pure import rank as rk
+from holdfast.inplace.pure.lease import rank_fence_s
+from holdfast.inplace.pure.messages import Down, Exit, Numbering
 from holdfast.testing.call_scenario import Call, GuardStops, NodeStops, What
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.job_promises import Violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import random
 
-from holdfast.core.value import Value
+from holdfast.base.pure.value import Value
 
 FOR_EVER_S = 1e6
 

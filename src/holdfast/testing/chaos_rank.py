@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.host import clock
+from holdfast.base import clock
 from holdfast.testing.inject import Fault, strike, why_not
 
 FOLDER = "HOLDFAST_CHAOS"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.core.common_events import Note
-from holdfast.core.evidence import RankDigest
-from holdfast.core.failure import Hang, signal_name
-from holdfast.core.inprocess import coordinator, guard, messages
-from holdfast.core.inprocess import rank as inprocess_rank
-from holdfast.core.job.leader import Publish
-from holdfast.core.job.member import Send, Standby
-from holdfast.core.job.membership import (
+from holdfast.base.pure.common_events import Note
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.evidence.pure.failure import Hang, signal_name
+from holdfast.inplace.pure import coordinator, guard, messages
+from holdfast.inplace.pure import rank as inprocess_rank
+from holdfast.job.pure.leader import Publish
+from holdfast.job.pure.member import Send, Standby
+from holdfast.job.pure.membership import (
     Control,
     Decision,
     Digests,
@@ -31,10 +31,10 @@ from holdfast.core.job.membership import (
     Stop,
     Suspect,
 )
-from holdfast.core.launch import node as ranks
-from holdfast.core.launch import node_evidence, rank_life
-from holdfast.core.launch.launcher import Finish, Quit
-from holdfast.core.monitor import monitor_messages as said
+from holdfast.node.pure import node as ranks
+from holdfast.node.pure import node_evidence, rank_life
+from holdfast.node.pure.launcher import Finish, Quit
+from holdfast.watch.pure import monitor_messages as said
 
 _FEW = 8
 """How many places a line shows before it only counts them."""

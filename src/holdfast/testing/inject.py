@@ -216,7 +216,7 @@ def _prepare(fault: Fault) -> Callable[[], object]:
 
 def _through_main_thread(fault: Fault) -> Callable[[], object]:
     """A signal to the main thread, whose handler has the fault."""
-    from holdfast.host.dump_signal import free_signal  # noqa: PLC0415 - seldom needed
+    from holdfast.evidence.dump_signal import free_signal  # noqa: PLC0415 - seldom needed
 
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(f"{fault.name} installs a signal handler: inject it in the main thread")
@@ -288,7 +288,7 @@ def _on_device(device: int, fault: Fault) -> None:
     torch = _torch()
     with torch.cuda.device(device):
         if fault is Fault.GPU_SLEEP:
-            from holdfast.torch_edge.torch_private import sleep_on_device  # noqa: PLC0415
+            from holdfast.base.torch_private import sleep_on_device  # noqa: PLC0415
 
             sleep_on_device(_GPU_CYCLES)
         else:

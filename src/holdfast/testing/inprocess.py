@@ -1,6 +1,6 @@
 """The ranks, guards and coordinator of one restartable call, simulated, with faults.
 
-The machines are those that run in production (``core/inprocess``); processes, connections and time
+The machines are those that run in production (``inplace/pure``); processes, connections and time
 are simulated. The same seed gives the same history. Connections keep order; who dies takes what it
 has not sent with it; a cut link holds everything back until it heals, as TCP does.
 
@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.common_events import TimePassed
-from holdfast.core.inprocess import coordinator as coord
-from holdfast.core.inprocess import guard as gd
-from holdfast.core.inprocess import rank as rk
-from holdfast.core.inprocess.escalation import Blocked, is_looked_at
-from holdfast.core.inprocess.lease import RankLease, Step, rank_fence_s
-from holdfast.core.inprocess.messages import (
+from holdfast.base.pure.codec import decode, encode
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.kill_ladder import SIGKILL
+from holdfast.base.pure.never import assert_never
+from holdfast.inplace.pure import coordinator as coord
+from holdfast.inplace.pure import guard as gd
+from holdfast.inplace.pure import rank as rk
+from holdfast.inplace.pure.escalation import Blocked, is_looked_at
+from holdfast.inplace.pure.lease import RankLease, Step, rank_fence_s
+from holdfast.inplace.pure.messages import (
     DOWN,
     UP,
     Cause,
@@ -38,8 +40,6 @@ from holdfast.core.inprocess.messages import (
     Stuck,
     Up,
 )
-from holdfast.core.kill_ladder import SIGKILL
-from holdfast.core.never import assert_never
 from holdfast.testing import describe
 from holdfast.testing.call_promises import LIMITS, SLACK_S, Process, Promises
 from holdfast.testing.call_scenario import (
@@ -62,7 +62,7 @@ HORIZON_S = 3600.0
 _WAKING_S = 0.01
 """After so long a process that was stopped has seen that its lease is over."""
 _FENCE_S = 5.0
-"""As in ``inprocess/session.py``."""
+"""As in ``inplace/session.py``."""
 _LONG_WORK_S = 500.0
 """Longer than ranks are waited for."""
 _LOCAL_S = 0.0002

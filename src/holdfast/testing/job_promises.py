@@ -26,8 +26,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from holdfast.core.job.incidents import VERDICT_SHARE
-from holdfast.core.job.membership import (
+from holdfast.base.pure.rank_sets import ranks_of
+from holdfast.job.pure.incidents import VERDICT_SHARE
+from holdfast.job.pure.membership import (
     Decision,
     End,
     Judged,
@@ -38,9 +39,8 @@ from holdfast.core.job.membership import (
     Round,
     Stop,
 )
-from holdfast.core.job.rules import RestartPolicy
-from holdfast.core.launch.launcher import Ended, Finish
-from holdfast.core.rank_sets import ranks_of
+from holdfast.job.pure.rules import RestartPolicy
+from holdfast.node.pure.launcher import Ended, Finish
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.scenario import Scenario

@@ -10,13 +10,9 @@ import enum
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.membership import (
-    EXCLUDE,
-    SHUTDOWN,
-    Pace,
-)
-from holdfast.core.job.rules import RestartPolicy, Rules
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Pace
+from holdfast.job.pure.rules import RestartPolicy, Rules
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.job.assign import Policy as NodePolicy
-from holdfast.core.job.rules import Rules
-from holdfast.host import clock
+from holdfast.base import clock
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.rules import Rules
 from holdfast.testing.call_scenario import Call, RankFault, What
 from holdfast.testing.inprocess import CallSimulation, simulate_call
 from holdfast.testing.job_promises import Violation

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.evidence import RankDigest
-from holdfast.core.launch import node_evidence, rank_life
-from holdfast.core.monitor import monitor_messages as said
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.node.pure import node_evidence, rank_life
+from holdfast.watch.pure import monitor_messages as said
 
 if TYPE_CHECKING:
     from holdfast.testing.simulated_node import Rank, SimulatedNode

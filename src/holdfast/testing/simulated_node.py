@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core.common_events import IterationRead, Note, TimePassed
-from holdfast.core.deadlines import earliest
-from holdfast.core.health import Finding, Verdict
-from holdfast.core.job.leader import (
-    ReadIteration,
-)
-from holdfast.core.job.member import RanksFailed
-from holdfast.core.launch import gate as gating
-from holdfast.core.launch import launcher as machine
-from holdfast.core.launch import node, node_evidence, rank_life, standby
-from holdfast.core.launch.gate import Gate
-from holdfast.core.launch.launcher import Launcher, PortReserved
+from holdfast.base.pure.common_events import IterationRead, Note, TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.health.pure import gate as gating
+from holdfast.health.pure.gate import Gate
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.member import RanksFailed
+from holdfast.node.pure import launcher as machine
+from holdfast.node.pure import node, node_evidence, rank_life
+from holdfast.node.pure.launcher import Launcher, PortReserved
+from holdfast.standby.pure import standby
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.simulated_monitors import SimulatedMonitors
 

@@ -1,7 +1,7 @@
 """Launchers of a job on a virtual clock and network, with faults, checked at each step.
 
 The machines are the ones that run in production, those of every launcher whole
-(:mod:`holdfast.core.launch.launcher`: node, member, leader, lives of ranks), with its gate to the
+(:mod:`holdfast.node.pure.launcher`: node, member, leader, lives of ranks), with its gate to the
 health process and its parked interpreters. Processes (:mod:`holdfast.testing.simulated_node`),
 network and time are simulated. The same scenario and seed give the same history, to the last step.
 A *step* is one event handed to a launcher, or one of its effects carried out: a launcher can die
@@ -22,15 +22,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.common_events import Begin, ControlRequested, SignalArrived
-from holdfast.core.job.leader import (
-    Arrived,
-    Leader,
-    Publish,
-)
-from holdfast.core.job.member import Heard, LeaderLost, Member, Send
-from holdfast.core.job.membership import (
+from holdfast.base.pure.codec import decode, encode
+from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
+from holdfast.base.pure.never import assert_never
+from holdfast.job.pure.leader import Arrived, Leader, Publish
+from holdfast.job.pure.member import Heard, LeaderLost, Member, Send
+from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,
     SHUTDOWN,
@@ -53,10 +50,10 @@ from holdfast.core.job.membership import (
     State,
     Stop,
 )
-from holdfast.core.job.workload import Workload
-from holdfast.core.launch import node as ranks
-from holdfast.core.launch.launcher import Finish, Met, Quit
-from holdfast.core.never import assert_never
+from holdfast.job.pure.sealed import Sealer, SealError
+from holdfast.job.pure.workload import Workload
+from holdfast.node.pure import node as ranks
+from holdfast.node.pure.launcher import Finish, Met, Quit
 from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.job_promises import JobPromises, Violation
@@ -86,7 +83,6 @@ from holdfast.testing.simulated_node import (
     SimulatedNode,
     launcher_of,
 )
-from holdfast.wire.sealed import Sealer, SealError
 
 OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""

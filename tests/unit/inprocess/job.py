@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.inprocess.plugin_call import AssignmentPlugin
+from holdfast.inprocess._plugin_call import AssignmentPlugin
 from holdfast.inprocess.rank_assignment import RankDiscarded
 from holdfast.inprocess.state import State
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.inprocess import CallWrapper, Compose, Wrapper
+from holdfast.inprocess._arguments import LAST_CALL_WAIT, NAMES, WrapperArguments
 from holdfast.inprocess.abort import AbortTorchDistributed, AbortTransformerEngine
-from holdfast.inprocess.arguments import LAST_CALL_WAIT, NAMES, WrapperArguments
 from holdfast.inprocess.finalize import ThreadedFinalize
 from holdfast.inprocess.health_check import CudaHealthCheck, FaultCounter
 from holdfast.inprocess.initialize import RetryController

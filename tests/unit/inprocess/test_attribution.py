@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.inprocess.messages import Kind
+from holdfast.inplace.pure.messages import Kind
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.common_events import TimePassed
-from holdfast.core.inprocess import messages as msg
-from holdfast.core.inprocess.coordinator import (
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.coordinator import (
     MAX_CAUSES,
     Coordinator,
     Effect,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.inprocess.escalation import MOST, Blocked, Hangs, is_looked_at, look_for_s
-from holdfast.core.inprocess.messages import Cause, Kind
+from holdfast.inplace.pure.escalation import MOST, Blocked, Hangs, is_looked_at, look_for_s
+from holdfast.inplace.pure.messages import Cause, Kind
 
 SOFT_S = 60.0
 HUNG = Blocked(worked_s=1.0, silent_s=60.0, is_freed=False)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import codec
-from holdfast.core.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING
-from holdfast.core.hang_kind import kind_of
-from holdfast.core.in_place import EndsHungRank
-from holdfast.core.inprocess import guard as machine
-from holdfast.core.monitor.rank_digest import Sight
-from holdfast.host import endpoint
-from holdfast.inprocess import guard_look
-from holdfast.inprocess.guard_main import GuardProcess
-from holdfast.wire.frames import Decoder
+from holdfast.base.pure import codec
+from holdfast.evidence.pure.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING
+from holdfast.evidence.pure.hang_kind import kind_of
+from holdfast.evidence.pure.rank_digest import Sight
+from holdfast.inplace import guard_look
+from holdfast.inplace.guard_main import GuardProcess
+from holdfast.inplace.pure import guard as machine
+from holdfast.inplace.pure.in_place import EndsHungRank
+from holdfast.net import endpoint
+from holdfast.net.pure.frames import Decoder
 
 STACKS = """Thread 0x1 (most recent call first):
   File "/x/holdfast/inprocess/session.py", line 3 in _watch

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import codec
-from holdfast.core.common_events import TimePassed
-from holdfast.core.evidence import RankDigest
-from holdfast.core.in_place import (
-    CAUSES_MAX,
-    CallBegan,
-    CallEnded,
-    EndsHungRank,
-    InPlaceCause,
-    RestartedInPlace,
-)
-from holdfast.core.inprocess import messages as msg
-from holdfast.core.inprocess.guard import (
+from holdfast.base.pure import codec
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM, UNKILLABLE_S
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.guard import (
     VICTIM_S,
     CoordinatorGone,
     CoordinatorSaid,
@@ -38,9 +31,16 @@ from holdfast.core.inprocess.guard import (
     TellLauncher,
     TellRank,
 )
-from holdfast.core.inprocess.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
-from holdfast.core.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM, UNKILLABLE_S
-from holdfast.wire.frames import encode
+from holdfast.inplace.pure.in_place import (
+    CAUSES_MAX,
+    CallBegan,
+    CallEnded,
+    EndsHungRank,
+    InPlaceCause,
+    RestartedInPlace,
+)
+from holdfast.inplace.pure.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
+from holdfast.net.pure.frames import encode
 
 SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
 """Beats and the lease are out of the way where they are not what is tested."""

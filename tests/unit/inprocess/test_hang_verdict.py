@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from holdfast.core import codec
-from holdfast.core.evidence import ANSWERED, SILENT, GroupDigest, RankDigest
-from holdfast.core.inprocess import messages as msg
-from holdfast.core.inprocess.coordinator import Coordinator, Heard, Patience, TellAll
-from holdfast.core.inprocess.hang_verdict import verdict_of
-from holdfast.inprocess import own_look
+from holdfast.base.pure import codec
+from holdfast.evidence.pure.evidence import ANSWERED, SILENT, GroupDigest, RankDigest
+from holdfast.inplace import own_look
+from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.coordinator import Coordinator, Heard, Patience, TellAll
+from holdfast.inplace.pure.hang_verdict import verdict_of
 
 PATIENCE = Patience(100.0, 40.0, 0.0, 30.0)
 MEMBERS = "0-2"
@@ -78,7 +78,7 @@ def test_no_fault_of_the_judge_ends_a_restart(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise KeyError("a rule")
 
-    monkeypatch.setattr("holdfast.core.inprocess.hang_verdict.judge", fail)
+    monkeypatch.setattr("holdfast.inplace.pure.hang_verdict.judge", fail)
     assert verdict_of({0: waits(0)}) is None
 
 

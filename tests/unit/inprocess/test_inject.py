@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional, Union
 
 import pytest
 
-from holdfast.inprocess.inject import injection
+from holdfast.inprocess._inject import injection
 
 
 class CallWrapper:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.inprocess import keyvalue
-from holdfast.core.inprocess.keyvalue import KeyValues, RequestError
+from holdfast.inplace.pure import keyvalue
+from holdfast.inplace.pure.keyvalue import KeyValues, RequestError
 
 
 class Client:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.inprocess.lease import (
+from holdfast.inplace.pure.lease import (
     RankLease,
     Step,
     guard_fence_s,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.inprocess import Compose
+from holdfast.inprocess._plugin_call import AssignmentPlugin, StatePlugin
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.finalize import Finalize
 from holdfast.inprocess.health_check import FaultCounter, HealthCheck
-from holdfast.inprocess.plugin_call import AssignmentPlugin, StatePlugin
 from holdfast.inprocess.rank_assignment import (
     ActivateAllRanks,
     FillGaps,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.inplace.cuda import context_problem
 from holdfast.inprocess import Compose
 from holdfast.inprocess.abort import AbortPersistentCheckpointProcesses, AbortTransformerEngine
-from holdfast.inprocess.cuda import context_problem
 from holdfast.inprocess.exception import HealthCheckError, RestartAbort, RestartError
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.inprocess.finalize import ThreadedFinalize

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.inprocess import renumber
+from holdfast.inplace.pure import renumber
 from holdfast.inprocess import Compose
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.rank_assignment import (

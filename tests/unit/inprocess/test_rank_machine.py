@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.inprocess import messages as msg
-from holdfast.core.inprocess.escalation import Blocked
-from holdfast.core.inprocess.rank import (
+from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.escalation import Blocked
+from holdfast.inplace.pure.rank import (
     AbortDone,
     Begin,
     Caught,

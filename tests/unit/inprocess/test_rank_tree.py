@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.inprocess.rank_tree import LayerFlag, LayerRule, RankTree, TreeError, grow
+from holdfast.inplace.pure.rank_tree import LayerFlag, LayerRule, RankTree, TreeError, grow
 
 BOTH = LayerFlag.RESERVE | LayerFlag.BACKFILL
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from holdfast.core.inprocess import rank as machine
-from holdfast.host.progress_page import make_progress_page
+from holdfast.inplace.pure import rank as machine
+from holdfast.page.progress_page import make_progress_page
 from tests.bare_session import bare_session
 
 BOUND_S = 20.0

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from holdfast.inplace.bootstrap import only_rank_without_environment
 from holdfast.inprocess import Compose
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
-from holdfast.inprocess.bootstrap import only_rank_without_environment
 from holdfast.inprocess.rank_assignment import (
     FilterCountGroupedByKey,
     RankAssignmentCtx,

@@ -12,7 +12,7 @@ import enum
 from typing import Any
 
 from holdfast.fault_tolerance import config
-from holdfast.wire.frames import FrameError
+from holdfast.net.pure.frames import FrameError
 from nvidia_resiliency_ext.fault_tolerance import data
 
 _KIND = "!"

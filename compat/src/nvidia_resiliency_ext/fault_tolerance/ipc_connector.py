@@ -1,8 +1,8 @@
 """A mailbox on a Unix socket for values and the classes of ``data``: many senders, one receiver.
 
 A tuple of a rank and a ``WorkloadControlRequest`` travels as holdfast's client and launcher write
-it: either end may be one of these. holdfast itself talks through ``host/endpoint.py`` and
-``host/channel.py``.
+it: either end may be one of these. holdfast itself talks through ``net/endpoint.py`` and
+``net/channel.py``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.clock import monotonic
 from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
-from holdfast.host import endpoint
-from holdfast.host.channel import is_trusted, peer_of
-from holdfast.host.clock import monotonic
-from holdfast.wire.frames import Decoder, FrameError, encode
+from holdfast.net import endpoint
+from holdfast.net.channel import is_trusted, peer_of
+from holdfast.net.pure.frames import Decoder, FrameError, encode
 from nvidia_resiliency_ext.fault_tolerance._plain import from_plain, to_plain
 
 if TYPE_CHECKING:
-    from holdfast.wire.frames import Message
+    from holdfast.net.pure.frames import Message
 
 __all__ = ["IpcConnector"]
 

@@ -18,8 +18,8 @@ from holdfast.errors import UnhealthyNodeException
 from holdfast.fault_tolerance.launcher import main
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.command_line.arguments import get_args_parser, parse_args
     from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
+    from holdfast.options.arguments import get_args_parser, parse_args
     from nvidia_resiliency_ext.fault_tolerance._launch_config import LaunchConfig
 
 __all__ = [
@@ -86,9 +86,9 @@ def config_from_args(args: Any) -> tuple[LaunchConfig, Callable[..., Any] | str,
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std  # noqa: PLC0415
 
+    from holdfast.base import facts  # noqa: PLC0415
     from holdfast.fault_tolerance.config import FaultToleranceConfig  # noqa: PLC0415
-    from holdfast.fault_tolerance.launch.plan import _nproc  # noqa: PLC0415 - of the same release
-    from holdfast.host import facts  # noqa: PLC0415
+    from holdfast.options.plan import _nproc  # noqa: PLC0415 - of the same release
     from nvidia_resiliency_ext.fault_tolerance._launch_config import (  # noqa: PLC0415
         LaunchConfig,
     )
@@ -187,14 +187,14 @@ def _command(args: Any) -> tuple[Callable[..., Any] | str, list[str]]:
 def _endpoint(args: Any) -> str:
     if args.standalone:
         return _STANDALONE_ENDPOINT
-    from holdfast.core.address import Endpoint, bare_host  # noqa: PLC0415 - seldom used
+    from holdfast.net.pure.address import Endpoint, bare_host  # noqa: PLC0415 - seldom used
 
     port = args.master_port or _DEFAULT_PORT
     return args.rdzv_endpoint or str(Endpoint(bare_host(args.master_addr), port))
 
 
 def _rdzv_configs(args: Any) -> dict[str, Any]:
-    from holdfast.fault_tolerance.command_line.forms import read_rdzv_conf  # noqa: PLC0415
+    from holdfast.options.forms import read_rdzv_conf  # noqa: PLC0415
 
     configs: dict[str, Any] = dict(read_rdzv_conf(args.rdzv_conf))
     if args.node_rank:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.host.file_writer import LineLog, cycle_path
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.file_writer import LineLog, cycle_path
+from holdfast.base.rank_log import rank_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Self

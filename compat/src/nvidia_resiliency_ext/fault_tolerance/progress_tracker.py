@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.job.restarts import Progress
-from holdfast.host.iteration_file import IterationFile
+from holdfast.job.pure.restarts import Progress
+from holdfast.node.records.iteration_file import IterationFile
 from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["ProgressTracker", "TrainingProgressTracker"]

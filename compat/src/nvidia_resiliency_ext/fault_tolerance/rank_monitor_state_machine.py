@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.launch.layered_restart import TRANSITIONS, RankMonitorState, RestarterLogger
-from holdfast.core.launch.layered_restart import RankMonitorStateMachine as _StateMachine
 from holdfast.errors import InvalidStateTransitionException
+from holdfast.events.pure.layered_restart import TRANSITIONS, RankMonitorState, RestarterLogger
+from holdfast.events.pure.layered_restart import RankMonitorStateMachine as _StateMachine
 
 __all__ = [
     "InvalidStateTransitionException",

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from holdfast.core.monitor.learned import NEVER
+from holdfast.base.clock import monotonic
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc
-from holdfast.host.clock import monotonic
+from holdfast.watch.pure.learned import NEVER
 from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.fault_tolerance.data import SectionAction
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.job.infra_rank import BY_NODE_NAME, infra_rank
-from holdfast.core.launch.exit_codes import NO_RESTART
+from holdfast.base.clock import monotonic
+from holdfast.base.processes.proc import Process, await_any, process_state
 from holdfast.fault_tolerance.data import RankInfo
-from holdfast.host.clock import monotonic
-from holdfast.host.proc import Process, await_any, process_state
-from holdfast.wire.frames import Decoder, FrameError, encode
+from holdfast.job.pure.exit_codes import NO_RESTART
+from holdfast.job.pure.infra_rank import BY_NODE_NAME, infra_rank
+from holdfast.net.pure.frames import Decoder, FrameError, encode
 from nvidia_resiliency_ext.fault_tolerance._plain import from_plain, to_plain
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def get_infrastructure_rank(
 ) -> int:
     """Number of this node in the order of the infrastructure; -1 where no variable gives one.
 
-    The rule is the launcher's own: :mod:`holdfast.core.job.infra_rank` lists the variables.
+    The rule is the launcher's own: :mod:`holdfast.job.pure.infra_rank` lists the variables.
 
     Args:
         environ: Environment to read; ``None``: this process's.

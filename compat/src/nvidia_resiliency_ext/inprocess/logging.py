@@ -1,7 +1,7 @@
 """Where messages of in-process restart go.
 
 holdfast's loggers follow what a program configures for ``nvidia_resiliency_ext`` and ``nvrx``
-(``holdfast.host.rank_log``); no handler is ever added to them. For programs that add one for the
+(``holdfast.base.rank_log``); no handler is ever added to them. For programs that add one for the
 duration of a call there is :func:`attach_handlers`.
 """
 

@@ -1,6 +1,6 @@
 """A process beside a rank that outlives it: says in the store that it hangs, or is gone.
 
-holdfast's Wrapper has one such process per node (``holdfast.inprocess.guard_main``) and needs no
+holdfast's Wrapper has one such process per node (``holdfast.inplace.guard_main``) and needs no
 store for it. What is here serves programs that use the parts by themselves, one rank at a time.
 """
 
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from holdfast.host import wait_for
-from holdfast.host.clock import monotonic
-from holdfast.host.proc import process_state
+from holdfast.base import wait_for
+from holdfast.base.clock import monotonic
+from holdfast.base.processes.proc import process_state
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.sibling_monitor import SiblingMonitor

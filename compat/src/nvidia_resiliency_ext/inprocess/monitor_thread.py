@@ -1,6 +1,6 @@
 """A thread that interrupts the main thread when an iteration is over for all ranks.
 
-holdfast's Wrapper does this in ``holdfast.inprocess.session``, with a signal. What is here works
+holdfast's Wrapper does this in ``holdfast.inplace.session``, with a signal. What is here works
 with an asynchronous exception and a store, for programs that use the parts by themselves.
 """
 
@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import CodeType, FrameType
 from typing import Any
 
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.rank_log import rank_logger
 from holdfast.inprocess.exception import RankShouldRestart
 from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.inprocess.attribution import format_interruption_records

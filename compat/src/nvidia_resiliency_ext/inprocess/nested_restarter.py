@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import Any
 
-from holdfast.core.launch.layered_restart import RankMonitorState
+from holdfast.events.pure.layered_restart import RankMonitorState
 from holdfast.inprocess.nested_restarter import (
     NestedRestarterAborted,
     NestedRestarterFinalized,

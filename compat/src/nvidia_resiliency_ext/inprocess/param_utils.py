@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
-from holdfast.inprocess.inject import Injection, injection
+from holdfast.inprocess._inject import Injection, injection
 
 __all__ = ["enforce_subclass", "enforce_type", "enforce_value", "substitute_param_value"]
 

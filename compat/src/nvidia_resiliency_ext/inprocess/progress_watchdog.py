@@ -6,8 +6,8 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-from holdfast.host.clock import monotonic
-from holdfast.host.stamps import Stamps
+from holdfast.base.clock import monotonic
+from holdfast.page.stamps import Stamps
 from nvidia_resiliency_ext._former import ignore
 
 __all__ = ["ProgressWatchdog"]

@@ -6,8 +6,8 @@ import datetime as dt
 import threading
 from typing import Any
 
-from holdfast.host.clock import monotonic, wall
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.clock import monotonic, wall
+from holdfast.base.rank_log import rank_logger
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 from nvidia_resiliency_ext._former import ignore
 

@@ -10,7 +10,7 @@ import datetime as dt
 import threading
 from typing import Any
 
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.rank_log import rank_logger
 from holdfast.inprocess.exception import RestartError
 
 __all__ = ["HealthCheckPassed", "log_exc", "spare_fn"]

@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
-from holdfast.core.health import Finding, why_unfit
-from holdfast.host.rank_log import rank_logger
+from holdfast.base.rank_log import rank_logger
+from holdfast.health.pure.health import Finding, why_unfit
 
 __all__ = [
     "DistributedStorageHealthCheck",

@@ -1,0 +1,1 @@
+"""What every room stands on: clocks, descriptors, files, torch's private names. No policy."""

@@ -1,0 +1,377 @@
+"""Facts about processes from /proc, and a hold on one that a recycled pid cannot deceive.
+
+Nothing here reads a file that lies in another process's memory (``environ``, ``cmdline``,
+``maps``): the kernel makes a reader wait as long as that process is stuck. ``memory_read.py`` does,
+in a process of its own. A process that ends while it is looked at is ``None`` or absent, never an
+exception.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.base import clock, wait_for
+from holdfast.base.processes import system_calls
+from holdfast.base.pure.ownership import Facts
+from holdfast.base.pure.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import Any
+
+    from holdfast.base.pure.ownership import Identity
+
+MARKER = "HOLDFAST_MARKER"
+"""Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
+ROOT = "/proc"
+_FORKED_NOT_EXECUTED = 0x40
+"""Of the flags in /proc/PID/stat (PF_FORKNOEXEC)."""
+_FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
+"""Between looks at a process whose end wakes nobody, at first and at last."""
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+class Stat:
+    """What the kernel says about a process without a look into its memory.
+
+    Attributes:
+        name: Of its program, 15 bytes at most.
+        state: Letter of ps(1), of its main thread.
+        parent: Its parent's pid.
+        session: Pid of the process that began its session.
+        start_ticks: When it was started, in clock ticks since boot: tells a recycled pid apart.
+    """
+
+    __slots__ = ("name", "parent", "session", "start_ticks", "state")
+
+    def __init__(self, line: bytes) -> None:
+        # The name in parentheses may hold spaces and parentheses itself.
+        end = line.rindex(b")")
+        fields = line[end + 2 :].split(None, 20)
+        self.name = line[line.index(b"(") + 1 : end].decode(errors="replace")
+        self.state = fields[0].decode()
+        self.parent = int(fields[1])
+        self.session = int(fields[3])
+        self.start_ticks = int(fields[19])
+
+    def facts(self) -> Facts:
+        """What ownership is decided by."""
+        return Facts(self.parent, self.session, self.start_ticks)
+
+
+def stat(pid: int, root: str = ROOT) -> Stat | None:
+    """Of a process; ``None`` where there is no such process."""
+    line = _read(f"{root}/{pid}/stat")
+    return Stat(line) if line else None
+
+
+def what_is_missing(root: str = ROOT) -> str | None:
+    """Why processes cannot be looked at here; None: they can.
+
+    A ``/proc`` of another pid namespace may have a process of our number, which is not this one.
+    """
+    own = os.getpid()
+    if not os.path.exists(f"{root}/{own}/stat"):
+        return (
+            f"{root} does not show this process (pid {own}): it is not mounted, or it is that of "
+            "another pid namespace. holdfast finds, watches and ends processes by it: mount it "
+            "(mount -t proc proc /proc), as container runtimes do"
+        )
+    return None
+
+
+def start_ticks(pid: int) -> int | None:
+    """When ``pid`` was started, in clock ticks since boot: tells a recycled pid apart."""
+    found = stat(pid)
+    return None if found is None else found.start_ticks
+
+
+def is_fork(pid: int, root: str = ROOT) -> bool:
+    """Whether it still runs its parent's program; true where the kernel does not say."""
+    line = _read(f"{root}/{pid}/stat") or b")"
+    flags = line[line.rindex(b")") + 1 :].split(None, 7)[6:7]
+    return not flags or int(flags[0]) == 0 or bool(int(flags[0]) & _FORKED_NOT_EXECUTED)
+
+
+def table(root: str = ROOT) -> dict[int, Facts]:
+    """All processes that can be seen; 20 us for each."""
+    found = {}
+    for name in os.listdir(root):
+        if name.isdigit() and (line := _read(f"{root}/{name}/stat")):
+            found[int(name)] = Stat(line).facts()
+    return found
+
+
+def subtree(top: int, leave: Collection[int] = (), root: str = ROOT) -> dict[int, Facts]:
+    """``top`` and all processes below it, without those in ``leave`` and what is below them."""
+    found: dict[int, Facts] = {}
+    pending = [top]
+    while pending:
+        pid = pending.pop()
+        if pid in leave or (seen := stat(pid, root)) is None:
+            continue
+        # One that was listed by its parent may have ended since, and its pid be a stranger's.
+        if pid == top or seen.parent in found:
+            found[pid] = seen.facts()
+            pending += children(pid, root)
+    return found
+
+
+def children(pid: int, root: str = ROOT) -> list[int]:
+    """Children of all threads of ``pid``, zombies included."""
+    try:
+        threads = os.listdir(f"{root}/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:  # one that has ended since has none; the others' count all the same
+        found += map(int, (_read(f"{root}/{pid}/task/{thread}/children") or b"").split())
+    return found
+
+
+def identity(pid: int, root: str = ROOT) -> Identity | None:
+    """Pid and start; ``None`` where there is no such process."""
+    found = stat(pid, root)
+    return None if found is None else (pid, found.start_ticks)
+
+
+def lineage(pid: int, above: int, root: str = ROOT) -> list[int]:
+    """``pid`` and its ancestors up to a child of ``above``; empty: ``above`` is not one of them."""
+    found = [pid]
+    while (seen := stat(found[-1], root)) is not None and seen.parent not in (0, *found):
+        if seen.parent == above:
+            return found
+        found.append(seen.parent)
+    return []
+
+
+def program(pid: int, root: str = ROOT) -> str:
+    """Name of the file that it executes; "" where that is not known."""
+    try:
+        return os.path.basename(os.readlink(f"{root}/{pid}/exe"))
+    except OSError:
+        return ""
+
+
+def owner(pid: int, root: str = ROOT) -> int:
+    """Its effective user's number; -1 where there is no such process."""
+    for line in (_read(f"{root}/{pid}/status") or b"").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[2])
+    return -1
+
+
+def cgroups(pid: int, root: str = ROOT) -> dict[str, str]:
+    """Path of its cgroup in each hierarchy, by the hierarchy's controllers ("" is version 2)."""
+    lines = (_read(f"{root}/{pid}/cgroup") or b"").decode(errors="replace").splitlines()
+    return {fields[1]: fields[2] for line in lines if len(fields := line.split(":", 2)) == 3}
+
+
+def login(pid: int, root: str = ROOT) -> str:
+    """Number of its audit session: sshd, atd and cron begin one for each login or job."""
+    return (_read(f"{root}/{pid}/sessionid") or b"").decode(errors="replace").strip()
+
+
+def namespace(kind: str, root: str = ROOT) -> int:
+    """Inode of our namespace of a kind (``pid``, ``time``); 0 where the kernel has none."""
+    try:
+        return os.stat(f"{root}/self/ns/{kind}").st_ino
+    except OSError:
+        return 0
+
+
+def boot_id(root: str = ROOT) -> str:
+    """32 hexadecimal digits that are another's after each boot; "" where they cannot be read."""
+    text = (_read(f"{root}/sys/kernel/random/boot_id") or b"").decode(errors="replace")
+    return text.strip().replace("-", "")
+
+
+class ProcessState(Value):
+    """What the kernel says about one process.
+
+    Attributes:
+        state: Letter of ps(1): R running, S sleeping, D in the kernel, T stopped, Z ended, ...
+        wchan: Kernel function the main thread sleeps in; "" if unknown or running.
+        threads: How many.
+        rss_kib: Resident memory.
+        blocked: Signals the main thread blocks, bit ``n - 1`` for signal ``n``.
+        caught: Signals that have a handler, same form.
+        ignored: Signals that are ignored, same form.
+        pending: Signals that were sent to it and are not delivered yet, same form.
+    """
+
+    state: str
+    wchan: str
+    threads: int
+    rss_kib: int
+    blocked: int
+    caught: int
+    pending: int
+    ignored: int
+
+    def blocks(self, signum: int) -> bool:
+        """The main thread blocks ``signum`` now, as it does inside the handler of ``signum``."""
+        return bool(self.blocked >> (signum - 1) & 1)
+
+    def ignores_or_blocks(self, signum: int) -> bool:
+        """Sending ``signum`` to the main thread has no effect now."""
+        return bool((self.blocked | self.ignored) >> (signum - 1) & 1)
+
+    def awaits(self, signum: int) -> bool:
+        """``signum`` was sent and is not delivered: blocked, stopped, or it has not run since."""
+        return bool(self.pending >> (signum - 1) & 1)
+
+    def catches(self, signum: int) -> bool:
+        """``signum`` has a handler, so that sending it does not end the process."""
+        return bool(self.caught >> (signum - 1) & 1)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Stopped by SIGSTOP or a tracer: it cannot run a handler before SIGCONT."""
+        return self.state in ("T", "t")
+
+    def to_json(self) -> dict[str, Any]:
+        """What a report shows."""
+        return {
+            "state": self.state,
+            "wchan": self.wchan,
+            "threads": self.threads,
+            "rss_kib": self.rss_kib,
+        }
+
+
+def process_state(pid: int, thread_id: int | None = None) -> ProcessState | None:
+    """State of ``pid``, of its main thread or another one; ``None``: there is no such process."""
+    status = _read(f"/proc/{pid}/task/{thread_id}/status" if thread_id else f"/proc/{pid}/status")
+    if not status:
+        return None
+    fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
+    wchan = (_read(f"/proc/{pid}/wchan") or b"").decode(errors="replace")
+    return ProcessState(
+        fields[b"State"][:1].decode(),
+        "" if wchan == "0" else wchan,
+        int(fields[b"Threads"]),
+        int(fields.get(b"VmRSS", b"0").split()[0]),  # a zombie has none
+        int(fields[b"SigBlk"], 16),
+        int(fields[b"SigCgt"], 16),
+        int(fields[b"ShdPnd"], 16) | int(fields[b"SigPnd"], 16),
+        int(fields[b"SigIgn"], 16),
+    )
+
+
+class Process:
+    """A hold on one process, that a recycled pid cannot deceive.
+
+    Readable (``fileno``) when it has ended, where the kernel has pidfds (Linux 5.3). Elsewhere
+    ``fileno`` is -1, its end is looked for (:func:`await_any`), and the start time is compared
+    before each signal.
+    """
+
+    __slots__ = ("_fd", "_ticks", "pid")
+
+    def __init__(self, pid: int) -> None:
+        """Take hold of ``pid``.
+
+        Raises:
+            ProcessLookupError: There is no such process.
+        """
+        self.pid = pid
+        try:
+            self._fd = system_calls.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:
+            self._fd = -1
+        ticks = start_ticks(pid)
+        if ticks is None:
+            self.close()
+            raise ProcessLookupError(f"no process {pid}")
+        self._ticks = ticks
+
+    def fileno(self) -> int:
+        """The pidfd, or -1."""
+        return self._fd
+
+    @property
+    def start_ticks(self) -> int:
+        """When it was started; see :func:`start_ticks`."""
+        return self._ticks
+
+    def has_ended(self) -> bool:
+        """All its threads have; of one whose main thread alone has, /proc shows a zombie, too."""
+        if self._fd >= 0:
+            return wait_for.readable(self._fd, 0.0)
+        return not self.is_alive()
+
+    def is_alive(self) -> bool:
+        """It exists and is no zombie."""
+        if start_ticks(self.pid) != self._ticks:
+            return False
+        state = process_state(self.pid)
+        return state is not None and state.state not in ("Z", "X")
+
+    def send(self, signum: int) -> bool:
+        """Send a signal to this process alone; ``False`` where it is gone or not ours."""
+        if self._fd >= 0:
+            try:
+                system_calls.pidfd_send_signal(self._fd, signum)
+            except ProcessLookupError:
+                return False
+            except OSError:  # another user's, or a sandbox refuses this call: the next one tells
+                pass
+            else:
+                return True
+        if start_ticks(self.pid) != self._ticks:
+            return False
+        try:
+            os.kill(self.pid, signum)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def send_to_thread(self, thread_id: int, signum: int) -> bool:
+        """Send a signal to one of its threads; ``False`` where that cannot be done."""
+        if start_ticks(self.pid) != self._ticks:
+            return False
+        try:
+            system_calls.signal_thread(self.pid, thread_id, signum)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def await_any(processes: Iterable[Process], timeout_s: float | None) -> bool:
+    """Until one of them has ended; False: none within ``timeout_s``; None: no bound.
+
+    One without a descriptor wakes nobody: it is looked at after 1, 2, 4 ... ms, at last every 50.
+    """
+    held = list(processes)
+    blind = [process for process in held if process.fileno() < 0]
+    descriptors = [process.fileno() for process in held if process.fileno() >= 0]
+    if not blind:
+        return wait_for.any_readable(descriptors, timeout_s)
+    give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
+    pause_s = _FIRST_LOOK_S
+    while True:
+        if any(not process.is_alive() for process in blind):
+            return True
+        left_s = pause_s if give_up_at is None else give_up_at - clock.monotonic()
+        if wait_for.any_readable(descriptors, min(pause_s, left_s)):
+            return True
+        if left_s <= 0:
+            return False
+        pause_s = min(2 * pause_s, _LOOK_S)

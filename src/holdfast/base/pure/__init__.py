@@ -1,0 +1,1 @@
+"""Records, their JSON form, and rules that several rooms share."""

@@ -1,0 +1,156 @@
+"""The steps by which a process is ended, and when each is due.
+
+One ladder for everybody who ends ranks: the rank monitor (``watch/pure/monitor.py``), the node
+guard of restarts in place (``inplace/pure/guard.py``), the launcher (``node/pure/node.py``).
+They decide who is ended, and from which step on; the ladder decides what comes next and when. ::
+
+    AT_REST ──► TAKING_EVIDENCE ──taken, or EVIDENCE_S──► SIGNALLED ──grace over──► KILLED ──► STUCK
+                                                                       still there after stuck_s
+
+Rules kept here:
+
+    K-2  a ladder has a reason from its beginning; evidence has its time, and no more than that
+    each step is taken once, and none is taken back
+    a stopped process takes no signal but SIGKILL: SIGCONT goes before the first signal
+    a signal that is SIGKILL has no grace; nothing is sent after SIGKILL
+    a grace is time in which the process could run: on a busy machine it lasts longer
+
+Pure. Times are seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.excuse import LATE_S, overslept
+
+AT_REST = "at rest"
+TAKING_EVIDENCE = "taking evidence"
+SIGNALLED = "signalled"
+KILLED = "killed"
+STUCK = "stuck"
+
+EVIDENCE_S = 1.0
+"""How long evidence may take; then the kill goes on regardless."""
+_WORTH_IT = 0.01
+"""Of a grace: less is not given back."""
+LONGEST_GRACE = 10
+"""Times a grace may last where the process waits for a processor: its own threads may be too many.
+"""
+UNKILLABLE_S = 15.0
+"""A process that outlives its SIGKILL for this long sits in the kernel (state D)."""
+
+SIGKILL = 9
+SIGTERM = 15
+SIGCONT = 18
+"""Numbers on Linux; importing ``signal`` for three integers costs 2 ms of start-up."""
+
+
+class KillLadder:
+    """The end of one process, or of several that are ended together.
+
+    Args:
+        why: The reason, for whoever reads of it.
+        signal: The first signal.
+        grace_s: Seconds from there to SIGKILL; not used where ``signal`` is SIGKILL.
+        stuck_s: Seconds from SIGKILL until whoever is still there is stuck.
+
+    Attributes:
+        step: Where it is.
+        signals: What this step sends, in order.
+        due_at: When the next step is due; None: never.
+    """
+
+    __slots__ = (
+        "_given_s",
+        "_has_waited",
+        "due_at",
+        "grace_s",
+        "signal",
+        "signals",
+        "step",
+        "stuck_s",
+        "why",
+    )
+
+    def __init__(
+        self, why: str, signal: int, grace_s: float, stuck_s: float = UNKILLABLE_S
+    ) -> None:
+        self.why = why
+        self.signal = signal
+        self.grace_s = grace_s
+        self.stuck_s = stuck_s
+        self.step = AT_REST
+        self.signals: tuple[int, ...] = ()
+        self.due_at: float | None = None
+        self._has_waited = False  # longer, once, because its caller slept in this step
+        self._given_s = 0.0
+
+    @property
+    def is_killed(self) -> bool:
+        """It has come to SIGKILL."""
+        return self.step in (KILLED, STUCK)
+
+    def take_evidence(self, now: float, within_s: float = EVIDENCE_S) -> float:
+        """Begin with evidence; until when it may take."""
+        self.step, self.due_at = TAKING_EVIDENCE, now + within_s
+        return self.due_at
+
+    def evidence_taken(self, now: float) -> None:
+        """All evidence that will come has come: the signal is due."""
+        if self.step == TAKING_EVIDENCE:
+            self.due_at = now
+
+    def send(self, now: float) -> None:
+        """Take the step of the first signal, with evidence or with none."""
+        if self.signal == SIGKILL:
+            self.kill(now)
+        elif self.step in (AT_REST, TAKING_EVIDENCE):
+            self.step, self.signals = SIGNALLED, (SIGCONT, self.signal)
+            self.due_at, self._has_waited, self._given_s = now + self.grace_s, False, 0.0
+
+    def shorten(self, now: float, grace_s: float) -> None:
+        """Whoever has the signal gets no more than ``grace_s`` from now on."""
+        if self.step == SIGNALLED and self.due_at is not None:
+            self.due_at, self.grace_s = min(self.due_at, now + grace_s), min(self.grace_s, grace_s)
+
+    def kill(self, now: float) -> None:
+        """Take the step of SIGKILL, whatever it was waiting for."""
+        if not self.is_killed:
+            self.signals = (SIGKILL,) if self.step == SIGNALLED else (SIGCONT, SIGKILL)
+            self.step, self.due_at, self._has_waited = KILLED, now + self.stuck_s, False
+
+    def is_grace_over(self, now: float) -> bool:
+        """SIGKILL is the next step, and due."""
+        return self.step == SIGNALLED and self.due_at is not None and now >= self.due_at
+
+    def climb(self, now: float, waited_s: float = 0.0) -> str | None:
+        """Take the next step if it is due; which one that is.
+
+        A caller that slept gives whom it ends that time, for they may have slept, too.
+
+        Args:
+            now: The time.
+            waited_s: For how long the process was ready to run since the first signal, and had no
+                processor.
+        """
+        if self.due_at is None or now < self.due_at:
+            return None
+        if self.step == SIGNALLED:
+            waited_s = min(waited_s, (LONGEST_GRACE - 1) * self.grace_s)
+            if waited_s - self._given_s > _WORTH_IT * self.grace_s:
+                self.due_at += waited_s - self._given_s
+                self._given_s = waited_s
+                if now < self.due_at:
+                    return None
+        excuse = overslept(self.due_at, now, LATE_S)
+        if excuse is not None and self.step in (SIGNALLED, KILLED) and not self._has_waited:
+            self._has_waited = True
+            limit_s = self.grace_s if self.step == SIGNALLED else self.stuck_s
+            self.due_at = excuse.extend(self.due_at, limit_s)
+            return None
+        if self.step == TAKING_EVIDENCE:
+            self.send(now)
+        elif self.step == SIGNALLED:
+            self.kill(now)
+        else:
+            self.step, self.signals, self.due_at = STUCK, (), None
+        return self.step

@@ -1,1 +1,0 @@
-"""DECIDES: pure machines. ``(event, now) -> effects``; no clock, I/O, threads or torch."""

@@ -1,0 +1,1 @@
+"""What happened, written down once: the event files of a run."""

@@ -1,0 +1,1 @@
+"""What a launcher tells whatever restarts around it."""

@@ -1,0 +1,163 @@
+"""The goodput ledger: where the time of the ranks went.
+
+Pure: spans in (:mod:`holdfast.events.run.rank_spans`), sums and text out. Seconds are rank-seconds:
+eight ranks that wait for one second have waited for eight.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+
+from holdfast.base.pure.wording import count
+from holdfast.events.run.accounts import ACCOUNTS, LABELS, Account
+from holdfast.events.run.rank_spans import Event, RankSpans, Span
+
+_SMALL_SHARE = 0.0005
+
+
+class Ledger:
+    """Sums of one launcher's ranks, or of several launchers'.
+
+    Attributes:
+        seconds: Rank-seconds by account.
+        by_cycle: The same of each cycle.
+        by_rank: The same of each rank, by its place: node and local rank.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[Account, float] = {}
+        self.by_cycle: dict[int, dict[Account, float]] = {}
+        self.by_rank: dict[tuple[str, int], dict[Account, float]] = {}
+
+    def add(self, node: str, spans: Iterable[Span]) -> None:
+        """Add spans of one node."""
+        for span in spans:
+            of_cycle = self.by_cycle.setdefault(span.cycle, {})
+            of_rank = self.by_rank.setdefault((node, span.local_rank), {})
+            for account, s in span.shares.items():
+                for sums in (self.seconds, of_cycle, of_rank):
+                    sums[account] = sums.get(account, 0.0) + s
+
+    @property
+    def total_s(self) -> float:
+        """All rank-seconds."""
+        return sum(self.seconds.values())
+
+    @property
+    def goodput(self) -> float:
+        """The share of productive steps; 0.0 where there is no time at all."""
+        total_s = self.total_s
+        return self.seconds.get("steps", 0.0) / total_s if total_s else 0.0
+
+    @property
+    def may_hide_steps_again(self) -> bool:
+        """Ranks were started again, so that steps may have been done again."""
+        return "restarting" in self.seconds
+
+    @property
+    def n_ranks(self) -> int:
+        """How many places for ranks there were."""
+        return len(self.by_rank)
+
+
+class LiveLedger:
+    """The ledger of one launcher, while its events come.
+
+    Attributes:
+        spans: What it is made of.
+    """
+
+    def __init__(self) -> None:
+        self.spans = RankSpans()
+        self._ledger = Ledger()
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        self.spans.take(event)
+        self._ledger.add("", self.spans.drain())
+
+    def close(self) -> Ledger:
+        """No event comes any more."""
+        self.spans.close()
+        self._ledger.add("", self.spans.drain())
+        return self._ledger
+
+    def at(self, now: float, shown: Event | None = None) -> Ledger:
+        """As it would be if the job ended now.
+
+        Args:
+            now: Instant.
+            shown: What ranks show now, as an event of progress; the last one may be old.
+        """
+        spans, ledger = copy.deepcopy((self.spans, self._ledger))
+        if shown is not None:
+            spans.take(shown)
+        spans.close(now)
+        ledger.add("", spans.drain())
+        return ledger
+
+
+def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
+    """The ledger for the end of a job, per rank on average.
+
+    Args:
+        ledger: Of this node.
+        is_watched: A rank has reported progress; else steps cannot be told from other work.
+        saves: Steps that were done again are known.
+    """
+    ranks = max(1, ledger.n_ranks)
+    seconds = {account: s / ranks for account, s in ledger.seconds.items()}
+    total_s = ledger.total_s / ranks
+    of = count(ranks, "rank")
+    if not is_watched:
+        after = seconds.get("restarting", 0.0) + seconds.get("stopping", 0.0)
+        return [
+            f"goodput is not known: no rank reports progress; {of} ran for {duration(total_s)}",
+            (
+                f"of it starting {duration(seconds.get('starting', 0.0))}, stopping and restarting "
+                f"{duration(after)}; sections or heartbeats would tell steps from other work"
+            ),
+        ]
+    again = ""
+    if not saves and ledger.may_hide_steps_again:
+        again = "; steps done again count as productive: no section saves checkpoints"
+    rest = [
+        (account, s)
+        for account, s in sorted(seconds.items(), key=lambda item: -item[1])
+        if account != "steps" and s > _SMALL_SHARE * total_s
+    ]
+    others = ", ".join(f"{LABELS[a].split(',')[0]} {duration(s)}" for a, s in rest)
+    return [
+        (
+            f"goodput {100 * ledger.goodput:.1f} %: {duration(seconds.get('steps', 0.0))} of "
+            f"{duration(total_s)} were productive steps ({of}, on average){again}"
+        ),
+        f"the rest: {others or 'nothing worth mentioning'}",
+    ]
+
+
+def duration(s: float) -> str:
+    """``0.25 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``."""
+    if s < 0.9995:
+        return f"{s:.2g} s" if s >= 0.001 else "0 s"
+    if s < 59.95:
+        return f"{s:.3g} s"
+    whole = round(s)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    minutes = round(s / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    hours = round(s / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def as_shares(sums: Mapping[Account, float]) -> list[tuple[Account, float, float]]:
+    """Account, seconds and share of all, in the order of the accounts; empty ones are left out."""
+    total_s = sum(sums.values())
+    return [
+        (account, sums[account], sums[account] / total_s)
+        for account in ACCOUNTS
+        if sums.get(account, 0.0) > 0.0
+    ]

@@ -1,0 +1,569 @@
+"""What each rank of a node did, second by second: from events to spans without gaps.
+
+Pure: events of one launcher in, spans out; no file, no clock. Instants are seconds of that host's
+monotonic clock. The window of a cycle ends when nothing of it is left, and there the next begins::
+
+    begin ─ starting ─ cycle started ─ importing ─ armed ─ setup ─ first step ─ steps, saves, ... ─┐
+    ┌───── last sign of progress ── stalled ── detected ── evidence, stopping ── cycle stopped ────┘
+    └─ restarting ─ joined ─ waiting for nodes ─ cycle started ─ ...
+
+A rank that ends well is neither stalled nor stopped: it finishes, from its last step on.
+
+What is between two marks is in one account, so a rank's spans always add up to the time it had. A
+mark that is missing or out of order moves to its neighbour; that moves seconds between accounts and
+loses none. Only the time from the first step on is divided by measured totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.base.pure.value import Value
+from holdfast.events.run.accounts import Account, account_of
+from holdfast.events.run.in_place import InPlace, of_event
+from holdfast.events.run.last_step import added, divided, ended_s, last_step_at, open_s
+
+Event = Mapping[str, Any]
+
+_NONE: Mapping[str, Any] = {}
+_LOCAL_RANKS_MAX = 1024
+_OF_RANK = ("worker_started", "rank_armed", "worker_exited", "rank_overdue", "rank_raised")
+_VERDICT_S = 5.0
+"""A node that stops so soon after a verdict on all ranks stops because of it."""
+_CYCLES_MAX = 100
+"""So many cycles may wait for what their ranks have shown last."""
+
+
+class Span(Value):
+    """A rank was busy with one account; or, while at work, with several in turn.
+
+    Attributes:
+        cycle: In which cycle; restarting and waiting belong to the cycle that follows.
+        local_rank: Of which rank.
+        start: Instant.
+        end: Instant.
+        account: The account; that of the steps where there are several.
+        shares: Seconds of each account; their sum is the length.
+        rank: Global rank; None: it had none yet.
+    """
+
+    cycle: int
+    local_rank: int
+    start: float
+    end: float
+    account: Account
+    shares: Mapping[Account, float]
+    rank: int | None = None
+
+
+class Ended(Value):
+    """Occurrences of a section that have ended, as the page of the rank shows them."""
+
+    times: int
+    total_s: float
+    longest_s: float
+    first_at: float
+    closed_at: float
+
+
+class Progress(Value):
+    """What a rank last showed of itself in a cycle."""
+
+    heartbeat_at: float | None = None
+    first_heartbeat_at: float | None = None
+    left_at: float | None = None
+    outside_since: float | None = None
+    iteration: int | None = None
+    open: Mapping[str, float] = _NONE
+    ended: Mapping[str, Ended] = _NONE
+    longest_gap_s: float | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Progress:
+        """From an event.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: It has not the form of one.
+        """
+        sections = {
+            str(name): Ended(int(times), *(_finite(value) for value in rest))
+            for name, (times, *rest) in told["sections"].items()
+        }
+        iteration = number(told.get("iteration"))
+        return cls(  # by place, which is twice as fast: a long run has a million of them
+            number(told.get("heartbeat_at")),
+            number(told.get("first_heartbeat_at")),
+            number(told.get("left_at")),
+            number(told.get("outside_since")),
+            None if iteration is None else int(iteration),
+            {str(name): _finite(at) for name, at in told["open"].items()},
+            sections,
+            number(told.get("longest_gap_s")),
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Occurrences of the section of steps that there were most of."""
+        times = [each.times for name, each in self.ended.items() if account_of(name) == "steps"]
+        return max(times, default=0)
+
+    @property
+    def first_step_at(self) -> float | None:
+        """When the first step began: its section was opened, or a heartbeat came."""
+        began = [each.first_at for name, each in self.ended.items() if account_of(name) != "setup"]
+        if not began:
+            began = [at for name, at in self.open.items() if account_of(name) != "setup"]
+        if not began and self.first_heartbeat_at is not None:
+            began = [self.first_heartbeat_at]
+        return min(began, default=None)
+
+    @property
+    def has_begun(self) -> bool:
+        """It has shown a section or a heartbeat."""
+        return bool(self.ended or self.open or self.heartbeat_at is not None)
+
+    @property
+    def last_sign_at(self) -> float | None:
+        """When the rank last did something that shows in its page."""
+        signs = [each.closed_at for each in self.ended.values()] + list(self.open.values())
+        signs += [at for at in (self.heartbeat_at, self.outside_since) if at is not None]
+        return max(signs, default=None)
+
+    def usual_s(self) -> float | None:
+        """For how long it has shown no sign at the longest, as it does not now; None: not known."""
+        if not self.open:
+            return self.longest_gap_s
+        known = [self.ended[name].longest_s for name in self.open if name in self.ended]
+        return max(known) if len(known) == len(self.open) else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None."""
+    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_one and abs(value) < float("inf") else None
+
+
+def _finite(value: Any) -> float:
+    found = number(value)
+    if found is None:
+        raise ValueError(value)
+    return found
+
+
+class _Rank:
+    """Marks of one rank in one cycle.
+
+    Attributes:
+        shown_at: When its progress was, last; None: never.
+        silent_since: Said by its monitor when it found a hang.
+        at_verdict: Its progress when all ranks had been looked at in a hang: a stopped one is woken
+            for its stacks then, and reports more before it is ended; None: there was no verdict.
+    """
+
+    def __init__(self) -> None:
+        self.rank: int | None = None
+        self.started_at: float | None = None
+        self.armed_at: float | None = None
+        self.exited_at: float | None = None
+        self.exit_code = 0
+        self.shown_at: float | None = None
+        self.silent_since: float | None = None
+        self.progress = Progress()
+        self.at_verdict: Progress | None = None
+
+
+class _Cycle:
+    """Marks of a node in one cycle.
+
+    Attributes:
+        is_armed: A rank of it has reported in, and so is shown once more at its end.
+        is_final: That has come.
+        in_place: Restarts of its ranks that the launcher had no part in.
+        silent_s: For how long the node had been silent that the cycle is over for.
+        verdict_at: When all ranks had been looked at in a hang; None: in none.
+    """
+
+    def __init__(
+        self, cycle: int, began_at: float, joined_at: float | None, started_at: float
+    ) -> None:
+        self.cycle = cycle
+        self.began_at = began_at
+        self.joined_at = joined_at
+        self.started_at = started_at
+        self.detected_at: float | None = None
+        self.has_hang = False
+        self.is_armed = False
+        self.is_final = False
+        self.stopped_at: float | None = None
+        self.ranks: dict[int, _Rank] = {}
+        self.in_place: list[InPlace] = []
+        self.silent_s = 0.0
+        self.verdict_at: float | None = None
+
+    @property
+    def ends_by_verdict(self) -> bool:
+        """It has ended because of the hang."""
+        if self.verdict_at is None or self.detected_at is None:
+            return False
+        return self.detected_at <= self.verdict_at + _VERDICT_S
+
+
+class _Position:
+    """How far a rank is in its work, in seconds of steps since the job began.
+
+    Attributes:
+        kept: At the last checkpoint.
+        furthest: Ever.
+    """
+
+    def __init__(self) -> None:
+        self.kept = self.furthest = 0.0
+
+
+class RankSpans:
+    """Takes the events of one launcher in order of time, and gives spans cycle by cycle.
+
+    Args:
+        keeps_progress: Keep what each rank has shown last in each cycle.
+
+    Attributes:
+        begin: When the launcher started; None: no event has come.
+        end: Instant of the last event.
+        is_over: The launcher has said how its job ended.
+        saves: A section of checkpoints is configured, so that steps done again are known.
+        is_watched: A rank has reported progress: a section, a heartbeat.
+        last_progress: By cycle and local rank, if that is kept.
+    """
+
+    def __init__(self, *, keeps_progress: bool = False) -> None:
+        self._keeps_progress = keeps_progress
+        self.last_progress: dict[tuple[int, int], Progress] = {}
+        self._given: list[Span] = []
+        self._cycles: list[_Cycle] = []
+        self._positions: dict[int, _Position] = {}
+        self._joined_at: float | None = None
+        self._given_until: float | None = None
+        self._last = -1  # cycle that was given
+        self._last_failed = False
+        self._local_ranks: set[int] = set()
+        self.begin: float | None = None
+        self.end = 0.0
+        self.is_over = False
+        self.saves = False
+        self.is_watched = False
+        self._is_armed = False
+
+    def take(self, event: Event) -> None:
+        """Take the next event; what has not the form of one is passed over."""
+        at = number(event.get("t"))
+        if at is None:
+            return
+        if self.begin is None:
+            self.begin = self._given_until = at
+        self.end = max(self.end, at)
+        try:
+            self._take(str(event.get("kind")), event, at)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return
+
+    def _take(self, kind: str, event: Event, at: float) -> None:
+        if kind == "launcher_started":
+            self._local_ranks |= set(range(min(int(event.get("nproc", 0)), _LOCAL_RANKS_MAX)))
+        elif kind in ("job_succeeded", "job_failed"):
+            self.is_over = True
+        elif kind == "joining":
+            self._joined_at = at
+        elif kind == "cycle_started":
+            self._start(int(event["cycle"]), at)
+        elif (cycle := self._cycle(event)) is None:
+            return
+        elif kind == "cycle_stopping":
+            self._detected(cycle, at)
+            cycle.silent_s = number(event.get("silent_s")) or 0.0
+        elif kind == "signal_received":
+            self._detected(cycle, at)
+        elif kind == "cycle_stopped":
+            cycle.stopped_at = at
+        elif kind == "restarted_in_place":
+            cycle.in_place.append(of_event(event))
+        elif kind == "progress":
+            for local_rank, told in event["ranks"].items():
+                shown = Progress.of(told)
+                rank = cycle.ranks[int(local_rank)]
+                rank.progress, rank.shown_at = shown, number(event.get("at")) or at
+                if event.get("verdict") is True and rank.at_verdict is None:
+                    rank.at_verdict, cycle.verdict_at = shown, rank.shown_at
+                self.is_watched = self.is_watched or shown.has_begun
+                if self._keeps_progress:
+                    self.last_progress[cycle.cycle, int(local_rank)] = shown
+            cycle.is_final = event.get("final") is True
+            self._give_finished()
+        elif kind in (
+            "worker_started",
+            "rank_armed",
+            "worker_exited",
+            "rank_overdue",
+            "rank_raised",
+        ):
+            self._take_of_rank(kind, event, at, cycle)
+
+    def _take_of_rank(self, kind: str, event: Event, at: float, cycle: _Cycle) -> None:
+        local_rank = int(event["local_rank"])
+        rank = cycle.ranks.setdefault(local_rank, _Rank())
+        if kind == "worker_started":
+            rank.rank, rank.started_at = int(event["rank"]), at
+        elif kind == "rank_armed":
+            self._is_armed = cycle.is_armed = True
+            names = event.get("sections") or ()
+            self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
+            rank.armed_at = rank.armed_at or number(event.get("armed_at")) or at
+        elif kind == "worker_exited":
+            rank.exited_at, rank.exit_code = at, int(event["exit_code"])
+            if rank.exit_code:
+                self._detected(cycle, at)
+        elif kind == "rank_raised":
+            self._detected(cycle, at)
+        else:
+            self.is_watched = self._is_armed = cycle.has_hang = True
+            found_at = number(event.get("detected_at")) or at
+            self._detected(cycle, found_at)
+            age_s = number(event.get("age_s"))
+            rank.silent_since = found_at - age_s if age_s is not None else None
+
+    @staticmethod
+    def _detected(cycle: _Cycle, at: float) -> None:
+        cycle.detected_at = at if cycle.detected_at is None else min(at, cycle.detected_at)
+
+    def _cycle(self, event: Event) -> _Cycle | None:
+        return next((c for c in self._cycles if c.cycle == event["cycle"]), None)
+
+    def _start(self, cycle: int, at: float) -> None:
+        before = self._cycles[-1] if self._cycles else None
+        if before is not None and before.stopped_at is None:
+            before.stopped_at = at
+        began = before.stopped_at if before is not None else self.begin
+        assert began is not None
+        self._cycles.append(_Cycle(cycle, began, self._joined_at, at))
+        self._joined_at = None
+        self._give_finished()
+
+    def _give_finished(self) -> None:
+        """What ranks have shown last is written down a second after the next ones have started."""
+        while len(self._cycles) > 1:
+            is_awaited = self._cycles[0].is_armed and not self._cycles[0].is_final
+            if is_awaited and len(self._cycles) < _CYCLES_MAX:
+                return
+            self._given += self._spans(self._cycles.pop(0))
+
+    def drain(self) -> list[Span]:
+        """Spans of cycles of which no more can come, each once."""
+        given, self._given = self._given, []
+        return given
+
+    def close(self, now: float | None = None) -> None:
+        """Give what is left.
+
+        Args:
+            now: For a job that goes on: the present. None: its last event was its end.
+        """
+        end = self.end if now is None else max(now, self.end)
+        for cycle in self._cycles:
+            if cycle.stopped_at is None:
+                cycle.stopped_at = end
+            self._given += self._spans(cycle)
+        self._cycles.clear()
+        self._give_rest(end)
+
+    def _give_rest(self, end: float) -> None:
+        """From the end of the last cycle on: the launcher ends, or the node waits for others."""
+        start = self._given_until
+        if start is None or end <= start:
+            return
+        is_first = self._last < 0
+        waits = self._joined_at is not None
+        ending: Account = "stopping" if self._last_failed else "finishing"
+        account: Account = "waiting" if waits else "starting" if is_first else ending
+        self._given += [
+            Span(max(0, self._last), k, start, end, account, {account: end - start})
+            for k in sorted(self._local_ranks)
+        ]
+
+    # ------------------------------------------------------------ one cycle
+    def _spans(self, cycle: _Cycle) -> list[Span]:
+        assert cycle.stopped_at is not None
+        self._last, self._last_failed = cycle.cycle, cycle.detected_at is not None
+        end = max(cycle.stopped_at, cycle.began_at)
+        self._given_until = end
+        saved_at = self._saved_at(cycle)
+        spans: list[Span] = []
+        for local_rank in sorted(set(cycle.ranks) - self._local_ranks):  # its start was not told
+            if self.begin is not None and cycle.began_at > self.begin:
+                shares: Mapping[Account, float] = {"starting": cycle.began_at - self.begin}
+                before = self.begin, cycle.began_at
+                spans.append(Span(cycle.cycle, local_rank, *before, "starting", shares))
+            self._local_ranks.add(local_rank)
+        for local_rank in sorted(self._local_ranks):
+            rank = cycle.ranks.get(local_rank, _Rank())
+            spans += self._of_rank(cycle, local_rank, rank, end, saved_at)
+        return spans
+
+    def _saved_at(self, cycle: _Cycle) -> float | None:
+        """When the last checkpoint was complete; a rank that writes none is saved by another."""
+        return max(
+            (
+                each.closed_at
+                for rank in cycle.ranks.values()
+                for name, each in rank.progress.ended.items()
+                if account_of(name) == "checkpointing"
+            ),
+            default=None,
+        )
+
+    def _of_rank(
+        self, cycle: _Cycle, local_rank: int, rank: _Rank, end: float, saved_at: float | None
+    ) -> list[Span]:
+        beginning: Account = "starting" if cycle.began_at == self.begin else "restarting"
+        detected = end if cycle.detected_at is None else cycle.detected_at
+        exited = end if rank.exited_at is None else rank.exited_at
+        if cycle.ends_by_verdict and rank.at_verdict is not None:
+            rank.progress = rank.at_verdict
+        progress = rank.progress
+        gone_at = min(detected, exited)
+        ends_well = rank.exited_at is not None and rank.exit_code == 0 and exited <= detected
+        left_at = progress.left_at
+        has_left = left_at is not None and left_at < gone_at and rank.silent_since is None
+        if left_at is not None and has_left:
+            gone_at = left_at
+        is_finished = ends_well or has_left
+        works_until = gone_at
+        # A look from before its exit may be old, and more steps may have followed.
+        if has_left or (ends_well and rank.shown_at is not None and rank.shown_at >= exited):
+            step_at = last_step_at(progress)
+            works_until = gone_at if step_at is None else min(gone_at, step_at)
+        elif not ends_well and cycle.detected_at is not None:
+            works_until = _last_progress(rank, gone_at, cycle)
+        first = progress.first_step_at
+        starts = cycle.started_at
+        marks: list[tuple[float, Account]] = [
+            (starts if cycle.joined_at is None else cycle.joined_at, beginning),
+            (starts, "waiting"),
+            (starts if rank.started_at is None else rank.started_at, beginning),
+        ]
+        if rank.started_at is None:
+            marks.append((end, "stopping"))
+        elif not self._is_armed:  # then it is taken at its word: it trains
+            marks.append((gone_at, "steps"))
+        else:
+            armed = works_until if rank.armed_at is None else rank.armed_at
+            if cycle.detected_at is not None and rank.shown_at is None:
+                first = armed  # the launcher was killed then
+            marks.append((armed, "importing"))
+            marks.append((works_until if first is None else min(first, works_until), "setup"))
+            marks.append((works_until, "steps"))
+        marks.append((detected, "finishing") if is_finished else (gone_at, "stalled"))
+        marks.append((end, "stopping"))
+        spans: list[Span] = []
+        at = cycle.began_at
+        for mark, account in marks:
+            until = min(max(mark, at), end)
+            if until > at:
+                begin = at
+                if spans and spans[-1].account == account:
+                    begin = spans.pop().start
+                shares: Mapping[Account, float] = {account: until - begin}
+                if account == "steps":
+                    aside = ended_s(progress, begin)
+                    if is_finished:
+                        aside = added(aside, ended_s(progress, until), -1.0)
+                    aside |= _in_place(cycle, begin, until)
+                    being = open_s(progress, begin, until)
+                    shares = self._shares(local_rank, begin, until, saved_at, aside, being)
+                elif account == "finishing":
+                    aside = added(ended_s(progress, begin), open_s(progress, begin, gone_at))
+                    rest_s, aside = divided(until - begin, aside)
+                    shares = {account: rest_s, **aside}
+                place = cycle.cycle, local_rank, begin, until
+                spans.append(Span(*place, account, shares, rank.rank))
+            at = until
+        return spans
+
+    def _shares(
+        self,
+        local_rank: int,
+        start: float,
+        end: float,
+        saved_at: float | None,
+        aside: dict[Account, float],
+        being: dict[Account, float],
+    ) -> dict[Account, float]:
+        """The time at work, divided: what is neither saved nor evaluated in is training.
+
+        Args:
+            local_rank: Of which rank.
+            start: Instant.
+            end: Instant.
+            saved_at: Instant of the last checkpoint.
+            aside: What is no training, of what has ended,
+            being: and of what has not.
+        """
+        steps, shares = divided(end - start, added(aside, being))
+        again = 0.0
+        if self.saves:
+            position = self._positions.setdefault(local_rank, _Position())
+            again = min(steps, position.furthest - position.kept)
+            reached = position.kept + steps
+            position.furthest = max(position.furthest, reached)
+            if saved_at is not None and saved_at > start:
+                since = max(0.0, min(end, saved_at) - start - sum(aside.values()))
+                position.kept += min(steps, since)
+        return {"steps": steps - again, "steps_again": again, **shares}
+
+
+def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
+    """Seconds of restarts in place, between two instants."""
+    shares: dict[Account, float] = {"stalled": 0.0, "restarting": 0.0}
+    at = start
+    for each in cycle.in_place:
+        marks = [min(max(t, at), end) for t in (each.progress_at, each.noticed_at, each.entered_at)]
+        shares["stalled"] += max(0.0, marks[1] - marks[0])
+        shares["restarting"] += max(0.0, marks[2] - marks[1])
+        at = max(at, marks[2])
+    return {account: s for account, s in shares.items() if s > 0.0}
+
+
+def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
+    """When a rank of a cycle that failed made its last progress.
+
+    In a hang that is its last sign. Else it was in the middle of something, which is progress as
+    long as it took no longer than it ever did before, and no longer than a silent node may have
+    taken part in it.
+    """
+    progress = rank.progress
+    shown_at = progress.last_sign_at
+    is_hang = cycle.has_hang or cycle.ends_by_verdict
+    if is_hang and rank.silent_since is not None and shown_at is not None and shown_at > gone_at:
+        shown_at = None  # it went on after it was found: it was woken for its stacks
+    signs = [at for at in (shown_at, rank.silent_since) if at is not None]
+    sign = max(signs, default=gone_at)
+    if sign >= gone_at:
+        return gone_at
+    if is_hang:
+        return sign
+    usual_s = progress.usual_s()
+    until = gone_at if usual_s is None else min(gone_at, sign + usual_s)
+    return min(until, max(sign, gone_at - cycle.silent_s)) if cycle.silent_s else until
+
+
+def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
+    """All spans of one launcher, and what else it has found out."""
+    made, listed = RankSpans(keeps_progress=True), list(events)
+    # Of the looks in a cycle the last one says all, but for that at a verdict; and reading them
+    # takes most of the time.
+    last = {event.get("cycle"): id(event) for event in listed if event.get("kind") == "progress"}
+    for event in listed:
+        is_look = event.get("kind") == "progress"
+        if not is_look or last[event.get("cycle")] == id(event) or event.get("verdict") is True:
+            made.take(event)
+    made.close(now)
+    return made, made.drain()

@@ -1,0 +1,136 @@
+"""Find runs: those in the temp folder, those of launchers that run now, and those in given folders.
+
+A run is named by its folder, by its run id or a part of the folder's name, or by ``latest``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from holdfast.events.event_log import LAUNCHER_FILE
+from holdfast.events.run.one_job import of_one_job
+from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
+
+
+class NoSuchRunError(Exception):
+    """No folder of a run has this name; the text says where was looked."""
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a launcher has written events there; False where we may not look, as in /tmp."""
+    try:
+        return (folder / LAUNCHER_FILE).is_file()
+    except OSError:
+        return False
+
+
+def find_runs(folders: Iterable[Path] = ()) -> list[Path]:
+    """Run folders of this user, the oldest first.
+
+    Args:
+        folders: Log folders (``--log-dir``) to look into, besides the temp folder and what
+            launchers that run now use.
+    """
+    found = {Path(folder) for folder in living_run_dirs()}
+    for place in (Path(tempfile.gettempdir()), *folders):
+        found |= {place} if is_run(place) else runs_in(place)
+    return by_age({folder.resolve() for folder in found if _is_ours(folder)})
+
+
+def runs_in(place: Path) -> set[Path]:
+    """Run folders right in this one, whoever's; none where it cannot be read."""
+    try:
+        folders = [Path(entry.path) for entry in os.scandir(place) if not entry.is_symlink()]
+    except OSError:
+        return set()
+    return {folder for folder in folders if is_run(folder)}
+
+
+def by_age(folders: Iterable[Path]) -> list[Path]:
+    """The oldest first."""
+    return [folder for _, folder in sorted((_began(folder), folder) for folder in folders)]
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _began(folder: Path) -> float:
+    """When its events file was made: its name may be older than a copy."""
+    try:
+        with (folder / LAUNCHER_FILE).open("rb") as file:
+            head = file.read(4096)
+        start = head.find(b'"wall":')
+        return float(head[start + 7 :].split(b",", 1)[0]) if start >= 0 else 0.0
+    except (OSError, ValueError):
+        return 0.0
+
+
+def resolve(words: Sequence[str]) -> list[Path]:
+    """The run folders that these words name; several are the nodes of one job.
+
+    Raises:
+        NoSuchRunError: There is none.
+        OSError: It may not be read.
+    """
+    found: list[Path] = []
+    for word in words or (LATEST,):
+        found += [folder for folder in _resolve(word) if folder not in found]
+    for folder in found:
+        (folder / LAUNCHER_FILE).open("rb").close()
+    return found
+
+
+def _resolve(word: str) -> list[Path]:
+    path = Path(word)
+    if is_run(path):
+        return [path.resolve()]
+    if path.is_dir():
+        if is_run(path / LATEST):
+            return _of_one_job((path / LATEST).resolve())
+        if runs := by_age(runs_in(path)):
+            return _of_one_job(runs[-1].resolve())
+        os.scandir(path).close()  # where it may not be read, that is what to say
+        raise NoSuchRunError(f"{word} is neither the folder of a run nor a log folder with runs")
+    if word == LATEST:
+        link = Path(latest_link(None))
+        if is_own_link(str(link)) and is_run(link):
+            return [link.resolve()]
+        if runs := find_runs():
+            return [runs[-1]]
+        raise NoSuchRunError(
+            "no run is known here: a job that ended well without --log-dir leaves none. Name the "
+            "folder, or the log folder that --log-dir named"
+        )
+    named = [folder for folder in find_runs() if word in folder.name]
+    if named:
+        return named[-1:]
+    raise NoSuchRunError(
+        f"no run is called {word!r}: there is no such folder, nor one with that in its name in "
+        f"{tempfile.gettempdir()} (holdfast runs lists them)"
+    )
+
+
+def _of_one_job(folder: Path) -> list[Path]:
+    """With the folders of the job's other nodes, where all write to one log folder.
+
+    A job that was queued again has the run id of the one before, but no cycle in common with it.
+    Where there is one of before, nodes that had no ranks yet are left out.
+    """
+    from holdfast.events.run.run_files import run_id_of, starts_of  # noqa: PLC0415 - reads files
+
+    run_id = run_id_of(folder)
+    others = runs_in(folder.parent) - {folder}
+    same = sorted(each for each in others if run_id is not None and run_id_of(each) == run_id)
+    starts = {each: starts_of(each) for each in (folder, *same)}
+    if not starts[folder]:
+        return [folder, *same]
+    found = of_one_job(folder, starts)
+    has_others = any(starts[each] and each not in found for each in same)
+    return found if has_others else [folder, *same]

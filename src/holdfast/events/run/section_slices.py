@@ -1,0 +1,136 @@
+"""When a rank was in which section, as far as its page tells: for the timeline of a run. Pure.
+
+Nobody writes down each section: that would cost what a profiler costs. The launcher looks at the
+page of a rank now and then, and once after its end, and sees of each section since when it is open,
+how often it has ended, for how long in all, and when it last did. From one look to the next
+
+    section            what is known
+    still open         that it was open all the time, and since when
+    ended once         both its instants
+    ended more often   how often, seconds in all, and the instants between which that was
+
+So a section that is longer than the time between two looks is always known exactly, and one that
+comes rarely; of short ones that come often, their share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.base.pure.value import Value
+from holdfast.events.run.rank_spans import Ended, Progress
+
+
+class SectionSlice(Value):
+    """A section was open from ``start`` to ``end``; or, where it has ended often, now and then.
+
+    Attributes:
+        name: Of the section.
+        start: Instant.
+        end: Instant.
+        times: How often it has ended. 1: the instants are those of that one time.
+        total_s: Seconds in it, of all these times.
+        is_open: It had not ended at ``end``, when the rank did, or was last looked at.
+    """
+
+    name: str
+    start: float
+    end: float
+    times: int
+    total_s: float
+    is_open: bool = False
+
+
+class _Section:
+    """One section of a rank, from look to look."""
+
+    def __init__(self, name: str, began: float) -> None:
+        self.name = name
+        self.looked_at = began  # what comes later was not seen then
+        self.shown: Ended | None = None
+        self.open_since: float | None = None
+        self.end = began
+
+    def look(
+        self, begun: float, at: float, shown: Ended | None, open_since: float | None
+    ) -> Iterator[SectionSlice]:
+        """What was between the last look and this one."""
+        before = self.shown
+        if shown is not None:
+            n = shown.times - (before.times if before else 0)
+            total_s = shown.total_s - (before.total_s if before else 0.0)
+            if n > 0 and total_s >= 0.0:
+                longest_s = (
+                    shown.longest_s if not before or shown.longest_s > before.longest_s else None
+                )
+                yield from self._ended(at, n, total_s, longest_s, shown)
+            self.shown = shown
+        self.looked_at, self.open_since = begun, open_since
+
+    def _ended(
+        self, at: float, n: int, total_s: float, longest_s: float | None, shown: Ended
+    ) -> Iterator[SectionSlice]:
+        since = self.open_since
+        begin = self.looked_at
+        if self.shown is None:
+            begin = max(begin, shown.first_at)
+        if since is not None:
+            begin = since
+            # It is the longest of these if none of the others can have been: they came after it.
+            others_s = min(at - self.looked_at, total_s - max(0.0, self.looked_at - since))
+            if n > 1 and longest_s is not None and longest_s > others_s:
+                yield from self._slice(since, since + longest_s, 1, longest_s)
+                begin, n, total_s = since + longest_s, n - 1, max(0.0, total_s - longest_s)
+        if n == 1:
+            begin = max(begin, shown.closed_at - total_s)
+        yield from self._slice(begin, min(shown.closed_at, at), n, total_s)
+
+    def last(self, at: float) -> Iterator[SectionSlice]:
+        """No look follows."""
+        if self.open_since is not None:
+            yield from self._slice(self.open_since, at, 1, at - self.open_since, is_open=True)
+
+    def _slice(
+        self, start: float, end: float, n: int, total_s: float, *, is_open: bool = False
+    ) -> Iterator[SectionSlice]:
+        """One after the other, whatever the page said."""
+        start = max(start, self.end)
+        if end > start:
+            self.end = end
+            total_s = min(total_s, end - start)
+            yield SectionSlice(self.name, start, end, n, total_s, is_open)
+
+
+class RankSections:
+    """The sections of one rank in one cycle, from look to look.
+
+    Args:
+        began: When the rank reported in.
+        ended: When the rank did, or the present.
+    """
+
+    def __init__(self, began: float, ended: float) -> None:
+        self._began = began
+        self._ended = ended
+        self._sections: dict[str, _Section] = {}
+
+    def look(self, begun: float, at: float, progress: Progress) -> Iterator[SectionSlice]:
+        """What was since the look before; of each section one after the other.
+
+        Args:
+            begun: The page was read after this instant,
+            at: and before this one.
+            progress: What it showed.
+        """
+        sections = self._sections
+        when = min(begun, self._ended), min(at, self._ended)
+        for name in {**progress.ended, **progress.open}:
+            section = sections.setdefault(name, _Section(name, self._began))
+            yield from section.look(*when, progress.ended.get(name), progress.open.get(name))
+        for name in sections.keys() - progress.ended.keys() - progress.open.keys():
+            sections[name].open_since = None
+
+    def over(self) -> Iterator[SectionSlice]:
+        """No look follows: what is still open."""
+        for section in self._sections.values():
+            yield from section.last(self._ended)

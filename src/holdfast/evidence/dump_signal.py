@@ -1,0 +1,118 @@
+"""Let this process's stacks be dumped from outside, even while it holds the interpreter lock.
+
+``faulthandler`` writes all Python stacks from inside a C signal handler into a file that was opened
+beforehand. Once per process: the registration and its file stay for ever, because a monitor may
+send the signal at any moment, and a signal without a handler would end the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+
+from holdfast.base.own_descriptor import OwnDescriptor
+from holdfast.base.processes.proc import process_state
+
+_PREFERRED = 7
+"""Above SIGRTMIN."""
+_START = "_holdfast_start"
+"""The module in which the first lines of a rank live on: ``watch/rank/auto/sitecustomize.py``."""
+
+_RANK_MONITOR = "rank monitor"
+_registered: dict[str, tuple[str, int]] = {}
+"""By owner: path of the dump file, and the signal."""
+_files: dict[str, list[OwnDescriptor]] = {}
+"""By owner: descriptors that its signal handler has written to, and writes to; never closed."""
+
+
+def _take_over() -> None:
+    """Know the registration that this process was started with."""
+    found = getattr(sys.modules.get(_START), "dump", None)
+    if found is not None:
+        path, number, fd = found
+        _registered[_RANK_MONITOR] = path, number
+        _files[_RANK_MONITOR] = [OwnDescriptor(fd, is_used=True)]
+
+
+_take_over()
+
+
+def signal_of_start(path: str | None) -> int:
+    """The signal that dumps the stacks of a rank, if its start has registered it; 0: it has not.
+
+    Args:
+        path: The file that the rank's start makes; by that it is known.
+    """
+    return signal.SIGRTMIN + _PREFERRED if path is not None and os.path.exists(path) else 0
+
+
+def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
+    """From now on, a signal to this process appends the stacks of its threads to ``path``.
+
+    Takes SIGRTMIN+7, or the next real-time signal that nobody handles or ignores.
+
+    Args:
+        path: The file; made where there is none.
+        owner: Who asks. Each owner has a signal and a file of its own; a new path replaces its
+            old one.
+
+    Returns:
+        The number of the signal; 0: no signal is free, none may be sent.
+
+    Raises:
+        OSError: ``path`` cannot be opened.
+    """
+    known, number = _registered.get(owner, ("", 0))
+    if path == known:
+        return number
+    number = number or free_signal(_PREFERRED)
+    if number == 0:
+        return 0
+    _open_dump(path, number, owner)
+    _registered[owner] = path, number
+    return number
+
+
+def _open_dump(path: str, number: int, owner: str) -> OwnDescriptor:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    file = OwnDescriptor(fd)
+    _files.setdefault(owner, []).append(file)
+    faulthandler.register(number, file=file.fd, all_threads=True, chain=False)
+    return file
+
+
+def dump_signal() -> int:
+    """By which the rank monitor asks for stacks; 0: there is none."""
+    return _registered.get(_RANK_MONITOR, ("", 0))[1]
+
+
+def write_stacks() -> None:
+    """What that signal does, from an ordinary thread: no system call of another one is interrupted.
+
+    While it lasts no thread runs Python, so all stacks are of the same moment.
+    """
+    if files := _files.get(_RANK_MONITOR):
+        file = files[-1]
+        if not file.is_own():  # the program has closed it
+            file = _open_dump(*_registered[_RANK_MONITOR], _RANK_MONITOR)
+        faulthandler.dump_traceback(file=file.fd, all_threads=True)
+
+
+def free_signal(above_first: int) -> int:
+    """The first signal from SIGRTMIN + ``above_first`` on without a handler, and not ignored.
+
+    Args:
+        above_first: The lowest signals are used by libraries, the highest by valgrind and others.
+
+    Returns:
+        Its number; 0: none is free.
+    """
+    state = process_state(os.getpid())
+    for number in range(signal.SIGRTMIN + above_first, signal.SIGRTMAX + 1):
+        # The kernel also knows of handlers that were not installed through Python.
+        is_caught = state is not None and state.catches(number)
+        if not is_caught and signal.getsignal(number) == signal.SIG_DFL:
+            return number
+    return 0

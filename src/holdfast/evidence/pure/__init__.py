@@ -1,0 +1,1 @@
+"""From what each rank shows to the verdict, and the record and the words of an incident."""

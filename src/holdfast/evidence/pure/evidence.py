@@ -1,0 +1,216 @@
+"""What each rank shows of itself at an incident, in some hundred bytes, and what follows from it.
+
+Pure records. The monitor of each rank makes a :class:`RankDigest`; launchers bring all of a job to
+the leader; ``evidence/pure/verdict.py`` makes a :class:`Verdict` of them. Texts (stacks, last
+lines) stay on their node. Imported by the rank monitor, so light.
+
+Ranks are global. A set of ranks is a text: see ``base/pure/rank_sets.py``.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.codec import Count, Name, Raw, Text
+from holdfast.base.pure.value import Value
+
+ANSWERED = "answered"
+SILENT = "silent"
+"""What became of the question to a rank's helper thread. Silence: the interpreter is held."""
+
+DEAD = "dead"
+EXITING = "exiting"
+MISSING = "missing"
+STOPPED = "stopped"
+KERNEL = "kernel"
+LOADER = "loader"
+INTERPRETER = "interpreter"
+COMPUTING = "computing"
+NATIVE = "native"
+WAITING = "waiting"
+MISMATCH = "mismatch"
+COMMUNICATION = "communication"
+SLOW = "slow"
+UNKNOWN = "unknown"
+KINDS = (
+    DEAD,
+    EXITING,
+    MISSING,
+    STOPPED,
+    KERNEL,
+    LOADER,
+    INTERPRETER,
+    COMPUTING,
+    NATIVE,
+    WAITING,
+    MISMATCH,
+    COMMUNICATION,
+    SLOW,
+    UNKNOWN,
+)
+"""How a culprit hangs: :attr:`Verdict.kind`."""
+
+STALL = "stall"
+"""In the place of a kind, where incidents are counted: no rank was ended for it."""
+
+HIGH, MEDIUM, LOW, NONE = "high", "medium", "low", "none"
+"""How sure a verdict is; ``none``: no rank is named."""
+
+
+class GroupDigest(Value):
+    """Where a rank is in the collectives of one process group.
+
+    Attributes:
+        name: As torch counts its groups.
+        members: Set of ranks; "": not known.
+        enqueued: Sequence number of the last collective that the rank has begun; -1: none.
+        completed: Of the last one that has ended.
+        pending: The oldest one that has not ended, as ``all_reduce float32[8, 8]``; "": none.
+        seq: Its sequence number.
+        peers: Set of ranks that it waits for, where it is a send or receive.
+        is_unusual: Something is pending, and the rank's own order of operations is broken.
+        last: The collective before the pending one, in the same form; "": there was none.
+        n_pending: How many have not ended, sends and receives with them.
+        n_transfers: How many of those are sends and receives.
+        waits_s: For how long the youngest of them has not ended, as far as the recorder knows.
+        timeout_s: After which torch ends them: the longest of theirs; 0.0: not known.
+    """
+
+    SPARSE = True
+
+    name: Raw
+    members: Raw = ""
+    enqueued: int = -1
+    completed: int = -1
+    pending: Raw = ""
+    seq: int = -1
+    peers: Raw = ""
+    is_unusual: bool = False
+    last: Raw = ""
+    n_pending: Count = 0
+    n_transfers: Count = 0
+    waits_s: float = 0.0
+    timeout_s: float = 0.0
+
+
+class RankDigest(Value):
+    """One rank at one incident.
+
+    Attributes:
+        rank: Global.
+        node: Its node's name.
+        local_rank: On that node.
+        pid: Of its process.
+        state: Letter of ps(1), the same in both looks, which were 50 ms apart; "": gone, or it
+            changed (then it runs).
+        wchan: Kernel function that its main thread sleeps in.
+        waits_for: What its main thread waits for: ``/data/x.fifo``, ``a lock``; "": not known.
+        cpu: Share of a CPU that its main thread used between the looks.
+        switches: Context switches of its main thread between the looks.
+        unread_bytes: In the receive queues of its TCP connections.
+        overdue: The clock that ran out, as ``section 'step'``; "": it is not overdue.
+        section: The innermost section that is open.
+        section_s: For how long.
+        beat_s: Seconds since its last heartbeat; None: there was none.
+        iteration: The last one that it reported.
+        stack: Hash of its main thread's frames; "": no stacks.
+        place: The telling line: ``load_batch data.py:88``.
+        call: The library's function that is called there: ``all_reduce``; "": none with a frame.
+        is_in_collective: Its main thread is inside torch.distributed, or in backward.
+        is_main_thread: That is the main thread, else another one that trains, or that holds the
+            interpreter's lock.
+        is_transfer: It is in a send or receive of torch.distributed's.
+        is_in_loader: It is inside a data loader of torch.
+        helper: :data:`ANSWERED`, :data:`SILENT`, "": it has none.
+        groups: Its process groups; empty: there is no flight recorder.
+        worker: The one of its child processes that is worth telling, of a rank that waits for its
+            data loader or a process: pid, state and telling line.
+        exception: First line of the one that has ended its program, while its process still exits.
+        lacks: Why something is missing.
+        steps: Optimizer steps, of a rank that reports nothing else.
+        pause_s: Since its last step, or collective, as far as known; 0.0: it reports by itself.
+        stopped_s: For how long it is known to be stopped (state T), or to have ended.
+    """
+
+    SPARSE = True
+
+    rank: Count
+    node: Raw = ""
+    local_rank: Count = 0
+    pid: Count = 0
+    state: Raw = ""
+    wchan: Raw = ""
+    waits_for: Raw = ""
+    cpu: float = 0.0
+    switches: Count = 0
+    unread_bytes: Count = 0
+    overdue: Raw = ""
+    section: Raw | None = None
+    section_s: float = 0.0
+    beat_s: float | None = None
+    iteration: int | None = None
+    stack: Raw = ""
+    place: Raw = ""
+    call: Raw = ""
+    is_in_collective: bool = False
+    is_main_thread: bool = True
+    is_transfer: bool = False
+    is_in_loader: bool = False
+    helper: Raw = ""
+    groups: tuple[GroupDigest, ...] = ()
+    worker: Raw = ""
+    exception: Raw = ""
+    lacks: Raw = ""
+    steps: Count = 0
+    pause_s: float = 0.0
+    stopped_s: float = 0.0
+
+
+class Missing(Value):
+    """A node that has sent no digests. ``ranks``: the set of its ranks; ``why``: for people."""
+
+    ranks: Raw
+    why: Raw
+
+
+class Alike(Value):
+    """Ranks that show the same. ``doing`` completes "rank 5": ``in `load_batch` data.py:88``."""
+
+    ranks: Raw
+    count: Count
+    doing: Raw
+
+
+class Verdict(Value):
+    """Which ranks hold up the job, how, and how sure that is.
+
+    Attributes:
+        culprits: Global ranks, in order; empty where none can be named.
+        kind: One of :data:`KINDS`.
+        reason: A sentence for people, without its full stop.
+        confidence: :data:`HIGH`, :data:`MEDIUM`, :data:`LOW`; :data:`NONE` without culprits.
+        groups: All ranks by what they show, culprits first, then the largest; the rest is summed
+            up in the last one.
+        nodes: Nodes of which every rank is a culprit.
+        is_hang: Ranks are to be ended for which nobody chose a timeout (``stall.py``).
+        is_stall: Ranks only make no optimizer steps, and none is ended for it.
+        is_pause: The same, and not for long enough to be a stall.
+        is_known: That stall, or pause, has been reported, and no rank has moved since.
+        proof: Of a hang or stall: what proves that no time can help; "": nothing does.
+        why_alone: Of a stall: why no rank is ended.
+        again_s: After which another look may tell more; 0.0: no such time is known.
+    """
+
+    SPARSE = True
+
+    culprits: tuple[Count, ...] = ()
+    kind: Name = UNKNOWN
+    reason: Text = ""
+    confidence: Name = NONE
+    groups: tuple[Alike, ...] = ()
+    nodes: tuple[Raw, ...] = ()
+    is_hang: bool = False
+    is_stall: bool = False
+    is_pause: bool = False
+    is_known: bool = False
+    proof: Raw = ""
+    why_alone: Raw = ""
+    again_s: float = 0.0

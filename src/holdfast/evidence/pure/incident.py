@@ -1,0 +1,155 @@
+"""Words for a hang: what happened, to whom, with which numbers, what is done, what can be changed.
+
+Pure. One record is shown three ways: as one line for the log, as a report for people, as JSON.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.wording import count
+from holdfast.watch.pure import hang
+from holdfast.watch.pure.hang import Overdue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+_OPTION = {
+    hang.INITIAL_HEARTBEAT: "--ft-initial-rank-heartbeat-timeout",
+    hang.HEARTBEAT: "--ft-rank-heartbeat-timeout",
+    hang.SECTION: "--ft-rank-section-timeouts",
+    hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
+    hang.EXIT: "--ft-exit-timeout",
+    hang.STEP: "--ft-auto-heartbeat-floor",
+    hang.PAUSE: "--ft-auto-heartbeat-floor",
+    hang.FIRST_REPORT: "--ft-first-call-timeout",
+}
+_TEN_S = 10.0
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+
+
+def seconds(value: float) -> str:
+    """A duration as people read it: ``312.4 s``, ``0.25 s``."""
+    return f"{value:.1f} s" if value >= _TEN_S else f"{value:.2f} s"
+
+
+def what(overdue: Overdue, now: float) -> str:
+    """Which clock, how old, and how old it may become."""
+    age = seconds(overdue.age_s(now))
+    text = {
+        hang.INITIAL_HEARTBEAT: f"Did not get initial heartbeat for {age}",
+        hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
+        hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
+        hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
+        hang.STEP: f"Has made no optimizer step for {age}",
+        hang.PAUSE: f"Has made no optimizer step for {age}",
+        hang.EXIT: f"Its process has run on for {age} since it left its monitor",
+        hang.FIRST_REPORT: "Has not called init_workload_monitoring() for "
+        f"{age} since another rank did",
+    }[overdue.clock]
+    return f"{text}, timeout {seconds(overdue.limit_s)}"
+
+
+def advice(overdue: Overdue, *, learned: bool) -> str:
+    """What to change if the rank was just slow."""
+    if learned:
+        return "The timeout was learned from this job; the next one will be at least twice as long"
+    twice = f"{2.0 * overdue.limit_s:.6g}"
+    value = twice if overdue.name is None else f"{overdue.name}:{twice}"
+    return f"To allow longer: {_OPTION[overdue.clock]} {value}"
+
+
+def who(record: Mapping[str, Any]) -> str:
+    """The rank, in the words used everywhere."""
+    return f"rank {record['rank']} (pid {record['pid']}, node {record['node']})"
+
+
+def is_what(record: Mapping[str, Any]) -> str:
+    """Whether it hangs, or only waits for one that does; completes "rank 3"."""
+    return str(record.get("is") or "is hung")
+
+
+def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str) -> str:
+    """The text of an incident. ``record`` has the fields of its JSON."""
+    return "\n".join(
+        [
+            f"{who(record)} {is_what(record)}: {what(overdue, now)}.",
+            "",
+            f"time            {record['time']}",
+            f"cycle           {record['cycle']}",
+            f"local rank      {record['local_rank']}",
+            f"iteration       {_or_unknown(record['iteration'], 'not reported')}",
+            f"open sections   {_sections(record['open_sections'])}",
+            f"process         {_process(record['process'])}",
+            f"evidence        {_evidence(record)}",
+            *operations(record.get("operations", ())),
+            *_actions(record["actions"]),
+            "",
+            advice(overdue, learned=record["learned"]) + ".",
+            "",
+            stacks.rstrip() or f"No stacks: {record['why_not']}.",
+            "",
+        ]
+    )
+
+
+def sight(record: Mapping[str, Any], stacks: str) -> str:
+    """The text of a rank that was looked at because another one is hung; its digest's fields."""
+    section = record["section"]
+    state = f"state {record['state'] or '?'}"
+    state += f" in {record['wchan']}" if record["wchan"] else ""
+    return "\n".join(
+        [
+            f"{who(record)} was looked at: {record['overdue'] or 'it is not overdue'}.",
+            "",
+            f"time            {record['time']}",
+            f"cycle           {record['cycle']}",
+            f"iteration       {_or_unknown(record['iteration'], 'not reported')}",
+            f"open section    {section} for {seconds(record['section_s'])}"
+            if section
+            else "open section    none",
+            f"process         {state}",
+            f"missing         {record['lacks'] or 'nothing'}",
+            *operations(record["operations"]),
+            "",
+            stacks.rstrip() or "No stacks.",
+            "",
+        ]
+    )
+
+
+def operations(lines: Sequence[str]) -> list[str]:
+    """The rank's last collectives, from torch's flight recorder."""
+    return [f"{'' if at else 'collectives':<16}{line}" for at, line in enumerate(lines)]
+
+
+def _or_unknown(value: Any, unknown: str) -> str:
+    return unknown if value is None else str(value)
+
+
+def _sections(sections: Mapping[str, float]) -> str:
+    if not sections:
+        return "none"
+    return ", ".join(f"{name} for {seconds(age_s)}" for name, age_s in sections.items())
+
+
+def _process(state: Mapping[str, Any] | None) -> str:
+    if state is None:
+        return "gone"
+    asleep = f" in {state['wchan']}" if state["wchan"] else ""
+    mib = state["rss_kib"] / 1024
+    return (
+        f"state {state['state']}{asleep}, {count(state['threads'], 'thread')}, {mib:.0f} MiB "
+        "resident"
+    )
+
+
+def _evidence(record: Mapping[str, Any]) -> str:
+    stopped = "; the rank was stopped (SIGSTOP?)" if record["was_stopped"] else ""
+    if record["why_not"] is not None:
+        return f"no stacks: {record['why_not']}{stopped}"
+    return f"stacks in {record['stacks']}, took {seconds(record['took_s'])}{stopped}"
+
+
+def _actions(actions: Sequence[str]) -> list[str]:
+    return [f"{'' if index else 'done':<16}{action}" for index, action in enumerate(actions)]

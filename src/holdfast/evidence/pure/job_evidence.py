@@ -1,0 +1,268 @@
+"""What all ranks show at an incident: who waits for whom, and who shows the same. Pure.
+
+:class:`JobEvidence` is what the rules of ``evidence/pure/verdict.py`` ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from functools import cached_property
+
+from holdfast.base.pure.rank_sets import ranks_of, text_of
+from holdfast.base.pure.wording import count
+from holdfast.evidence.pure.evidence import (
+    EXITING,
+    MISMATCH,
+    MISSING,
+    STOPPED,
+    Alike,
+    GroupDigest,
+    Missing,
+    RankDigest,
+    Verdict,
+)
+from holdfast.evidence.pure.evidence_words import ENDED_WELL, STORE
+from holdfast.evidence.pure.hang_kind import at, exiting_after, how, is_frozen, kind_of, shown
+from holdfast.evidence.pure.mismatch import CallsAt
+from holdfast.evidence.pure.wait_graph import complete
+
+_GROUPS = 8
+_KINDS_TOLD = 3
+
+
+class JobEvidence:
+    """What all ranks show.
+
+    Attributes:
+        digests: By rank.
+        silent: Ranks of nodes that do not answer; their nodes.
+    """
+
+    def __init__(self, digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> None:
+        self.digests = digests
+        self.missing = missing
+        self.silent = {rank: name for name, it in missing.items() for rank in ranks_of(it.ranks)}
+
+    @cached_property
+    def size(self) -> int:
+        """How many ranks are known of."""
+        return len(self.digests.keys() | self.silent.keys())
+
+    @property
+    def ended_well(self) -> set[int]:
+        """Ranks that have ended, and not of a failure."""
+        return {r for r, digest in self.digests.items() if digest.lacks.startswith(ENDED_WELL)}
+
+    def is_few(self, ranks: Collection[int]) -> bool:
+        """They are less than half of all, or the only ones."""
+        return 2 * len(ranks) < self.size or len(ranks) == self.size == 1
+
+    # ------------------------------------------------------------ the wait graph
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, str], dict[int, GroupDigest]]:
+        """By name and members: what each rank says of a group."""
+        found: dict[tuple[str, str], dict[int, GroupDigest]] = defaultdict(dict)
+        for rank, digest in self.digests.items():
+            for group in digest.groups:
+                found[group.name, group.members][rank] = group
+        return found
+
+    @cached_property
+    def calls_at(self) -> CallsAt:
+        """What each rank called as which collective, as far as ranks wait in it or the next."""
+        found: CallsAt = defaultdict(dict)
+        for (name, members), told in self.groups.items():
+            for rank, group in told.items():
+                if group.pending and not group.peers:
+                    found[name, members, group.seq][rank] = group.pending
+                    if group.last:
+                        found[name, members, group.seq - 1][rank] = group.last
+        return found
+
+    @cached_property
+    def waiting(self) -> set[int]:
+        """Ranks that are in a collective, a send or a receive."""
+        return {
+            rank
+            for rank, digest in self.digests.items()
+            if any(group.pending for group in digest.groups)
+        }
+
+    @cached_property
+    def awaited(self) -> set[int]:
+        """Ranks for which one of those waits."""
+        found: set[int] = set()
+        for (_, members), told in self.groups.items():
+            waits = [group for group in told.values() if group.pending]
+            if not waits:
+                continue
+            for group in waits:
+                found.update(ranks_of(group.peers))
+            seqs = [group.seq for group in waits if not group.peers]
+            if seqs:
+                last = max(seqs)
+                begun = {rank for rank, group in told.items() if group.enqueued >= last}
+                found.update({*(ranks_of(members) or self.digests)} - begun)
+        return found
+
+    @cached_property
+    def complete(self) -> dict[tuple[str, str, int], set[int]]:
+        """Collectives that no rank is missing from, if all waiting ends there."""
+        return complete(self.groups, self.calls_at, self.digests)
+
+    # ------------------------------------------------------------ words
+
+    def name(self, ranks: Collection[int]) -> str:
+        """``rank 5 (pid 12, node b)``, ``ranks 2,3 (node b)``, ``node b (ranks 8-15)``."""
+        first = min(ranks)
+        digest = self.digests.get(first)
+        nodes = {self.node_of(rank) for rank in ranks}
+        node = f"node {next(iter(nodes))}" if len(nodes) == 1 else count(len(nodes), "node")
+        if len(ranks) == 1:
+            pid = f"pid {digest.pid}, " if digest is not None and digest.pid else ""
+            return f"rank {first} ({pid}{node})"
+        if len(nodes) == 1 and self.whole_nodes(ranks):
+            return f"{node} (ranks {text_of(ranks)})"
+        return f"ranks {text_of(ranks)} ({node})"
+
+    def node_of(self, rank: int) -> str:
+        """Its name."""
+        digest = self.digests.get(rank)
+        return digest.node if digest is not None else self.silent.get(rank, "?")
+
+    def whole_nodes(self, culprits: Collection[int]) -> tuple[str, ...]:
+        """Nodes of several ranks, all of which are culprits."""
+        everyone = self.digests.keys() | self.silent.keys()
+        all_of = Counter(map(self.node_of, everyone))
+        named = Counter(map(self.node_of, culprits))
+        return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
+
+    def doing(self, rank: int, *, with_line: bool = False) -> str:
+        """What it shows; completes "rank 5". ``with_line``: of its call of a collective."""
+        digest = self.digests.get(rank)
+        if digest is None:
+            return f"without evidence: {self.missing[self.silent[rank]].why}"
+        pending = next((group for group in digest.groups if group.pending), None)
+        if kind_of(digest) == STOPPED:
+            return "frozen" if is_frozen(digest) else "stopped"
+        if kind_of(digest) == EXITING:
+            return f"exiting{exiting_after(digest)}" if digest.exception else "exiting"
+        if pending is not None and with_line:
+            line = f" in {shown(digest.place)}" if digest.place else ""
+            call = f"`{pending.pending}` of group {pending.name} (collective {pending.seq})"
+            return f"in {call}{line}"
+        if pending is not None:
+            return f"in `{pending.pending.partition(' ')[0]}`"
+        if digest.place:
+            return f"in {shown(digest.place)}"
+        if digest.lacks.startswith(ENDED_WELL):
+            return "ended with exit code 0"
+        return f"without evidence: {digest.lacks}" if digest.lacks else f"in state {digest.state}"
+
+    def others(self, culprits: Collection[int]) -> str:
+        """``; 15 others wait for it in `all_reduce```."""
+        rest = [rank for rank in self.digests if rank not in culprits]
+        calls = Counter(
+            group.pending.partition(" ")[0]
+            for rank in rest
+            for group in self.digests[rank].groups
+            if group.pending
+        )
+        waiting = [rank for rank in rest if rank in self.waiting]
+        if not calls:
+            inside = [rank for rank in rest if self.digests[rank].is_in_collective]
+            inside = [rank for rank in inside if not self.digests[rank].is_transfer]
+            calls, waiting = Counter(self.digests[rank].call for rank in inside), inside
+        transfers = self._others_in_transfers(rest)
+        if not waiting:
+            return transfers or self._others_at_store(rest)
+        it = "it" if len(culprits) == 1 else "them"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        call = calls.most_common(1)[0][0]
+        place = f" in `{call}`" if call else ""
+        return f"; {count(len(waiting), 'other rank')} {verb} for {it}{place}{transfers}"
+
+    @cached_property
+    def at_store(self) -> set[int]:
+        """Ranks that wait for a key of torch's store, which another one may have to set."""
+        return {rank for rank, digest in self.digests.items() if digest.waits_for == STORE}
+
+    def _others_in_transfers(self, rest: Collection[int]) -> str:
+        """For whom those wait is not known."""
+        waiting = [rank for rank in rest if self.digests[rank].is_transfer]
+        waiting = [rank for rank in waiting if rank not in self.waiting]
+        if not waiting:
+            return ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        where = at(self.digests[waiting[0]])
+        return f"; {count(len(waiting), 'other rank')} {verb} in a send or receive{where}"
+
+    def _others_at_store(self, rest: Collection[int]) -> str:
+        waiting = sorted(self.at_store.intersection(rest))
+        if not waiting:
+            return ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        where = at(self.digests[waiting[0]])
+        return f"; {count(len(waiting), 'other rank')} {verb} for {STORE}{where}"
+
+    def looks_alike(self) -> str:
+        """What the ranks show, and that it decides nothing."""
+        return f"the evidence does not tell which rank holds up the others: {self.summary()}"
+
+    def summary(self) -> str:
+        """``ranks 0-3 look alike, in `all_reduce```; of several groups the largest."""
+        groups = self.alike(())
+        shown_ranks = "; ".join(
+            f"{'rank' if it.count == 1 else 'ranks'} {it.ranks} {it.doing}" for it in groups[:3]
+        )
+        alike = " look alike" if len(groups) == 1 and groups[0].count > 1 else ""
+        return f"{shown_ranks}{alike}" if groups else "no rank has shown anything"
+
+    def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
+        """All ranks by what they show, culprits first."""
+        found: dict[tuple[bool, str], list[int]] = defaultdict(list)
+        for rank in sorted(self.digests.keys() | self.silent.keys()):
+            found[rank not in culprits, self.doing(rank, with_line=with_lines)].append(rank)
+        ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
+        groups = [Alike(text_of(ranks), len(ranks), doing) for (_, doing), ranks in ordered]
+        if len(groups) <= _GROUPS:
+            return tuple(groups)
+        rest = [rank for _, ranks in ordered[_GROUPS - 1 :] for rank in ranks]
+        doing = f"in {len(groups) - _GROUPS + 1} other states"
+        return (*groups[: _GROUPS - 1], Alike(text_of(rest), len(rest), doing))
+
+    def verdict(
+        self, culprits: Collection[int], kind: str, reason: str, confidence: str
+    ) -> Verdict:
+        """All of it."""
+        named = tuple(sorted(culprits))
+        nodes = self.whole_nodes(named)
+        alike = self.alike(named, with_lines=kind == MISMATCH)
+        return Verdict(named, kind, reason, confidence, alike, nodes)
+
+    def named(self, culprits: Collection[int], confidence: str) -> Verdict:
+        """With how they hang."""
+        by_kind: dict[str, list[int]] = defaultdict(list)
+        for rank in sorted(culprits):
+            by_kind[self.kind(rank)].append(rank)
+        kinds = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))
+        parts = [self.sentence(by_kind[kind]) for kind in kinds[:_KINDS_TOLD]]
+        return self.verdict(
+            culprits, kinds[0], "; ".join(parts) + self.others(culprits), confidence
+        )
+
+    def kind(self, rank: int) -> str:
+        """How it hangs."""
+        digest = self.digests.get(rank)
+        return MISSING if digest is None else kind_of(digest)
+
+    def sentence(self, ranks: list[int]) -> str:
+        """Of ranks that hang alike."""
+        digest = self.digests.get(ranks[0])
+        if digest is None:
+            why = self.missing[self.silent[ranks[0]]].why
+            does = "does" if len(ranks) == 1 or self.whole_nodes(ranks) else "do"
+            return f"{self.name(ranks)} {does} not answer: {why}"
+        return f"{self.name(ranks)} {how(digest, are_many=len(ranks) > 1)}"

@@ -1,0 +1,211 @@
+"""From what a monitor has seen of its rank to the digest of it. Pure, and light."""
+
+from __future__ import annotations
+
+from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import ANSWERED, SILENT, RankDigest
+from holdfast.evidence.pure.evidence_words import (
+    FIFO,
+    FROZEN,
+    LOCK,
+    PIPE,
+    SLEEP,
+    SOCKET,
+    SOCKET_OR_PIPE,
+    STORE,
+    TASKS,
+)
+from holdfast.evidence.pure.stacks import Place, hash_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from holdfast.watch.pure.hang import Overdue, Snapshot
+    from holdfast.watch.pure.rank_messages import Operations
+
+_WAITS = (
+    ("futex", LOCK),
+    ("nanosleep", SLEEP),
+    ("wait_for_partner", FIFO),
+    ("pipe", PIPE),
+    ("do_wait", "a child process"),
+    ("n_tty", "the terminal"),
+    ("poll", SOCKET_OR_PIPE),
+    ("select", SOCKET_OR_PIPE),
+    ("unix_stream", SOCKET),
+    ("sk_wait", SOCKET),
+    ("inet", SOCKET),
+    ("wait_woken", SOCKET),  # a terminal, too, but that is read by read(2)
+    ("locks_lock", "a lock on a file"),
+    ("pause", "a signal"),
+    ("sigsuspend", "a signal"),
+    ("sigtimedwait", "a signal"),
+)
+"""Kernel functions by a part of their name, and what a process sleeps in them for."""
+_PLACES_MAX = 200
+_STORE_CALLS = ("wait", "get", "multi_get", "add", "compare_set", "check", "queue_pop", "barrier")
+"""Methods of torch's stores that wait for an answer."""
+
+
+class Sight(Value):
+    """One look at a process's main thread, in /proc.
+
+    Attributes:
+        state: Letter of ps(1).
+        wchan: Kernel function that it sleeps in; "": not known, or it runs.
+        cpu_ns: CPU time that it has used.
+        switches: Context switches that it has made.
+        reads: The file, pipe or socket that it reads from; "": none, or not known.
+    """
+
+    state: str
+    wchan: str
+    cpu_ns: int
+    switches: int
+    reads: str = ""
+
+
+class Seen(Value):
+    """All that was seen of a rank.
+
+    Attributes:
+        first: Of two looks, at the main thread, or at the one that trains instead of it.
+        second: The later one; None: it was gone, or there was no time.
+        apart_s: Seconds between them.
+        place: Where its main thread is.
+        is_asked: Its helper thread was asked.
+        is_alive: It has answered.
+        operations: What it has answered.
+        unread_bytes: In its TCP connections.
+        worker: A data loader's worker, for people.
+        lacks: What is missing, and why.
+        is_frozen: Its control group is frozen.
+    """
+
+    first: Sight | None
+    second: Sight | None = None
+    apart_s: float = 0.0
+    place: Place = Place()
+    is_asked: bool = False
+    is_alive: bool = False
+    operations: Operations | None = None
+    unread_bytes: int = 0
+    worker: str = ""
+    lacks: Sequence[str] = ()
+    is_frozen: bool = False
+
+
+def state_of(first: Sight | None, second: Sight | None) -> str:
+    """Letter of ps(1) in both looks; one that changes is that of a process that runs, or stops.
+
+    A profiler (py-spy) stops a process for moments, as a debugger does (``t``): that is no state.
+    """
+    if first is None or second is None:
+        return "" if first is None else first.state
+    if first.state == second.state == "t" and first.switches != second.switches:
+        return "R"
+    if second.state in (first.state, "T") or first.state == "t":
+        return second.state
+    return first.state if second.state == "t" else "R"
+
+
+def waits_for(sight: Sight | None) -> str:
+    """What a process that sleeps waits for, as far as the kernel says."""
+    if sight is None or sight.state not in ("S", "D"):
+        return ""
+    reads = sight.reads
+    if reads.startswith(("pipe:", "socket:")):
+        reads = f"a {reads.partition(':')[0]}"
+    known = (text for part, text in _WAITS if part in sight.wchan)
+    return reads[:_PLACES_MAX] or next(known, "")
+
+
+def digest(
+    identity: Mapping[str, Any],
+    seen: Seen,
+    snapshot: Snapshot | None,
+    iteration: int | None,
+    overdue: Overdue | None,
+    now: float,
+    *,
+    pause_s: float = 0.0,
+    stopped_s: float = 0.0,
+) -> RankDigest:
+    """Of one rank.
+
+    Args:
+        identity: ``rank``, ``node``, ``local_rank``, ``pid``.
+        seen: By its monitor.
+        snapshot: Of its page; None: it is not armed.
+        iteration: The last one that it reported.
+        overdue: The clock that ran out, if one did.
+        now: Of the snapshot.
+        pause_s: Of a rank with steps: since its last sign of progress (``steps.py``).
+        stopped_s: For how long it is known to be stopped.
+    """
+    first, second = seen.first, seen.second
+    last = second or first
+    sections = snapshot.sections if snapshot is not None else {}
+    section = max(sections, key=sections.__getitem__, default=None)
+    beat_at = snapshot.heartbeat_at if snapshot is not None else None
+    place, told = seen.place, seen.operations
+    cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
+    state = state_of(first, second)
+    helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
+    call, is_transfer, is_at_store = _native_call(place, told, last)
+    if told is not None and told.awaits and place.waits_for == TASKS:
+        place, call = Place(**{**vars(place), "line": told.awaits[0], "call": ""}), ""
+    waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
+    why_not = (told.why_not,) if told is not None and told.why_not else ()
+    return RankDigest(
+        **identity,
+        state=state,
+        wchan=last.wchan if last is not None else "",
+        waits_for=FROZEN if seen.is_frozen else STORE if is_at_store else waits,
+        cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
+        switches=max(0, second.switches - first.switches) if first and second else 0,
+        unread_bytes=seen.unread_bytes,
+        overdue="" if overdue is None else clock_name(overdue),
+        section=section,
+        section_s=round(now - sections[section], 3) if section is not None else 0.0,
+        beat_s=None if beat_at is None else round(now - beat_at, 3),
+        iteration=iteration,
+        stack=place.code,
+        place=place.line[:_PLACES_MAX],
+        call=(place.call or call)[:_PLACES_MAX],
+        is_in_collective=place.is_in_collective,
+        is_main_thread=place.is_main,
+        is_transfer=place.is_transfer or is_transfer,
+        is_in_loader=place.is_in_loader,
+        helper=helper,
+        groups=told.groups if told is not None else (),
+        worker=seen.worker[:_PLACES_MAX],
+        lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
+        steps=int(snapshot.steps) if snapshot is not None else 0,
+        pause_s=round(pause_s, 3) if snapshot is not None and snapshot.steps else 0.0,
+        stopped_s=round(stopped_s, 3) if state == "T" else 0.0,
+    )
+
+
+def _native_call(
+    place: Place, told: Operations | None, last: Sight | None
+) -> tuple[str, bool, bool]:
+    """What a line of the user's calls in C; whether that is a transfer, or a wait at a store.
+
+    Frames show neither, and gloo's recorder has no transfers.
+    """
+    if told is None or hash_of(told.frames) != place.code:
+        return "", False, False  # it has gone on meanwhile
+    waits, name = waits_for(last), told.call.rpartition(".")[2]
+    is_in_group = bool(told.groups) and not any(group.pending for group in told.groups)
+    is_transfer = name == "wait" and waits == LOCK and is_in_group and not place.call
+    is_store_call = name in ("", *_STORE_CALLS) and waits in (SOCKET, SOCKET_OR_PIPE)
+    is_at_store = told.is_at_store and is_store_call and not place.waits_for
+    return told.call, is_transfer, is_at_store
+
+
+def clock_name(overdue: Overdue) -> str:
+    """``section 'step'``, or the clock."""
+    return overdue.clock if overdue.name is None else f"section '{overdue.name}'"

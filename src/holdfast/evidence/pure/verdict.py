@@ -1,0 +1,386 @@
+"""From the digests of all ranks to the ranks that hold up the job. Pure.
+
+The rank whose timeout runs out first is no better a guess than any: in a collective job all run out
+within milliseconds. So no rule looks at that. They are tried in this order:
+
+    1  a rank has ended                        while others wait: nothing else is needed
+    2  it is stopped, or stuck in the kernel   in both looks
+    3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
+                                               has not begun what the others wait in
+       it is gone, and others fail of that
+    4  collectives that do not match           the rank that broke its own order, else the fewest
+    5  those who are awaited were not asked    nobody is named
+    6  all members of a collective are in it   nobody is named: the network is stuck
+                                               (``wait_graph.py``)
+    7  keys of torch's store                   some wait for one, and few do not
+    8  stacks                                  it is outside collectives, and others are in one
+    9  all are in the same collective          unread bytes show whose threads do not read
+   10  no rank waits, and ranks move           the timeout is too short
+   11  it cannot be told
+
+Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (``hang_kind.py``). Without
+a flight recorder that is a guess, and its confidence says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from holdfast.base.pure.rank_sets import ranks_of, text_of
+from holdfast.base.pure.wording import count
+from holdfast.evidence.pure.echoes import is_echo
+from holdfast.evidence.pure.evidence import (
+    COMMUNICATION,
+    COMPUTING,
+    DEAD,
+    EXITING,
+    HIGH,
+    INTERPRETER,
+    KERNEL,
+    LOADER,
+    LOW,
+    MEDIUM,
+    MISMATCH,
+    MISSING,
+    NATIVE,
+    NONE,
+    SLOW,
+    STOPPED,
+    UNKNOWN,
+    WAITING,
+    Missing,
+    RankDigest,
+    Verdict,
+)
+from holdfast.evidence.pure.evidence_words import BEING_STOPPED, ENDED_WELL, NOT_ASKED, STORE
+from holdfast.evidence.pure.hang_kind import at, how, kind_of, shown
+from holdfast.evidence.pure.job_evidence import JobEvidence
+from holdfast.evidence.pure.mismatch import begun_of, differ, left_out, odd_ones
+
+_CALLS_TOLD = 3
+
+
+def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> Verdict:
+    """Name the culprits.
+
+    Args:
+        digests: By global rank.
+        missing: Nodes that have sent none, by name.
+    """
+    job = JobEvidence(digests, missing)
+    verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
+    verdict = verdict or job.verdict((), UNKNOWN, job.looks_alike(), NONE)
+    gone = {rank for rank in job.ended_well if rank not in verdict.culprits}
+    if not gone or not any(_is_inside(digest) for digest in digests.values()):
+        return verdict
+    has = "has" if len(gone) == 1 else "have"
+    reason = f"{verdict.reason}; {_ranks(gone)} {has} ended with exit code 0"
+    return Verdict(**{**vars(verdict), "reason": reason})
+
+
+def _is_inside(digest: RankDigest) -> bool:
+    waits = any(group.pending for group in digest.groups)
+    return waits or _is_in_call(digest) or digest.waits_for == STORE
+
+
+def _is_in_call(digest: RankDigest) -> bool:
+    """Of torch.distributed's."""
+    return digest.is_in_collective or digest.is_transfer
+
+
+# ---------------------------------------------------------------- rules
+def _ended(job: JobEvidence) -> Verdict | None:
+    dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
+    ended = [rank for rank in dead if not job.digests[rank].lacks.startswith(ENDED_WELL)]
+    return job.named(ended, HIGH) if ended and len(ended) < len(job.digests) else None
+
+
+def _stopped(job: JobEvidence) -> Verdict | None:
+    by_kind = defaultdict(list)
+    for rank, digest in job.digests.items():
+        by_kind[kind_of(digest)].append(rank)
+    stopped, stuck = by_kind[STOPPED], by_kind[KERNEL]
+    if stopped and (job.is_few(stopped) or not stuck):
+        return job.named(stopped, HIGH)
+    if stuck and job.is_few(stuck):
+        return job.named(stuck, HIGH)
+    if stuck:
+        places = Counter(job.digests[rank].wchan for rank in stuck)
+        reason = (
+            f"{count(len(stuck), 'rank')} of {job.size} are stuck in the kernel (state D in "
+            f"{places.most_common(1)[0][0] or '?'}): they wait for the same disk, file system or "
+            "device"
+        )
+        return job.verdict((), KERNEL, reason, NONE)
+    return None
+
+
+def _awaited(job: JobEvidence) -> Verdict | None:
+    found = job.awaited - job.waiting
+    blamed = {rank for rank in found if _can_blame(job, rank)}
+    blamed = {rank for rank in blamed if not _lost_a_peer(job.digests.get(rank))} or blamed
+    if not blamed:
+        return None
+    # A receive that no recorder has: it waits, for a rank that is not known.
+    free = {rank for rank in blamed if not _is_transfer(job.digests.get(rank))}
+    free = free - job.at_store or free  # another one may have to set the key
+    if not free:
+        waits = "waits" if len(blamed) == 1 else "wait"
+        where = at(job.digests[min(blamed)])
+        reason = f"{job.name(blamed)} {waits}{where} for a rank that torch does not record"
+        return job.verdict((), MISMATCH, f"{reason}{job.others(blamed)}", NONE)
+    free = next((some for some in _surest(job, free) if some), free)
+    answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
+    few = 2 * len(free) <= job.size
+    return job.named(free, HIGH if answered and few else MEDIUM if few else LOW)
+
+
+def _left(job: JobEvidence) -> Verdict | None:
+    """Ranks fail of the loss of another one; that one has ended well, or is exiting."""
+    lost = {rank for rank, digest in job.digests.items() if _lost_a_peer(digest)}
+    gone = {rank for rank, it in job.digests.items() if kind_of(it) in (DEAD, EXITING)} - lost
+    return job.named(gone, MEDIUM) if lost and gone else None
+
+
+def _surest(job: JobEvidence, free: set[int]) -> Iterable[set[int]]:
+    """Those who certainly have not begun: one that shows nothing may have."""
+    shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
+    yield {rank for rank, it in shown.items() if kind_of(it) in (DEAD, EXITING)}
+    yield {rank for rank, it in shown.items() if it.groups or kind_of(it) in (STOPPED, KERNEL)}
+    # A busy machine may have left no time for an answer.
+    yield {rank for rank, it in shown.items() if it.place and not it.is_in_collective}
+    yield {rank for rank, it in shown.items() if it.state}
+
+
+def _can_blame(job: JobEvidence, rank: int) -> bool:
+    if (digest := job.digests.get(rank)) is not None:
+        return not digest.lacks.startswith(BEING_STOPPED)
+    name = job.silent.get(rank)
+    return name is not None and not job.missing[name].why.startswith(NOT_ASKED)
+
+
+def _lost_a_peer(digest: RankDigest | None) -> bool:
+    """It ends because another one did."""
+    return digest is not None and is_echo(digest.exception)
+
+
+def _is_transfer(digest: RankDigest | None) -> bool:
+    """In one that gloo's flight recorder does not have."""
+    return digest is not None and digest.is_transfer
+
+
+def _mismatch(job: JobEvidence) -> Verdict | None:
+    differs = {rank for calls in job.calls_at.values() if differ(calls) for rank in calls}
+    is_cycle = bool(job.awaited) and job.awaited <= job.waiting and not job.complete
+    if is_cycle:
+        differs.update(job.waiting)
+    if not differs:
+        return None
+    waits = {rank: _call_of(job.digests[rank]) for rank in differs & job.waiting}
+    unusual = {rank for rank in waits if any(it.is_unusual for it in job.digests[rank].groups)}
+    if unusual and len(unusual) < len(waits):
+        return _mismatched(job, unusual, waits, HIGH)
+    odd, calls = odd_ones(job.calls_at)
+    if not odd and is_cycle:
+        begun = {rank: begun_of(job.digests[rank]) for rank in waits}
+        odd, calls = left_out(job.calls_at, begun), waits
+    if odd:
+        return _mismatched(job, odd, calls, MEDIUM)
+    told = "; ".join(
+        f"{_ranks(alike)} called {call}{_place_of(job, alike)}"
+        for call, _ in Counter(waits.values()).most_common(_CALLS_TOLD)
+        if (alike := [rank for rank in waits if waits[rank] == call])
+    )
+    reason = (
+        f"the ranks wait in collectives that do not match: {told}; the evidence does not tell "
+        "which is wrong"
+    )
+    return job.verdict((), MISMATCH, reason, NONE)
+
+
+def _call_of(digest: RankDigest) -> str:
+    group = next(group for group in digest.groups if group.pending)
+    return f"`{group.pending}` of group {group.name} (collective {group.seq})"
+
+
+def _ranks(ranks: Collection[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
+
+
+def _mismatched(
+    job: JobEvidence, culprits: set[int], calls: Mapping[int, str], confidence: str
+) -> Verdict:
+    first = min(culprits)
+    others = [rank for rank in calls if rank not in culprits]
+    called = f"{job.name(culprits)} called {calls[first]}{_place_of(job, [first])}"
+    if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
+        waits = "waits" if len(waiting) == 1 else "wait"
+        reason = (
+            f"{called}, and left out {calls[waiting[0]]}, in which {_ranks(waiting)} {waits}"
+            f"{_place_of(job, waiting)}"
+        )
+    else:
+        usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
+        alike = [rank for rank in others if calls[rank] == usual]
+        reason = (
+            f"{called}, where {count(len(others), 'other rank')} called {usual}"
+            f"{_place_of(job, alike)}"
+        )
+    return job.verdict(culprits, MISMATCH, reason, confidence)
+
+
+def _place_of(job: JobEvidence, ranks: Collection[int]) -> str:
+    """`` in `step` train.py:9``: where most of them are; "": not known."""
+    places = Counter(place for rank in ranks if (place := job.digests[rank].place))
+    return f" in {shown(places.most_common(1)[0][0])}" if places else ""
+
+
+def _waits_for(job: JobEvidence, rank: int, other: int) -> bool:
+    """In a collective that the other one has not begun."""
+    for group in job.digests[rank].groups:
+        if group.pending and not group.peers and other in (ranks_of(group.members) or ()):
+            told = job.groups[group.name, group.members].get(other)
+            if told is None or told.enqueued < group.seq:
+                return True
+    return False
+
+
+def _not_asked(job: JobEvidence) -> Verdict | None:
+    """Others are waited for, but whether they hang or their launcher does is not known."""
+    unknown = job.awaited & (job.silent.keys() - job.digests.keys())
+    if not unknown or any(_can_blame(job, rank) for rank in unknown):
+        return None
+    waits = min(job.waiting)
+    why = job.missing[job.silent[min(unknown)]].why
+    verb = "waits" if len(job.waiting) == 1 else "wait"
+    reason = (
+        f"{_ranks(job.waiting)} {verb} {job.doing(waits)} for {_ranks(unknown)}, of which nothing "
+        f"is known: {why}"
+    )
+    return job.verdict((), MISSING, reason, NONE)
+
+
+def _complete(job: JobEvidence) -> Verdict | None:
+    """Some ranks are, and others wait for them or go on; of all, see :func:`_same_collective`."""
+    inside = {rank for ranks in job.complete.values() for rank in ranks}
+    if not inside or len(inside) == job.size:
+        return None
+    first, *more = sorted(job.complete)
+    called = job.calls_at[first][min(job.complete[first])]
+    calls = f"`{called}` of group {first[0]} (collective {first[2]})"
+    calls += f" and in {count(len(more), 'other collective')}" if more else ""
+    reason = (
+        f"{_ranks(inside)} {'is' if len(inside) == 1 else 'are'} in {calls}, and no rank is "
+        "missing there: the network or the communication library does not go on, not the script"
+        f"{job.others(inside)}"
+    )
+    return job.verdict((), COMMUNICATION, reason, NONE)
+
+
+def _at_store(job: JobEvidence) -> Verdict | None:
+    """Ranks wait for a key of torch's store, and none in a collective: a few others may set it."""
+    waits = job.at_store
+    if not waits or job.waiting:
+        return None
+    known = {rank for rank, digest in job.digests.items() if digest.state}
+    outside = {rank for rank in known if not _is_inside(job.digests[rank])}
+    if outside and (job.is_few(outside) or 2 * len(outside) == len(known)):
+        return job.named(outside, MEDIUM)
+    first = job.digests[min(waits)]
+    verb = "waits" if len(waits) == 1 else "wait"
+    who = f"all {count(len(waits), 'rank')}" if waits == known else _ranks(waits)
+    sets = "which none of them sets" if waits == known else "and it is not known which rank sets it"
+    reason = f"{who} {verb} for {STORE}{at(first)}, {sets}"
+    return job.verdict((), WAITING, reason, NONE)
+
+
+def _outside(job: JobEvidence) -> Verdict | None:
+    """By stacks alone; with a recorder for ranks that it says nothing of."""
+    inside = {rank for rank, digest in job.digests.items() if _is_in_call(digest)}
+    idle = {
+        rank
+        for rank in inside
+        if kind_of(job.digests[rank]) in (NATIVE, COMPUTING) or _is_transfer(job.digests[rank])
+    }
+    known = {rank for rank, digest in job.digests.items() if digest.state}
+    outside = known - inside - job.waiting
+    if idle and outside and len(outside) < len(known):
+        few = job.is_few(outside) or 2 * len(outside) == len(known)
+        return job.named(outside, MEDIUM if few else LOW)
+    unlike = {
+        rank
+        for rank in known - job.waiting
+        if kind_of(job.digests[rank]) in (INTERPRETER, LOADER) and job.is_few([rank])
+    }
+    if unlike and job.is_few(unlike):
+        return job.named(unlike, LOW)
+    return None
+
+
+def _same_collective(job: JobEvidence) -> Verdict | None:
+    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    inside = [rank for rank in known if rank in job.waiting or _is_in_call(known[rank])]
+    if not inside or len(inside) < len(known) or len(known) < 2:
+        return None
+    unread = {rank for rank in inside if known[rank].unread_bytes}
+    if unread and job.is_few(unread):
+        held = sum(known[rank].unread_bytes for rank in unread)
+        reason = (
+            f"{job.name(unread)} {'does' if len(unread) == 1 else 'do'} not read from the network: "
+            f"{held} B wait in the receive queues, and all ranks are in the same collective"
+        )
+        return job.verdict(unread, COMMUNICATION, reason, MEDIUM)
+    if own := [rank for rank in inside if _is_transfer(known[rank])]:
+        call = known[own[0]].call
+        reason = (
+            f"all {count(len(inside), 'rank')} wait for each other, {_ranks(own)} in `{call}`: "
+            "sends and receives do not match, or come in another order on some ranks"
+        )
+        return job.verdict((), MISMATCH, reason, NONE)
+    calls = Counter(job.doing(rank) for rank in inside)
+    reason = (
+        f"all {count(len(inside), 'rank')} are {calls.most_common(1)[0][0]} and wait for each "
+        "other: the network or the communication library does not go on, not the script"
+    )
+    return job.verdict((), COMMUNICATION, reason, NONE)
+
+
+def _slow(job: JobEvidence) -> Verdict | None:
+    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    if not known or job.waiting:
+        return None
+    moving = [rank for rank, digest in known.items() if kind_of(digest) == COMPUTING]
+    if len(moving) == len(known) and len(known) > 1:
+        reason = (
+            f"no rank waits for another, and all {count(len(known), 'rank')} run: the timeout is "
+            "shorter than the work takes"
+        )
+        return job.verdict((), SLOW, reason, NONE)
+    overdue = [r for r, digest in known.items() if digest.overdue and not _lost_a_peer(digest)]
+    is_only_one = len(known) == 1 == job.size - len(job.ended_well)
+    if overdue and (len(overdue) < len(known) or is_only_one):
+        return job.named(overdue, MEDIUM)
+    places = {digest.place for digest in known.values()}
+    if len(places) == 1 and len(known) > 1 and all(places):
+        reason = (
+            f"all {count(len(known), 'rank')} wait at the same place, and for no rank of the job: "
+            f"{how(next(iter(known.values())), are_many=True)}"
+        )
+        return job.verdict((), WAITING, reason, NONE)
+    return None
+
+
+_RULES: Iterable[Callable[[JobEvidence], Verdict | None]] = (
+    _ended,
+    _stopped,
+    _awaited,
+    _left,
+    _mismatch,
+    _not_asked,
+    _complete,
+    _at_store,
+    _outside,
+    _same_collective,
+    _slow,
+)

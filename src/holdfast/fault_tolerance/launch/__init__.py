@@ -1,1 +1,0 @@
-"""The launcher of a node: its plan, its machines at work, ranks, monitors, parked interpreters."""

@@ -1,0 +1,223 @@
+"""Decide how a host is checked before it may have ranks, and what a sick host means while it has.
+
+Pure: reads no clock, asks nothing itself. Times are seconds on the caller's monotonic clock.
+
+    launcher ── Asked ──►  Gate  ── Ask ──►  health process (probes, health service, GPU memory)
+             ◄─ Checked ──       ◄─ Found ──
+             ◄─ Sick ─────       ◄─ Noticed ── (periodically, without being asked)
+
+Every :class:`Asked` is answered by one :class:`Checked`, in bounded time, whatever becomes of the
+process: what is not known by then does not keep a node out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.budget import Budget
+from holdfast.base.pure.codec import Count
+from holdfast.base.pure.common_events import Begin, Note, TimePassed
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
+from holdfast.health.pure.health import Finding, Verdict, why_unfit
+
+DEATHS = 3
+DEATHS_PERIOD_S = 600.0
+"""A health process that ends more often than this is not started again to watch."""
+
+
+# ---------------------------------------------------------------- events
+class Asked(Value):
+    """The launcher wants to know; ``after_ranks``: GPU memory of ranks that ended is awaited."""
+
+    after_ranks: bool
+
+
+class Found(Value):
+    """One fact, in answer to the question of this number."""
+
+    number: Count
+    finding: Finding
+
+
+class Answered(Value):
+    """That was all there is to say to the question of this number."""
+
+    number: Count
+
+
+class Noticed(Value):
+    """A fact that the health process reports unasked."""
+
+    finding: Finding
+
+
+class Died(Value):
+    """The health process has ended, or could not be started, without being told to."""
+
+    how: str
+
+
+Event = Begin | Asked | Found | Answered | Noticed | Died | TimePassed
+
+
+# ---------------------------------------------------------------- effects
+class Start(Value):
+    """Start the health process."""
+
+
+class Ask(Value):
+    """Have it check this host."""
+
+    number: Count
+    after_ranks: bool
+
+
+class Kill(Value):
+    """End it: it does not answer."""
+
+
+class Checked(Value):
+    """The answer; ``problem``: why this node must not have ranks."""
+
+    problem: str | None
+
+
+class Sick(Value):
+    """Ranks that run here can't be trusted to go on."""
+
+    finding: Finding
+
+
+Effect = Start | Ask | Kill | Checked | Sick | Note
+
+
+@dataclass
+class Gate:
+    """One node's dealings with its health process.
+
+    Args:
+        limit_s: How long a check may take.
+        memory_limit_s: How much longer after ranks have ended.
+    """
+
+    limit_s: float
+    memory_limit_s: float = 0.0
+
+    _is_running: bool = field(default=False, init=False)
+    _number: int = field(default=0, init=False)
+    _asked: Asked | None = field(default=None, init=False)
+    """What has not been answered yet."""
+    _deadline: float | None = field(default=None, init=False)
+    _has_died: bool = field(default=False, init=False)
+    """Since it was asked."""
+    _findings: list[Finding] = field(default_factory=list, init=False)
+    _said: dict[tuple[str, str], Verdict] = field(default_factory=dict, init=False)
+    _deaths: Budget = field(default_factory=lambda: Budget(DEATHS, DEATHS_PERIOD_S), init=False)
+
+    def next_deadline(self) -> float | None:
+        """When :class:`TimePassed` would do something; None: never."""
+        return self._deadline
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        effects: list[Effect] = []
+        match event:
+            case Begin():  # a question will come soon: the process gets ready meanwhile
+                self._start(effects)
+            case Asked():
+                self._asked, self._has_died = event, False
+                self._ask(now, effects)
+            case Found(number, finding):
+                if self._asked and number == self._number:
+                    self._findings.append(finding)
+                    self._say(finding, effects)
+            case Answered(number):
+                if self._asked and number == self._number:
+                    self._answer(effects)
+            case Noticed(finding):
+                is_new = self._verdict(finding) is not finding.verdict
+                self._say(finding, effects)
+                if finding.verdict is Verdict.UNHEALTHY and is_new:
+                    effects.append(Sick(finding))
+            case Died(how):
+                self._on_death(how, now, effects)
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        if self._deadline is not None and now >= self._deadline:
+            self._give_up(now, effects)
+        return effects
+
+    # ------------------------------------------------------------ inside
+    def _start(self, effects: list[Effect]) -> None:
+        if not self._is_running:
+            self._is_running = True
+            effects.append(Start())
+
+    def _ask(self, now: float, effects: list[Effect]) -> None:
+        assert self._asked is not None
+        self._start(effects)
+        self._number += 1
+        self._findings.clear()
+        after_ranks = self._asked.after_ranks
+        self._deadline = now + self.limit_s + (self.memory_limit_s if after_ranks else 0.0)
+        effects.append(Ask(self._number, after_ranks))
+
+    def _answer(self, effects: list[Effect]) -> None:
+        self._asked = self._deadline = None
+        problem = why_unfit(self._findings)
+        if problem is None:  # ranks may run: what breaks under them is news, again
+            for thing in [thing for thing, is_ in self._said.items() if is_ is Verdict.UNHEALTHY]:
+                del self._said[thing]
+        effects.append(Checked(problem))
+
+    def _on_death(self, how: str, now: float, effects: list[Effect]) -> None:
+        self._is_running = False
+        if self._asked is None:
+            self._replace(how, now, effects)
+        elif not self._has_died:
+            self._has_died = True
+            self._ask(now, effects)
+        else:
+            text = f"checking this host ended twice without an answer ({how}); going on without it"
+            effects.append(Note("warning", text))
+            self._answer(effects)
+            self._replace(how, now, effects)
+
+    def _replace(self, how: str, now: float, effects: list[Effect]) -> None:
+        """Start another, to watch while ranks run."""
+        if self._deaths.take(now):
+            self._start(effects)
+        else:
+            text = (
+                f"the process that checks this host ended more than {DEATHS} times in "
+                f"{DEATHS_PERIOD_S:.0f} s ({how}); faults of the host are not noticed while "
+                "ranks run. The next check starts it again"
+            )
+            effects.append(Note("warning", text))
+
+    def _give_up(self, now: float, effects: list[Effect]) -> None:
+        self._is_running = False
+        text = (
+            "checking this host took too long, perhaps a driver or a file system hangs; going on "
+            "with the answers so far"
+        )
+        effects += [Kill(), Note("warning", text)]
+        self._answer(effects)
+        self._replace("killed", now, effects)
+
+    def _verdict(self, finding: Finding) -> Verdict | None:
+        return self._said.get((finding.probe, finding.subject))
+
+    def _say(self, finding: Finding, effects: list[Effect]) -> None:
+        """Once, until it changes."""
+        before = self._verdict(finding)
+        self._said[finding.probe, finding.subject] = finding.verdict
+        level = _LEVELS.get(finding.verdict)
+        if level is not None and before is not finding.verdict:
+            effects.append(Note(level, str(finding)))
+
+
+_LEVELS = {Verdict.UNHEALTHY: "error", Verdict.SUSPECT: "warning", Verdict.UNKNOWN: "info"}

@@ -1,0 +1,70 @@
+"""What is known about the health of a host, and whether a node may take part. Pure.
+
+A *probe* looks at one kind of thing and returns *findings*: facts, each with a verdict. Only what
+is known to be broken keeps a node out: what cannot be determined is healthy, and said once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.base.pure.codec import Raw
+
+
+class Verdict(enum.Enum):
+    """What a fact means for a node that wants to take part."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+    """Cannot be determined: no driver, no permission, no answer. Does not keep a node out."""
+    SUSPECT = "suspect"
+    """Not as it should be, and no reason to leave: a person is to read it."""
+
+
+Fact = tuple[Verdict, str]
+_FROM_WORST = (Verdict.UNHEALTHY, Verdict.SUSPECT, Verdict.UNKNOWN, Verdict.HEALTHY)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about one thing.
+
+    Attributes:
+        probe: Who found it: ``gpu``, ``xid``, ``nvlink``, ``nic``, ``storage``, ``host`` or
+            ``service``.
+        subject: What it is about: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
+        verdict: What it means.
+        text: What was seen, with numbers, and what a person can do; one line.
+        device: Position among the GPUs that this node's ranks use, of what belongs to one of them.
+    """
+
+    probe: str
+    subject: Raw
+    verdict: Verdict
+    text: Raw = ""
+    device: int | None = None
+
+    def __str__(self) -> str:
+        """For a log: ``nic mlx5_0 port 1: link is DOWN``."""
+        return f"{self.probe} {self.subject}: {self.text or self.verdict.value}"
+
+
+def finding_of(
+    probe: str, subject: str, facts: Iterable[Fact], device: int | None = None
+) -> Finding:
+    """Several facts about one thing make one finding: the worst decides, and comes first.
+
+    No fact: it is healthy.
+    """
+    ordered = sorted(facts, key=lambda fact: _FROM_WORST.index(fact[0]))
+    verdict = ordered[0][0] if ordered else Verdict.HEALTHY
+    return Finding(probe, subject, verdict, "; ".join(text for _, text in ordered if text), device)
+
+
+def why_unfit(findings: Iterable[Finding]) -> str | None:
+    """Why a node with these findings leaves; ``None``: it may take part."""
+    broken = [str(finding) for finding in findings if finding.verdict is Verdict.UNHEALTHY]
+    return "; ".join(broken) or None

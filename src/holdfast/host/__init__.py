@@ -1,1 +1,0 @@
-"""ACTS: the only code that touches the machine. No policy."""

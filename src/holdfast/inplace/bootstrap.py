@@ -1,0 +1,216 @@
+"""Ranks that know nothing of each other but a store find their guards and their coordinator.
+
+Rank 0 draws the job's secret token, starts the guard of its node with the coordinator in it, and
+publishes token and address in the store that the user's ``store_factory`` made. The others wait for
+that. From the first epoch on that store is not needed any more, so it may die with rank 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.base.clock import monotonic
+from holdfast.base.own_descriptor import OwnSocket
+from holdfast.base.pure import codec
+from holdfast.base.rank_log import rank_logger
+from holdfast.inplace.guard_process import connect_to_guard
+from holdfast.inplace.pure.messages import TO_FIRST_RANK, Attach, Hosting
+from holdfast.inplace.torch_edge.epoch_store import EpochOverError, EpochStore
+from holdfast.inprocess.exception import BarrierTimeout, InternalError
+from holdfast.net.address import gloo_interface, publish, resolved
+from holdfast.net.pure.address import is_loopback
+from holdfast.net.pure.frames import Decoder, encode
+
+log = rank_logger(__name__)
+
+_TOKEN_BYTES = 16
+_GUARD_S = 60.0
+_CHUNK_BYTES = 1 << 16
+_HERE = "127.0.0.1"
+"""Where rank 0 finds the coordinator, which is in the guard of its node."""
+_RANK_AND_SIZE = ("RANK", "WORLD_SIZE")
+_TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""In which srun and mpirun say how many processes they have started."""
+_calls = 0
+"""Calls of wrapped functions in this process: every rank makes the same ones."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the coordinator is, and the word that it wants to hear.
+
+    Attributes:
+        token: The secret of the call.
+        host, port: Of the coordinator, for this rank.
+        key: Before the keys of this call, in the store where ranks meet.
+        gloo_interface: On which gloo has to listen here to be reached; None: it finds out.
+    """
+
+    token: str
+    host: str
+    port: int
+    key: str
+    gloo_interface: str | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port
+
+
+@contextlib.contextmanager
+def only_rank_without_environment() -> Iterator[None]:
+    """Plain python, or a notebook: inside, this process is rank 0 of 1; not so after it.
+
+    Raises:
+        ValueError: ``RANK`` and ``WORLD_SIZE`` are not set, and srun or mpirun has started several
+            processes. Each of them would train alone.
+    """
+    if any(name in os.environ for name in _RANK_AND_SIZE):
+        yield
+        return
+    for name in _TASKS:
+        number = os.environ.get(name, "")
+        if number.isdecimal() and int(number) > 1:
+            raise ValueError(
+                f"RANK and WORLD_SIZE are not set in a job of {number} processes ({name}): set "
+                "them for each process, and MASTER_ADDR and MASTER_PORT, or start the script with "
+                "ft_launcher or torchrun"
+            )
+    log.warning(
+        "RANK and WORLD_SIZE are not set: this process calls the function as the only rank of its "
+        "job (rank 0 of 1)"
+    )
+    try:
+        yield
+    finally:
+        for name in _RANK_AND_SIZE:
+            os.environ.pop(name, None)
+
+
+def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSocket, Meeting]:
+    """Connect to the guard of this node.
+
+    Args:
+        store: Of torch, shared by all ranks.
+        rank: Of this process.
+        attach: What the guard wants to know; who hosts the coordinator is decided here.
+        timeout_s: How long to wait for rank 0.
+
+    Returns:
+        The connection, attached, and where the coordinator is.
+
+    Raises:
+        BarrierTimeout: Rank 0 did not come in time.
+        GuardError: The guard cannot be started.
+        InternalError: The guard refused.
+    """
+    global _calls  # noqa: PLW0603 - one count for the process is the point
+    _calls += 1
+    run, life = (os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+    key = f"holdfast/inprocess/{run}/{life}/{_calls}"
+    if rank == 0:
+        token = secrets.token_hex(_TOKEN_BYTES)
+        connected = connect_to_guard(token)
+        port = _host(connected, Attach(**{**vars(attach), "hosts": True}))
+        ours = publish(os.environ.get("MASTER_ADDR", "")).address
+        meeting = Meeting(token, _HERE, port, key, gloo_interface(ours))
+        number = store.add(f"{key}/meetings", 1)
+        store.set(f"{key}/{number}", json.dumps([token, ours, port]))
+        return connected, meeting
+    try:
+        meeting = _find_meeting(store, key, monotonic() + timeout_s)
+    except RuntimeError as error:
+        raise BarrierTimeout(
+            f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
+            f"(barrier_timeout): {error}"
+        ) from error
+    ours = publish(meeting.host).address
+    meeting = replace(meeting, gloo_interface=gloo_interface(ours))
+    connected = connect_to_guard(meeting.token)
+    attach = Attach(**{**vars(attach), "host": meeting.host, "port": meeting.port})
+    connected.sendall(encode(codec.encode(attach)))
+    return connected, meeting
+
+
+def _find_meeting(store: Any, key: str, until: float) -> Meeting:
+    """The newest meeting, or the one that comes.
+
+    A store may be older than this life of the job: a file is, and the store of torchrun's agent,
+    which does not count a restart for a change of members. So one that was there before is tried.
+    """
+
+    def published(number: int) -> Meeting:
+        left_s = max(0.0, until - monotonic())
+        store.wait([f"{key}/{number}"], dt.timedelta(seconds=left_s))
+        token, host, port = json.loads(store.get(f"{key}/{number}"))
+        at = resolved(host, port)  # looked up once, not in each iteration
+        if at != host and not is_loopback(at):
+            store.set(f"{key}/reached", at)
+        return Meeting(token, at, port, key)
+
+    number = store.add(f"{key}/meetings", 0)
+    if number == 0:
+        return published(1)
+    meeting = published(number)
+    is_of_this_life = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
+    return meeting if is_of_this_life or _answers(meeting, until) else published(number + 1)
+
+
+def reached_at(store: Any, meeting: Meeting) -> str | None:
+    """The address at which ranks of other hosts have found that of rank 0; None: it told them one.
+
+    Known when all ranks have come; a name that leads others here does not tell this host itself.
+    """
+    reached = f"{meeting.key}/reached"
+    return store.get(reached).decode() if store.check([reached]) else None
+
+
+def _answers(meeting: Meeting, until: float) -> bool:
+    """Whether its coordinator is there."""
+    asked = EpochStore(meeting.address, meeting.token, 0, until - monotonic())
+    try:
+        asked.num_keys()
+    except EpochOverError:
+        return True
+    except (OSError, RuntimeError):
+        return False
+    finally:
+        asked.close()
+    return True
+
+
+def _host(connected: socket.socket, attach: Attach) -> int:
+    """Attach, and wait for the port of the coordinator."""
+    connected.sendall(encode(codec.encode(attach)))
+    decoder = Decoder()
+    until = monotonic() + _GUARD_S
+    while True:
+        connected.settimeout(max(1e-3, until - monotonic()))
+        try:
+            # The coordinator's answer to Hello may be next to it, and must stay where it is.
+            data = connected.recv(_CHUNK_BYTES, socket.MSG_PEEK)
+        except TimeoutError:
+            raise InternalError(f"the node guard did not start within {_GUARD_S:g} s") from None
+        header = int.from_bytes(data[:4], "big") if len(data) >= 4 else 0
+        if data and not (header and len(data) >= 4 + header):
+            continue
+        if not data:
+            raise InternalError("the node guard ended before it answered")
+        (answer,) = decoder.feed(connected.recv(4 + header))
+        try:
+            message = codec.decode(TO_FIRST_RANK, answer)
+        except codec.MessageError as error:
+            raise InternalError(f"the node guard answered: {error}") from None
+        if not isinstance(message, Hosting):
+            raise InternalError(f"the node guard refused: {message.text}")
+        connected.settimeout(None)
+        return message.port

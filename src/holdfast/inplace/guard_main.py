@@ -1,0 +1,486 @@
+"""The node guard: a small process beside the ranks of a node, and outliving any of them.
+
+The shell around ``inplace.pure.guard``: one epoll over the ranks' connections and pidfds, the
+connection to the coordinator, and stack dumps on their way. It relays, reads the ranks' pages when
+the machine asks, carries out kills, and decides nothing itself. In the guard of the first node the
+coordinator's server runs in the same loop.
+
+    rank k ──unix socket (listener: fd 3)──┐              ┌── TCP ── coordinator
+           ──page, through /proc───────────┤  node guard ─┤
+           ──pidfd─────────────────────────┘              └── coordinator_server.py, on one node
+
+Who calls has to prove that it knows the job's token, which this process was given through a pipe
+(fd 4); see ``inplace/pure/handshake.py``. What goes wrong while one caller is served ends that
+caller's connection, and is said once per caller and minute.
+
+A bare interpreter (``python -I -S``), no torch. It is nobody's child once it runs, has its own
+session, and ends when the last of its ranks has.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from holdfast.base import clock
+from holdfast.base.processes.bare_process import ignore_signals
+from holdfast.base.processes.inheritance import raise_descriptor_limit
+from holdfast.base.processes.proc import Process
+from holdfast.base.pure import codec
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.never import assert_never
+from holdfast.evidence.stack_dump import StackDump
+from holdfast.inplace.coordinator_server import CoordinatorServer
+from holdfast.inplace.pure import guard as machine
+from holdfast.inplace.pure.coordinator import Patience
+from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
+from holdfast.inplace.pure.messages import ATTACH, DOWN, UP, Attach, Hello, Hosting, Log, Refused
+from holdfast.net.channel import Channel, is_trusted, peer_of
+from holdfast.net.descriptors import Descriptors
+from holdfast.net.pure.address import Endpoint
+from holdfast.net.pure.complaints import Complaints
+from holdfast.net.pure.frames import encode
+from holdfast.net.strangers import Stranger, StrangerError, Strangers
+from holdfast.net.tcp import tune
+from holdfast.page.progress_page import ProgressPage, map_progress_page
+from holdfast.page.pure import progress as layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.evidence.pure.evidence import RankDigest
+    from holdfast.inplace.guard_look import GuardLook
+    from holdfast.net.pure.frames import Message
+
+LISTENER_FD = 3
+TOKEN_FD = 4
+_TOKEN_BYTES_MAX = 1024
+_ALONE_S = 60.0
+"""A guard that no rank has attached to for so long was started by one that died."""
+_CONNECT_S = 30.0
+_STACKS_SHOWN = 4000
+_TEXT_CHARS = 1000
+_LOGGED_AS = "holdfast.inprocess.monitor_process"
+"""What programs that read a monitor_process_logfile look for in its lines."""
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+
+
+class _Rank:
+    """A connected rank."""
+
+    __slots__ = (
+        "channel", "dump", "dump_path", "dump_signal", "launcher", "log", "look", "number", "page",
+        "process", "why",
+    )  # fmt: skip
+
+    def __init__(self, channel: Channel, process: Process) -> None:
+        self.channel = channel
+        self.process = process
+        self.number: int | None = None
+        self.page: ProgressPage | None = None
+        self.dump: StackDump | None = None
+        self.dump_signal = 0
+        self.dump_path: str | None = None
+        self.launcher: str | None = None
+        self.log: int | None = None
+        self.look: GuardLook | None = None
+        self.why = ""
+
+
+class GuardProcess:
+    """One process's worth of guarding."""
+
+    def __init__(self, listener: socket.socket, token: str) -> None:
+        self._token = token
+        self._descriptors = Descriptors()
+        self._complaints = Complaints()
+        self._machine: machine.Guard | None = None
+        self._ranks: dict[int, _Rank] = {}
+        self._server: CoordinatorServer | None = None
+        self._coordinator: Channel | None = None
+        self._unsent: list[Message] = []
+        self._has_quit = False
+        self._alone_until: float | None = clock.monotonic() + _ALONE_S
+        # Pods of one host may have its name in common, and count their pids each for itself.
+        self._node = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._strangers = Strangers(
+            listener,
+            self._descriptors,
+            greet=self._greet,
+            hear=self._hear_stranger,
+            complain=self._complain,
+        )
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Serve until no rank is left, nor, where the coordinator is here, any guard."""
+        try:
+            self._serve()
+        except BaseException:
+            # Nobody sees what this process prints; its ranks are about to lose it, and should know.
+            import traceback  # noqa: PLC0415 - slow to import, and not needed otherwise
+
+            self._tell_people(f"the node guard failed:\n{traceback.format_exc()}")
+            raise
+
+    def _serve(self) -> None:
+        while not self._is_over():
+            deadline = self._next_deadline()
+            now = clock.monotonic()
+            self._descriptors.wait(None if deadline is None else max(0.0, deadline - now))
+            self._tick(clock.monotonic())
+
+    def _is_over(self) -> bool:
+        server_is_idle = self._server is None or not self._server.is_needed
+        return (self._has_quit and server_is_idle) or (
+            self._alone_until is not None and clock.monotonic() >= self._alone_until
+        )
+
+    def _next_deadline(self) -> float | None:
+        return earliest(
+            self._alone_until,
+            self._strangers.next_deadline(),
+            self._machine.next_deadline() if self._machine is not None else None,
+            self._server.next_deadline() if self._server is not None else None,
+            *(rank.dump.next_step_at for rank in self._ranks.values() if rank.dump),
+        )
+
+    def _tick(self, now: float) -> None:
+        self._strangers.tick(now)
+        for rank in list(self._ranks.values()):
+            if rank.dump is not None and rank.dump.step(now):
+                self._conclude(rank)
+        if self._machine is not None:
+            deadline = self._machine.next_deadline()
+            if deadline is not None and now >= deadline:
+                self._feed(TimePassed())
+        if self._server is not None:
+            self._server.tick(now)
+
+    # ------------------------------------------------------------ ranks
+
+    def _greet(self, connected: socket.socket, _address: object) -> str:
+        pid, uid = peer_of(connected)
+        if not is_trusted(uid):
+            raise StrangerError(f"(process {pid}) belongs to user {uid}, who may not call here")
+        return f"process {pid}"
+
+    def _hear_stranger(self, stranger: Stranger, frame: Message) -> bool:
+        """The handshake; True: this is a rank of the job."""
+        channel = stranger.channel
+        if stranger.step is None:
+            theirs = nonce_in(frame)
+            if theirs is None:
+                raise StrangerError("did not begin with the handshake of a rank")
+            stranger.step = os.urandom(16).hex()
+            answer = {"proof": proof(self._token, "guard", theirs), "nonce": stranger.step}
+            channel.send(answer)
+            return False
+        if not is_proof(frame.get("proof"), self._token, "rank", stranger.step):
+            raise StrangerError("does not know the token of this job")
+        pid, _ = channel.peer()
+        if pid == 0:
+            raise StrangerError("runs in another pid namespace")
+        try:
+            rank = _Rank(channel, Process(pid))
+        except OSError as error:
+            raise StrangerError(f"cannot be watched: {error}") from None
+        self._descriptors.call(channel.fileno(), lambda: self._receive(rank))
+        self._take_all(rank, channel.trust())
+        return True
+
+    def _receive(self, rank: _Rank) -> None:
+        rank.channel.flush()
+        self._take_all(rank, rank.channel.receive())
+
+    def _take_all(self, rank: _Rank, frames: list[Message]) -> None:
+        channel = rank.channel
+        for frame in frames:
+            if channel.gone is None:
+                self._take(rank, frame)
+        if channel.gone is not None:
+            self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
+
+    def _take(self, rank: _Rank, frame: Message) -> None:
+        try:
+            if rank.number is None:
+                self._attach(rank, codec.decode(ATTACH, frame))
+            else:
+                self._feed(machine.RankSaid(rank.number, codec.decode(UP, frame)))
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
+            is_ours = isinstance(error, (ValueError, OSError))
+            text = str(error) if is_ours else f"sent a message that cannot be handled: {error!r}"
+            self._complain(f"process {rank.process.pid}", f"is cut off: {text[:_TEXT_CHARS]}")
+            rank.channel.send(codec.encode(Refused(-1, text[:_TEXT_CHARS])))
+            rank.channel.gone = rank.channel.gone or text
+
+    def _attach(self, rank: _Rank, attach: Attach) -> None:
+        """The first message of a rank: who it is, and, from the first, what this guard needs."""
+        number = attach.rank
+        rank.page = map_progress_page(rank.process.pid, attach.page_fd)
+        rank.dump_signal, rank.dump_path = attach.dump_signal, attach.dump_path
+        rank.launcher = attach.launcher
+        if attach.log is not None:
+            rank.log = os.open(attach.log, _LOG_FLAGS, 0o644)
+        if attach.pidfile is not None:
+            with open(attach.pidfile, "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(f"{os.getpid()}\n")
+        if self._machine is None:
+            self._configure(attach)
+        assert self._machine is not None
+        if self._server is not None and attach.hosts:
+            rank.channel.send(codec.encode(Hosting(self._server.port)))
+        if number in self._ranks:
+            text = f"there are two processes with RANK {number} on this node"
+            raise ValueError(text)
+        rank.number = number
+        self._ranks[number] = rank
+        self._write(f"rank {number} is here, target_pid={rank.process.pid}")
+        self._alone_until = None
+        if rank.process.fileno() >= 0:
+            self._descriptors.watch(rank.process.fileno(), lambda: self._end_of_process(rank))
+        self._feed(machine.RankCame(Hello(number, attach.world)))
+        self._connect(attach)
+
+    def _configure(self, attach: Attach) -> None:
+        limits = machine.Limits(*[getattr(attach, key) for key in machine.Limits.__match_args__])
+        if attach.hosts:
+            patience = Patience(*[getattr(attach, key) for key in Patience.__match_args__])
+            self._server = CoordinatorServer(
+                patience, self._token, self._descriptors, self._complain
+            )
+        # As the rank that started this process has it; no launcher but its own reads it.
+        cycle = os.environ.get("NVRX_CYCLE", "")
+        self._machine = machine.Guard(limits, int(cycle) if cycle.isdecimal() else 0)
+
+    def _connect(self, attach: Attach) -> None:
+        """Call the coordinator, once; what is said before it answers waits in the connection."""
+        if self._coordinator is not None:
+            return
+        if self._server is not None:
+            address = ("127.0.0.1", self._server.port)
+        else:
+            address = (attach.host, attach.port)
+        try:
+            connected = socket.create_connection(address, timeout=min(_CONNECT_S, attach.silence_s))
+        except OSError as error:
+            why = f"no connection to the coordinator at {Endpoint(*address)}: {error}"
+            self._feed(machine.CoordinatorGone(why))
+            return
+        tune(connected, attach.silence_s)
+        channel = Channel(connected, self._descriptors.epoll)
+        self._coordinator = channel
+        self._descriptors.call(channel.fileno(), self._hear)
+        channel.send({"token": self._token, "role": "guard", "node": self._node})
+        for message in self._unsent:
+            channel.send(message)
+        self._unsent.clear()
+
+    def _end_of_process(self, rank: _Rank) -> None:
+        """Its last words may still be in the connection."""
+        while rank.channel.gone is None:
+            frames = rank.channel.receive()
+            if not frames:
+                break
+            for frame in frames:
+                self._take(rank, frame)
+        self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
+
+    def _lose(self, rank: _Rank, how: str) -> None:
+        self._descriptors.hang_up(rank.channel)
+        if rank.process.fileno() >= 0:
+            self._descriptors.forget(rank.process.fileno())
+        if rank.number is not None and self._ranks.get(rank.number) is rank:
+            self._write(f"rank {rank.number}: {how}")
+            del self._ranks[rank.number]
+            self._end_dump(rank)
+            self._feed(machine.RankGone(rank.number, how))
+        rank.process.close()
+        self._strangers.descriptor_is_free()
+        if rank.log is not None:
+            os.close(rank.log)
+            rank.log = None
+        if rank.page is not None:
+            rank.page.close()
+            rank.page = None
+
+    # ------------------------------------------------------------ the coordinator
+
+    def _hear(self) -> None:
+        channel = self._coordinator
+        assert channel is not None
+        channel.flush()
+        for frame in channel.receive():
+            try:
+                self._feed(machine.CoordinatorSaid(codec.decode(DOWN, frame)))
+            except Exception as error:  # noqa: BLE001 - of whatever kind, the ranks must hear of it
+                channel.gone = f"it sent a message that cannot be handled: {error!r:.200}"
+                break
+        if channel.gone is not None:
+            self._descriptors.hang_up(channel)
+            self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
+
+    # ------------------------------------------------------------ the machine
+
+    def _feed(self, event: machine.Event) -> None:
+        assert self._machine is not None
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.TellRank():
+                if rank := self._ranks.get(effect.rank):
+                    rank.channel.send(codec.encode(effect.message))
+            case machine.TellCoordinator():
+                frame = codec.encode(effect.message)
+                if self._coordinator is None:
+                    self._unsent.append(frame)
+                else:
+                    self._coordinator.send(frame)
+            case machine.TellLauncher():
+                # On one host, as in a trial of two nodes, there may be several.
+                for path in {it.launcher for it in self._ranks.values() if it.launcher}:
+                    _tell_launcher(path, codec.encode(effect.message))
+            case machine.Look():
+                if rank := self._ranks.get(effect.rank):
+                    _look_at(rank)
+                    self._feed(machine.Looked(effect.rank, _marks(rank.page)))
+            case machine.TakeEvidence():
+                if rank := self._ranks.get(effect.rank):
+                    self._take_evidence(rank, effect.why)
+            case machine.Signal():
+                if rank := self._ranks.get(effect.rank):
+                    self._signal(rank, effect)
+            case machine.Renew():
+                for rank in self._ranks.values():
+                    assert rank.page is not None
+                    rank.page.words[layout.LEASE_UNTIL] = effect.until or 0.0
+            case machine.Quit():
+                self._has_quit = True
+                if self._coordinator is not None:
+                    self._descriptors.hang_up(self._coordinator)
+            case _:
+                assert_never(effect)
+
+    def _take_evidence(self, rank: _Rank, why: str) -> None:
+        self._write(f"rank {rank.number} (process {rank.process.pid}): {why}; taking its stacks")
+        rank.why = why
+        _look_at(rank)
+        now = clock.monotonic()
+        # Not `will_end`: a rank that was only stopped is taken back if it comes in time.
+        rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
+        fd = rank.dump.fileno()
+        if fd >= 0:
+            self._descriptors.epoll.register(fd, select.EPOLLIN)
+        if rank.dump.is_done:
+            self._conclude(rank)
+
+    def _conclude(self, rank: _Rank) -> None:
+        dump = rank.dump
+        assert dump is not None
+        assert rank.number is not None
+        self._end_dump(rank)
+        stacks = dump.text()
+        shown = stacks or f"no stacks: {dump.why_not}"
+        self._tell_people(
+            f"rank {rank.number} (process {rank.process.pid}): {rank.why}. "
+            f"It will be killed unless it comes back now. {shown[:_STACKS_SHOWN].rstrip()}"
+        )
+        self._feed(machine.EvidenceTaken(rank.number, _seen(rank, stacks, dump.why_not or "")))
+
+    def _end_dump(self, rank: _Rank) -> None:
+        if rank.dump is not None:
+            fd = rank.dump.fileno()
+            if fd >= 0:
+                self._descriptors.epoll.unregister(fd)
+            rank.dump.close()
+            rank.dump = None
+
+    def _signal(self, rank: _Rank, effect: machine.Signal) -> None:
+        for signum in effect.signals:
+            rank.process.send(signum)
+        names = ", ".join(str(signum) for signum in effect.signals)
+        self._write(f"rank {rank.number} (process {rank.process.pid}): sent signals {names}")
+
+    # ------------------------------------------------------------ words
+
+    def _complain(self, who: str, what: str) -> None:
+        line = self._complaints.line(who, what, clock.monotonic())
+        if line is not None:
+            self._tell_people(f"node guard: {line}", "warning")
+
+    def _tell_people(self, text: str, level: str = "error") -> None:
+        """In the guard's log, and through a rank of this node that can still speak.
+
+        The last to be asked are those that hung.
+        """
+        self._write(text)
+        for rank in sorted(self._ranks.values(), key=lambda rank: bool(rank.why)):
+            if rank.dump is None and rank.channel.gone is None:
+                rank.channel.send(codec.encode(Log(text, level)))
+                return
+
+    def _write(self, text: str) -> None:
+        """Into the log of every rank that asked for one."""
+        who = f"{_LOGGED_AS} {os.getpid()}"
+        line = f"{who} {clock.wall():.3f} {text}\n".encode(errors="backslashreplace")
+        for rank in self._ranks.values():
+            if rank.log is not None:
+                try:
+                    os.write(rank.log, line)
+                except OSError:
+                    rank.log = None
+
+
+def _tell_launcher(path: str, frame: Message) -> None:
+    """It listens for requests of ranks there. What it can't take at once is lost."""
+    try:
+        with socket.socket(socket.AF_UNIX) as launcher:
+            launcher.setblocking(False)
+            launcher.connect(path)
+            launcher.send(encode(frame), socket.MSG_NOSIGNAL)
+    except OSError:
+        pass
+
+
+def _marks(page: ProgressPage | None) -> machine.Marks:
+    assert page is not None
+    words = page.words
+    return machine.Marks(
+        automatic=words[layout.AUTOMATIC],
+        manual=words[layout.MANUAL],
+        thread=words[layout.THREAD],
+        unlimited=words[layout.UNLIMITED] != 0.0,
+        waits=words[layout.WAITS] != 0.0,
+    )
+
+
+def _look_at(rank: _Rank) -> None:
+    """At its main thread, in /proc: it may be ended without a word of its own."""
+    assert rank.page is not None
+    if rank.look is None:
+        from holdfast.inplace.guard_look import GuardLook  # noqa: PLC0415 - when one is late
+
+        rank.look = GuardLook(rank.process.pid)
+    rank.look.look(rank.page.words[layout.THREAD])
+
+
+def _seen(rank: _Rank, stacks: str, why_not: str) -> RankDigest | None:
+    """What it showed; None: torch does not know it now."""
+    assert rank.page is not None
+    number = int(rank.page.words[layout.NUMBER]) - 1
+    if rank.look is None or number < 0:
+        return None
+    return rank.look.digest(number, stacks, why_not)
+
+
+def main() -> None:
+    """Be a node guard; started by ``guard_process.py``."""
+    ignore_signals()
+    raise_descriptor_limit()
+    token = os.read(TOKEN_FD, _TOKEN_BYTES_MAX).decode()
+    os.close(TOKEN_FD)
+    GuardProcess(socket.socket(fileno=LISTENER_FD), token).run()

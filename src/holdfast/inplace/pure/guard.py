@@ -1,0 +1,627 @@
+"""Decide what a node's guard does: relay, watch for progress, kill, and fence.
+
+Pure: ``handle(event, now)`` returns effects, :meth:`Guard.next_deadline` says when it wants to be
+woken. Times are seconds on the caller's monotonic clock, which the marks of the ranks share.
+
+What the ranks of the node say goes up, what the coordinator says goes down; Ready goes up once,
+when the last local rank is ready. A rank whose process ends is reported dead.
+
+Progress. Each rank marks its page: by its main thread every interval (*automatic*), and where its
+function calls ``ping()`` (*manual*, once it has in this epoch). Any mark older than a limit counts;
+the clock starts anew with each epoch, and where the rank comes back from waiting in our own code.
+
+    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted;
+                          VICTIM_S later where the rank waits for others
+    older than hard_s     evidence, SIGTERM, after grace_s SIGKILL (``base/pure/kill_ladder.py``);
+                          Dead
+
+    hung again and again  the same as after hard_s: its rank says so (``escalation.py``)
+
+Tickless: the page is read when the earliest limit could run out, not before.
+
+Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
+lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
+are told to leave, and get SIGKILL if they do not. The ranks have a lease from their guard, too,
+which they keep themselves where this guard is stopped. Figures: ``inplace/pure/lease.py``.
+
+Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
+H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
+from holdfast.inplace.pure.lease import (
+    LEASE_SHARE,
+    guard_fence_s,
+    guard_lease_until,
+    rank_lease_until,
+)
+from holdfast.inplace.pure.restart_note import RestartNote
+
+VICTIM_S = 0.25
+"""How much longer than others a rank has that waits for others."""
+
+
+# ---------------------------------------------------------------- events
+class RankCame(Value):
+    """A rank of this node is connected."""
+
+    hello: msg.Hello
+
+
+class RankSaid(Value):
+    """A message from a rank of this node."""
+
+    rank: int
+    message: msg.Up
+
+
+class RankGone(Value):
+    """The process of a rank has ended, or its connection."""
+
+    rank: int
+    how: str
+
+
+class CoordinatorSaid(Value):
+    """A message from the coordinator."""
+
+    message: msg.Down
+
+
+class CoordinatorGone(Value):
+    """There is no connection to the coordinator, or none any more."""
+
+    how: str
+
+
+class Marks(Value):
+    """A rank's page, as just read: instants of its last marks.
+
+    Attributes:
+        automatic: Of the main thread; 0.0: none yet.
+        manual: Of ``ping()``; 0.0: not called.
+        thread: Of the watcher thread, which marks whenever it can have the interpreter.
+        unlimited: The function has switched its limits off for a while.
+        waits: The main thread waits for other ranks: it may be a victim.
+    """
+
+    automatic: float
+    manual: float = 0.0
+    thread: float = 0.0
+    unlimited: bool = False
+    waits: bool = False
+
+    @property
+    def last_progress(self) -> float:
+        """An instant."""
+        return min(self.automatic, self.manual or self.automatic)
+
+
+class Looked(Value):
+    """The page of a rank was read; the answer to :class:`Look`."""
+
+    rank: int
+    marks: Marks
+
+
+class EvidenceTaken(Value):
+    """All evidence about a rank that will come has come; ``seen``: what it shows."""
+
+    rank: int
+    seen: RankDigest | None = None
+
+
+Event = (
+    RankCame
+    | RankSaid
+    | RankGone
+    | CoordinatorSaid
+    | CoordinatorGone
+    | Looked
+    | EvidenceTaken
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- effects
+class TellRank(Value):
+    """Send to a rank of this node."""
+
+    rank: int
+    message: msg.Down
+
+
+class TellCoordinator(Value):
+    """Send up."""
+
+    message: msg.Up
+
+
+class TellLauncher(Value):
+    """Tell the launchers of these ranks, where there are some; nothing depends on it."""
+
+    message: CallBegan | CallEnded | RestartedInPlace | EndsHungRank
+
+
+class Look(Value):
+    """Read the page of a rank and feed :class:`Looked`, now."""
+
+    rank: int
+
+
+class TakeEvidence(Value):
+    """Stacks and state of a rank that will be killed, until taken or the instant ``until``."""
+
+    rank: int
+    why: str
+    until: float
+
+
+class Signal(Value):
+    """Send these signals, in order, to the process of a rank alone."""
+
+    rank: int
+    signals: tuple[int, ...]
+    why: str
+
+
+class Renew(Value):
+    """Write into the page of every rank that it may run until then; ``None``: without an end."""
+
+    until: float | None
+
+
+class Quit(Value):
+    """No rank of this node is left: nothing more to do."""
+
+
+Effect = TellRank | TellCoordinator | TellLauncher | Look | TakeEvidence | Signal | Renew | Quit
+
+
+class Limits(Value):
+    """From the wrapper's arguments, in seconds.
+
+    Attributes:
+        soft_s: Progress older than this interrupts everybody.
+        hard_s: Progress older than this kills the rank.
+        grace_s: Between SIGTERM and SIGKILL, and for leaving when the coordinator is lost.
+        beat_s: How often the coordinator hears of this guard.
+        silence_s: How long the coordinator bears silence.
+    """
+
+    soft_s: float = 60.0
+    hard_s: float = 90.0
+    grace_s: float = 5.0
+    beat_s: float = 1.0
+    silence_s: float = 30.0
+
+
+class _At(enum.Enum):
+    """Where a rank is, as far as its guard can tell."""
+
+    WAITING = "waiting"
+    """For the next epoch, or the end: in our own code, no limits."""
+    RUNNING = "running"
+    UNWINDING = "unwinding"
+    """It was told to abort, and is not ready yet."""
+    OUT = "out"
+    """It has left, or returned: what its process does is not our business any more."""
+
+
+class _Rank:
+    __slots__ = (
+        "at",
+        "clock_from",
+        "epoch_from",
+        "kill",
+        "look_at",
+        "seen",
+        "soft_told",
+        "spared",
+        "standing",
+    )
+
+    def __init__(self) -> None:
+        self.at = _At.WAITING
+        self.standing: msg.Standing | None = None
+        self.clock_from = 0.0
+        self.epoch_from = 0.0
+        self.soft_told = False
+        self.spared = False
+        self.look_at: float | None = None
+        self.kill: KillLadder | None = None
+        self.seen: RankDigest | None = None
+
+    def deadlines(self) -> tuple[float | None, ...]:
+        return (self.look_at, self.kill.due_at if self.kill else None)
+
+    @property
+    def is_killed(self) -> bool:
+        return self.kill is not None and self.kill.is_killed
+
+
+class Guard:
+    """One per node and call of the wrapped function.
+
+    Args:
+        limits: How long ranks may take.
+        cycle: Of the launcher of this node, if there is one.
+    """
+
+    def __init__(self, limits: Limits, cycle: int = 0) -> None:
+        self._limits = limits
+        self._cycle = cycle
+        self._ranks: dict[int, _Rank] = {}
+        self._epoch = -1
+        self._beat_at: float | None = None
+        self._answered_at: float | None = None
+        """When the last beat that was answered was sent; None: there is no lease."""
+        self._is_over = False
+        self._is_lost = False
+        self._fence_at: float | None = None
+        self._restart: RestartNote | None = None
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks of this node whose processes are, as far as known, alive and in the call."""
+        return frozenset(rank for rank, it in self._ranks.items() if it.at is not _At.OUT)
+
+    def next_deadline(self) -> float | None:
+        """When to feed :class:`TimePassed`, at the latest."""
+        ranks = (at for rank in self._ranks.values() for at in rank.deadlines())
+        return earliest(self._beat_at, self._lease_until(), self._fence_at, *ranks)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What follows from ``event``."""
+        match event:
+            case RankCame():
+                return self._greet(event.hello, now)
+            case RankSaid():
+                return self._relay_up(event.rank, event.message, now)
+            case RankGone():
+                return self._lose_rank(event.rank, event.how)
+            case CoordinatorSaid():
+                return self._relay_down(event.message, now)
+            case CoordinatorGone():
+                return self._lose_coordinator(event.how, now)
+            case Looked():
+                if self._restart is not None:
+                    self._restart.saw(event.rank, event.marks.last_progress)
+                return self._judge(event.rank, event.marks, now)
+            case EvidenceTaken():
+                return self._conclude_evidence(event.rank, event.seen, now)
+            case TimePassed():
+                return self._pass_time(now)
+            case _:
+                assert_never(event)
+
+    # ------------------------------------------------------------ up
+
+    def _greet(self, hello: msg.Hello, now: float) -> list[Effect]:
+        rank = hello.rank
+        if self._is_lost or self._is_over:
+            return [TellRank(rank, msg.Refused(rank, "the call has ended on this node"))]
+        if rank in self._ranks:
+            return [TellRank(rank, msg.Refused(rank, f"there are two processes with RANK {rank}"))]
+        self._ranks[rank] = _Rank()
+        if self._beat_at is None:
+            self._beat_at = now + self._limits.beat_s
+            self._answered_at = now
+        return [self._renew(), TellCoordinator(hello)]
+
+    def _lease_until(self) -> float | None:
+        if self._answered_at is None:
+            return None
+        return guard_lease_until(self._answered_at, self._limits.silence_s)
+
+    def _renew(self) -> Renew:
+        if self._answered_at is None:
+            return Renew(None)
+        return Renew(rank_lease_until(self._answered_at, self._limits.silence_s))
+
+    def _relay_up(self, number: int, message: msg.Up, now: float) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.at is _At.OUT:
+            return []
+        match message:
+            case msg.Ready():
+                if message.epoch != self._epoch or rank.at is not _At.UNWINDING:
+                    return []
+                self._rest(rank)
+                rank.standing = message.standings[0]
+                return self._ready_if_all_are()
+            case msg.Fault() | msg.Done():
+                if message.epoch == self._epoch and rank.at is _At.RUNNING:
+                    self._rest(rank)
+            case msg.Leave():
+                self._rest(rank, _At.OUT)
+                return [TellCoordinator(message), *self._ready_if_all_are()]
+            case msg.Bye():
+                return self._drop(number)
+            case msg.Stuck():
+                is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
+                if not is_due or rank.kill:
+                    return []
+                return self._condemn(number, rank, message.text, now)
+            case msg.Hello() | msg.Dead() | msg.Beat():
+                return []
+            case _:
+                assert_never(message)
+        return [TellCoordinator(message)]
+
+    def _rest(self, rank: _Rank, at: _At = _At.WAITING) -> None:
+        """It is in our own code, or out: no limits."""
+        rank.at = at
+        rank.look_at = None
+        self._spare(rank)
+
+    def _spare(self, rank: _Rank) -> None:
+        """A verdict is dropped where the rank comes back before it is carried out."""
+        if rank.kill is not None and rank.kill.step == TAKING_EVIDENCE:
+            rank.kill = None
+
+    def _ready_if_all_are(self) -> list[Effect]:
+        """Ready goes up once for the node, when the last of its ranks is."""
+        here = [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
+        standings = tuple(rank.standing for rank in here if rank.standing is not None)
+        if self._is_lost or not standings or len(standings) < len(here):
+            return []
+        for rank in here:
+            rank.standing = None
+        return [TellCoordinator(msg.Ready(self._epoch, standings))]
+
+    def _lose_rank(self, number: int, how: str) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None:
+            return []
+        effects: list[Effect] = []
+        if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
+            dead = msg.Dead(number, msg.Kind.TERMINATED, how)
+            if rank.kill is not None:
+                dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, rank.kill.why, rank.seen)
+            effects.append(TellCoordinator(dead))
+        return effects + self._drop(number)
+
+    def _drop(self, number: int) -> list[Effect]:
+        """Nothing more comes from this rank."""
+        rank = self._ranks.pop(number)
+        effects: list[Effect] = [] if rank.at is _At.OUT else self._ready_if_all_are()
+        if not self._ranks:
+            self._beat_at = self._answered_at = self._fence_at = None
+            self._is_over = True
+            effects.append(Quit())
+        return effects
+
+    # ------------------------------------------------------------ down
+
+    def _relay_down(self, message: msg.Down, now: float) -> list[Effect]:
+        if self._is_lost or self._is_over:
+            return []
+        match message:
+            case msg.Echo():
+                if self._answered_at is None or message.sent_at <= self._answered_at:
+                    return []
+                self._answered_at = message.sent_at
+                return [self._renew()]
+            case msg.Commit():
+                self._epoch = message.epoch
+                for rank in self._here():
+                    self._start(rank, now)
+                began = [TellLauncher(CallBegan(self._cycle, self._in_call()))]
+                return [
+                    *(began if message.epoch == 0 else ()),
+                    *self._tell_ranks(message),
+                    *self._tell_launcher(message, now),
+                ]
+            case msg.Abort():
+                if message.epoch != self._epoch:
+                    return []
+                looks = self._note_restart(message, now)
+                for rank in self._here():
+                    if rank.at is _At.WAITING:
+                        rank.clock_from = now
+                        self._look_in(rank, self._limits.hard_s, now)
+                    rank.at = _At.UNWINDING
+                return [*looks, *self._tell_ranks(message)]
+            case msg.Kill():
+                return self._kill_those_not_back(message, now)
+            case msg.Refused():
+                if message.rank not in self._ranks:
+                    return []
+                self._rest(self._ranks[message.rank], _At.OUT)
+                return [TellRank(message.rank, message)]
+            case msg.Exit():
+                self._is_over = True
+                self._beat_at = self._answered_at = None
+                if not message.finished:
+                    self._fence_at = now + self._fence_s()
+                for rank in self._here():
+                    self._rest(rank)
+                # First: a rank that has heard of it may end, and its launcher judges by this.
+                ended = CallEnded(self._cycle, self._in_call(), message.finished)
+                return [TellLauncher(ended), self._renew(), *self._tell_ranks(message)]
+            case msg.Lost():
+                return []
+            case _:
+                assert_never(message)
+
+    def _tell_ranks(self, message: msg.Down) -> list[Effect]:
+        """Ranks that leave still want to hear of the abort, to free their own collectives."""
+        return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
+
+    def _note_restart(self, abort: msg.Abort, now: float) -> list[Effect]:
+        if self._restart is not None:
+            return []
+        running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
+        self._restart = RestartNote(abort, running, now)
+        return [Look(number) for number in self._restart.awaited]
+
+    def _tell_launcher(self, commit: msg.Commit, now: float) -> list[Effect]:
+        note, self._restart = self._restart, None
+        return [] if note is None else [TellLauncher(note.finish(commit, now))]
+
+    def _in_call(self) -> tuple[int, ...]:
+        return tuple(sorted(self.ranks))
+
+    def _here(self) -> list[_Rank]:
+        return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
+
+    def _start(self, rank: _Rank, now: float) -> None:
+        rank.at = _At.RUNNING
+        rank.standing = None
+        rank.clock_from = rank.epoch_from = now
+        rank.soft_told = rank.spared = False
+        self._look_in(rank, self._limits.soft_s, now)
+
+    def _look_in(self, rank: _Rank, after_s: float, now: float) -> None:
+        """There is nothing to look for where the verdict is being carried out."""
+        rank.look_at = None if rank.kill else now + after_s
+
+    def _lose_coordinator(self, how: str, now: float) -> list[Effect]:
+        if self._is_lost or self._is_over:
+            return []
+        self._is_lost = True
+        # A guard that was stopped finds that its lease was over before: no more time is given.
+        over_at = min(now, self._lease_until() or now)
+        self._beat_at = self._answered_at = None
+        self._fence_at = over_at + self._fence_s()
+        for rank in self._here():
+            rank.look_at = None
+        # Those that leave wait for an abort, which does not come any more.
+        return [TellRank(number, msg.Lost(how)) for number in self._ranks]
+
+    def _fence_s(self) -> float:
+        return guard_fence_s(self._limits.silence_s, self._limits.grace_s)
+
+    # ------------------------------------------------------------ progress
+
+    def _judge(self, number: int, marks: Marks, now: float) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.look_at is None:
+            return []
+        if marks.unlimited:
+            rank.clock_from = now
+            rank.look_at = now + self._limits.soft_s
+            return []
+        oldest, which = max(marks.automatic, rank.clock_from), "its main thread"
+        manual = max(marks.manual, rank.clock_from)
+        if marks.manual > rank.epoch_from and manual < oldest:
+            oldest, which = manual, "ping()"
+        age = now - oldest
+        held = now - max(marks.thread, rank.clock_from) > age / 2
+        how = "it can be interrupted"
+        if rank.at is _At.UNWINDING:
+            how = "a restart waits for it: it has not left the function"
+        if held:
+            how = "the interpreter is held or the process is stopped"
+        elif marks.waits:
+            how = "it waits for other ranks or for its device"
+        text = f"no progress of {which} for {age:.1f} s; {how}"
+        # Instants are compared, not ages: rounding must not say "not yet" to what is due now.
+        if now >= oldest + self._limits.hard_s:
+            why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
+            return self._condemn(number, rank, why, now)
+        rank.look_at = oldest + self._limits.hard_s
+        if rank.at is not _At.RUNNING or rank.soft_told:
+            return []
+        if now < oldest + self._limits.soft_s:
+            rank.look_at = oldest + self._limits.soft_s
+            return []
+        if marks.waits and not held and not rank.spared:
+            # Who keeps it waiting is as late, and should be the one that is named.
+            rank.spared = True
+            rank.look_at = now + min(VICTIM_S, self._limits.soft_s / 4)
+            return []
+        rank.soft_told = True
+        text = f"{text} (soft_timeout {self._limits.soft_s:g} s)"
+        return [TellCoordinator(msg.Fault(self._epoch, number, msg.Kind.SOFT_TIMEOUT, text))]
+
+    # ------------------------------------------------------------ killing
+
+    def _kill_those_not_back(self, kill: msg.Kill, now: float) -> list[Effect]:
+        if kill.epoch != self._epoch:
+            return []
+        effects: list[Effect] = []
+        for number in kill.ranks:
+            rank = self._ranks.get(number)
+            if rank is not None and rank.at is _At.UNWINDING and not rank.kill:
+                effects += self._condemn(number, rank, kill.text, now)
+        return effects
+
+    def _condemn(self, number: int, rank: _Rank, why: str, now: float) -> list[Effect]:
+        rank.look_at = rank.seen = None
+        rank.kill = self._ladder(why)
+        return [TakeEvidence(number, why, rank.kill.take_evidence(now))]
+
+    def _ladder(self, why: str) -> KillLadder:
+        return KillLadder(why, SIGTERM, self._limits.grace_s)
+
+    def _conclude_evidence(self, number: int, seen: RankDigest | None, now: float) -> list[Effect]:
+        rank = self._ranks.get(number)
+        if rank is None or rank.kill is None:
+            return []
+        rank.seen = seen
+        rank.kill.evidence_taken(now)
+        return self._go_on(number, rank, rank.kill, now)
+
+    def _go_on(self, number: int, rank: _Rank, kill: KillLadder, now: float) -> list[Effect]:
+        """Take the next step of its end, if that is due."""
+        step = kill.climb(now)
+        if step is None:
+            return []
+        if step != STUCK:
+            signal = Signal(number, kill.signals, kill.why)
+            told = [TellLauncher(self._ends_hung(number, kill.why, rank))]
+            return [*(told if step == SIGNALLED else ()), signal]
+        # It sits in the kernel. Whatever it was doing, it does no more in user space.
+        effects: list[Effect] = []
+        if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
+            text = f"{kill.why}; it cannot be killed"
+            dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, text, rank.seen)
+            effects.append(TellCoordinator(dead))
+        return effects + self._drop(number)
+
+    def _ends_hung(self, number: int, why: str, rank: _Rank) -> EndsHungRank:
+        note = self._restart
+        if note is None or note.began is None or note.began.rank == number:
+            return EndsHungRank(number, why, rank.seen)
+        return EndsHungRank(number, why, rank.seen, note.began, note.noticed_at)
+
+    # ------------------------------------------------------------ time
+
+    def _pass_time(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        lease_until = self._lease_until()
+        if lease_until is not None and now >= lease_until:
+            silence = self._limits.silence_s * LEASE_SHARE
+            effects += self._lose_coordinator(
+                f"the coordinator has not answered for {silence:g} s", now
+            )
+        if self._beat_at is not None and now >= self._beat_at:
+            self._beat_at = now + self._limits.beat_s
+            effects.append(TellCoordinator(msg.Beat(now)))
+        if self._fence_at is not None and now >= self._fence_at:
+            self._fence_at = None
+            for number, rank in self._ranks.items():
+                if rank.at is not _At.OUT and not rank.is_killed:
+                    rank.look_at = None
+                    rank.kill = rank.kill or self._ladder("it did not leave a call that is over")
+                    rank.kill.kill(now)
+                    effects.append(Signal(number, rank.kill.signals, rank.kill.why))
+        for number, rank in list(self._ranks.items()):
+            if rank.look_at is not None and now >= rank.look_at:
+                effects.append(Look(number))
+            elif rank.kill is not None:
+                effects += self._go_on(number, rank, rank.kill, now)
+        return effects

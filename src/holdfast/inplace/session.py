@@ -1,0 +1,498 @@
+"""One rank's part in a call, carried out: the machine, its watcher thread, and the main thread.
+
+    guard ──socket──► watcher thread ──► machine ──► main thread woken, or interrupted
+                        │ every interval: both progress marks
+                        │ on Abort: the abort plug-in; then the interrupt, again until seen
+    guard ──page────► lease thread ──► machine: the guard is stopped
+    main thread ──feed(...), wait()──► machine ──► guard
+
+The shell around ``inplace.pure.rank``; decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import signal
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+
+from holdfast.base import wait_for
+from holdfast.base.clock import monotonic
+from holdfast.base.own_descriptor import OwnDescriptor, OwnSocket
+from holdfast.base.pure import codec
+from holdfast.base.pure.never import assert_never
+from holdfast.base.rank_log import rank_logger
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.inplace import own_look
+from holdfast.inplace.interrupt import MainThreadInterrupt, never_inside
+from holdfast.inplace.pure import rank as machine
+from holdfast.inplace.pure.escalation import Blocked, look_for_s
+from holdfast.inplace.pure.escalation import is_looked_at as is_looked_at_in_restart
+from holdfast.inplace.pure.lease import RankLease, Step, rank_fence_s
+from holdfast.inplace.pure.messages import HANGS, TO_RANK, Abort, Cause, Log
+from holdfast.net.pure.complaints import Complaints
+from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.page.progress_page import ProgressPage
+from holdfast.page.pure import progress as layout
+from holdfast.page.stamps import Stamps
+
+log = rank_logger(__name__)
+
+_CHUNK_BYTES = 1 << 16
+_AGAIN_S = 0.002
+"""How often an interrupt is repeated that was refused or swallowed."""
+_ABORT_AGAIN_S = 0.05
+"""How often the abort is: the main thread may wait for another connection by now."""
+_PUT_OFF_S = 10.0
+"""A restart that an atomic section or clean-up puts off for so long is worth a warning."""
+_JOIN_S = 5.0
+_FENCE_S = 5.0
+"""How long the function may go on when the guard is gone, and no process is left to end it."""
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _leave_sessions_in_child() -> None:
+    for session in _sessions:
+        session.leave_in_child()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_in_child)
+
+
+class Session:
+    """From the connection to the guard to the end of the call.
+
+    Args:
+        connected: To the guard, attached.
+        rank: The number this process was born with.
+        page: Where progress is marked.
+        interrupt: Of the main thread.
+        abort: Called in the watcher thread, once per abort: frees ranks that wait.
+        abort_again: Called every now and then until the main thread is back.
+        waits: Whether the main thread waits for other ranks.
+        is_idle: Whether it does so in a loop of Python, which is no progress.
+        number: That torch knows this process by; None: its function is not called.
+        soft_s: The soft timeout: who hangs that long again and again is ended.
+        silence_s: What the coordinator bears of a node; the lease follows from it.
+        interval_s: How often progress is marked.
+    """
+
+    def __init__(
+        self,
+        connected: OwnSocket,
+        rank: int,
+        page: ProgressPage,
+        interrupt: MainThreadInterrupt,
+        *,
+        abort: Callable[[tuple[Cause, ...]], None],
+        abort_again: Callable[[], None],
+        waits: Callable[[], bool],
+        is_idle: Callable[[], bool],
+        number: Callable[[], int | None],
+        soft_s: float,
+        silence_s: float,
+        interval_s: float,
+    ) -> None:
+        self._socket: OwnSocket | None = connected
+        self._decoder = Decoder()
+        self._complaints = Complaints()
+        self._machine = machine.Rank(rank, soft_s)
+        self._soft_s = soft_s
+        self._entered_at = 0.0
+        self._is_outside = threading.Event()
+        self._page = page
+        self._interrupt = interrupt
+        self._abort = abort
+        self._abort_again = abort_again
+        self._waits = waits
+        self._is_idle = is_idle
+        self._number = number
+        self._seen: RankDigest | None = None
+        self._silence_s = silence_s
+        self._interval_s = interval_s
+        self._lock = threading.RLock()
+        self._proceed: machine.Proceed | None = None
+        self._directive: machine.Directive | None = None
+        self._woken = threading.Condition(self._lock)
+        self._is_interrupting = False
+        self._put_off_since: float | None = None
+        self._owns_atomic = self._is_atomic_due = False
+        interrupt.atomic.on_left = self._wake_watcher
+        self._is_closed = False
+        self._fence_at: float | None = None
+        self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
+        wake_up, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake_up, self._waker = OwnDescriptor(wake_up), OwnDescriptor(waker)
+        self._poll = select.poll()
+        self._socket_fd = connected.fileno()
+        self._poll.register(self._socket_fd, select.POLLIN)
+        self._poll.register(self._wake_up.fd, select.POLLIN)
+        self._watcher = threading.Thread(
+            target=self._watch, name="holdfast.inprocess watcher", daemon=True
+        )
+        # Its own thread: the watcher may be in an abort plug-in, for as long as that takes.
+        self._look_again = threading.Event()
+        self._is_welcome = False
+        self._lease_watcher = threading.Thread(
+            target=self._watch_lease, name="holdfast.inprocess lease", daemon=True
+        )
+
+    # ------------------------------------------------------------ the main thread
+
+    def begin(self, world: int) -> None:
+        """Say hello, and hear the guard from now on."""
+        _sessions.add(self)
+        self._stamps.begin()
+        self._watcher.start()
+        self._lease_watcher.start()
+        self.feed(machine.Begin(world))
+
+    def feed(self, event: machine.Event) -> None:
+        """Something happened."""
+        with self._lock:
+            if isinstance(event, machine.Entered):
+                self._entered_at = monotonic()
+                self._is_outside.clear()
+            self._carry_out(self._machine.handle(event))
+            if not self._machine.is_in_user_code and not self._is_outside.is_set():
+                self._is_outside.set()
+
+    def wait(self, timeout_s: float | None = None) -> machine.Directive | None:
+        """What the main thread is to do next; ``None``: nothing was said for ``timeout_s``."""
+        with self._lock:
+            self._woken.wait_for(lambda: self._proceed or self._directive, timeout_s)
+            # A commit is always taken, also where the next abort is already here: it says which
+            # assignment that every rank starts from.
+            if self._proceed is not None:
+                proceed, self._proceed = self._proceed, None
+                return proceed
+            directive, self._directive = self._directive, None
+            if directive is not None and self._owns_atomic:
+                # The main thread has left the function: its plug-ins may enter sections again.
+                self._is_atomic_due = True
+                self._wake_watcher()
+            return directive
+
+    def must_unwind(self) -> bool:
+        """Whether what the main thread does is in vain: an abort has come."""
+        with self._lock:
+            return self._machine.must_unwind
+
+    def mark_progress(self) -> None:
+        """The main thread is alive: its automatic mark is now, and so is the manual one, if set."""
+        now = monotonic()
+        words = self._page.words
+        words[layout.AUTOMATIC] = now
+        if words[layout.MANUAL]:
+            words[layout.MANUAL] = now
+
+    def take_seen(self) -> RankDigest | None:
+        """Where the main thread was when a hang was heard of, once; None: of none, or no need."""
+        seen, self._seen = self._seen, None
+        return seen
+
+    def close(self) -> None:
+        """End the watcher and the connection. Nothing is left."""
+        _sessions.discard(self)
+        with self._lock:
+            self._is_closed = True
+        self._wake_watcher()
+        self._look_again.set()
+        for thread in (self._watcher, self._lease_watcher):
+            if thread.ident is not None:
+                thread.join(_JOIN_S)
+        self._stamps.end()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._wake_up.close()
+        self._waker.close()
+
+    def leave_in_child(self) -> None:
+        """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
+        self._page.leave_in_child()
+        self._interrupt.atomic.reset()
+        if self._socket is not None:
+            if self._socket.is_own():
+                os.close(self._socket.detach())
+            self._socket = None
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, effects: list[machine.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case machine.Say():
+                    self._send(codec.encode(effect.message))
+                case machine.Wake():
+                    if isinstance(effect.directive, machine.Proceed):
+                        self._proceed = effect.directive
+                    else:
+                        self._directive = effect.directive
+                    self._woken.notify_all()
+                case machine.Interrupt():
+                    self._is_interrupting = True
+                    self._interrupt.request()
+                    self._wake_watcher()
+                case machine.StopInterrupt():
+                    self._is_interrupting = False
+                case machine.RunAbort():
+                    self._pending_abort = effect.causes
+                    self._wake_watcher()
+                case _:
+                    assert_never(effect)
+
+    _pending_abort: tuple[Cause, ...] | None = None
+    """Left by the machine for the watcher, which runs it without the lock."""
+
+    def _wake_watcher(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it has enough to read
+            if self._waker.is_own():
+                os.write(self._waker.fd, b"w")
+
+    def _send(self, frame: dict[str, object]) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.check()
+            self._socket.sendall(encode(frame))
+        except OSError as error:
+            log.debug("nothing more can be said to the guard: %s", error)
+
+    # ------------------------------------------------------------ the watcher thread
+
+    def _watch(self) -> None:
+        next_mark = monotonic()
+        next_abort = 0.0
+        wake_fd = self._wake_up.fd
+        while not self._is_closed:
+            now = monotonic()
+            if now >= next_mark:
+                # Clean-up is woken by each interrupt that it refuses: that is no progress.
+                is_idle = self._interrupt.refused_at or self._is_idle()
+                self._stamps.beat(main_counts=not is_idle)
+                self._page.words[layout.WAITS] = float(self._waits())
+                next_mark = now + self._interval_s
+            sleep_s = next_mark - now
+            if self._is_interrupting:
+                sleep_s = min(sleep_s, _AGAIN_S)
+            ready = self._poll.poll(wait_for.milliseconds(sleep_s))
+            if any(fd == wake_fd for fd, _ in ready):
+                self._drain_wake_up()
+            if any(fd != wake_fd for fd, _ in ready):
+                self._receive()
+            if self._is_atomic_due:
+                self._resume_atomic()
+            if self._pending_abort is not None:
+                if self._own_atomic():
+                    causes, self._pending_abort = self._pending_abort, None
+                    self._run_abort(causes)
+                    next_abort = monotonic() + _ABORT_AGAIN_S
+            elif self._is_interrupting:
+                self._interrupt.deliver_again()
+                if monotonic() >= next_abort:
+                    self._repeat_abort()
+                    next_abort = monotonic() + _ABORT_AGAIN_S
+            if self._fence_at is not None and now >= self._fence_at:
+                self._fence()
+            self._warn_if_put_off()
+        self._resume_atomic()
+
+    def _own_atomic(self) -> bool:
+        """Whether the abort may begin; if not, the thread that leaves its section wakes this one.
+
+        From here to the end of the main thread's way out of the function no section begins.
+        """
+        atomic = self._interrupt.atomic
+        atomic.suspend_entry()
+        self._owns_atomic = atomic.try_own()
+        return self._owns_atomic
+
+    def _resume_atomic(self) -> None:
+        self._is_atomic_due = self._owns_atomic = False
+        self._interrupt.atomic.resume_entry()
+
+    def _warn_if_put_off(self) -> None:
+        """Once a restart: the rank holds up all others, and is ended if that goes on."""
+        is_put_off = self._pending_abort is not None or self._interrupt.refused_at
+        if not is_put_off:
+            self._put_off_since = None
+            return
+        now = monotonic()
+        if self._put_off_since is None:
+            self._put_off_since = now
+        if now < self._put_off_since + _PUT_OFF_S:
+            return
+        self._put_off_since = float("inf")
+        section = f"an atomic section; its main thread is in {own_look.place_of_main().line}"
+        what = self._interrupt.refused_at or section
+        log.warning(
+            "a restart waits for %s, for %g s now: all ranks wait for this one, and its process is "
+            "ended after hard_timeout without progress, or barrier_timeout after the fault",
+            what,
+            _PUT_OFF_S,
+        )
+
+    def _drain_wake_up(self) -> None:
+        if not self._wake_up.is_own():  # closed by the program: it would be ready for ever
+            self._poll.unregister(self._wake_up.fd)
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_up.fd, _CHUNK_BYTES)
+
+    def _repeat_abort(self) -> None:
+        try:
+            self._abort_again()
+        except Exception as error:  # noqa: BLE001 - without this thread nothing frees the main thread
+            what = f"failed when it was repeated: {error!r:.200}"
+            if (line := self._complaints.line("the abort", what, monotonic())) is not None:
+                log.error("%s", line)  # noqa: TRY400 - the line is for people
+
+    def _receive(self) -> None:
+        held = self._socket
+        if held is None:
+            return
+        how = "it closed the connection"
+        frames = []
+        try:
+            held.check()
+            data = held.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
+            frames = self._decoder.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, FrameError) as error:
+            data, how = b"", str(error)
+        for frame in frames:
+            self._take(frame)
+        if not data:
+            self._poll.unregister(self._socket_fd)
+            self._fence_at = monotonic() + _FENCE_S
+            self.feed(machine.GuardGone(how))
+
+    def _take(self, frame: dict[str, object]) -> None:
+        try:
+            message = codec.decode(TO_RANK, frame)
+            if isinstance(message, Log):
+                (log.warning if message.level == "warning" else log.error)("%s", message.text)
+                return
+            if not self._is_welcome:
+                self._is_welcome = True
+                self._look_again.set()  # the guard's lease is shorter than the one to begin with
+            if isinstance(message, Abort) and any(it.kind in HANGS for it in message.causes):
+                self._look()  # before the main thread is freed
+            self.feed(machine.Heard(message))
+        except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
+            what = f"sent a message that cannot be handled: {error!r:.200}"
+            line = self._complaints.line("the guard of this node", what, monotonic())
+            if line is not None:
+                log.error("%s", line)  # noqa: TRY400 - the line is for people
+
+    def _look(self) -> None:
+        number, phase = self._number(), self._machine.phase
+        if number is None or self._seen is not None:
+            return
+        try:
+            if phase is machine.Phase.RUNNING:
+                self._seen = own_look.look_at_main(number, self._is_outside.wait)
+            elif phase is machine.Phase.DONE:
+                self._seen = own_look.has_returned(number)
+        except Exception as error:  # noqa: BLE001 - it has no part in the restart
+            log.debug("the main thread was not seen: %r", error)
+
+    def _fence(self) -> None:
+        """The others go on without this rank; a function that does not let go must not, either."""
+        self._fence_at = None
+        if self._machine.is_in_user_code:
+            _end_this_process(
+                "the node guard is gone, and the function has not let a restart pass for "
+                f"{_FENCE_S:g} s"
+            )
+
+    def _run_abort(self, causes: tuple[Cause, ...]) -> None:
+        self._stamps.beat()  # what the main thread did before now is not taken for being freed
+        stood_from = self._last_progress()
+        silent_s = monotonic() - stood_from
+        is_looked_at = (
+            self._machine.is_in_user_code
+            and not self._page.words[layout.UNLIMITED]
+            and is_looked_at_in_restart(causes, silent_s, self._soft_s)
+        )
+        is_freed = is_looked_at and self._waits()
+        self._abort(causes)
+        if not is_looked_at:
+            self.feed(machine.AbortDone())
+            return
+        is_freed = is_freed or self._is_freed(stood_from)
+        worked_s = stood_from - self._entered_at
+        self.feed(machine.AbortDone(Blocked(worked_s, silent_s, is_freed)))
+
+    def _last_progress(self) -> float:
+        words = self._page.words
+        manual = words[layout.MANUAL] or words[layout.AUTOMATIC]
+        return max(self._entered_at, min(words[layout.AUTOMATIC], manual))
+
+    def _is_freed(self, stood_from: float) -> bool:
+        """Whether the main thread runs again, or leaves, now that collectives are aborted.
+
+        A stamp wakes nobody, so it is looked for; only where a rank stood still for long.
+        """
+        is_blocked = self._page.words[layout.AUTOMATIC] <= stood_from  # else only ping() is late
+        until = monotonic() + look_for_s(self._soft_s, self._machine.hangs_in_a_row)
+        while True:
+            self._stamps.beat()
+            if is_blocked and self._page.words[layout.AUTOMATIC] > stood_from:
+                return True
+            if self._is_outside.wait(_AGAIN_S):
+                return True
+            if monotonic() >= until:
+                return False
+
+    # ------------------------------------------------------------ the lease thread
+
+    def _watch_lease(self) -> None:
+        words = self._page.words
+        lease = RankLease(rank_fence_s(self._silence_s))
+        while not self._is_closed:
+            until, now = words[layout.LEASE_UNTIL] or None, monotonic()
+            step = lease.look(until, now)
+            if step is not Step.NOTHING and self._machine.has_left:
+                # It may wait for its guard's word that the others stop; nothing else is left of it.
+                self.feed(machine.LeaseOver(self._why_over(until or now, now)))
+                return
+            if step is Step.LEAVE:
+                assert until is not None
+                self.feed(machine.LeaseOver(self._why_over(until, now)))
+            elif step is Step.END:
+                _end_this_process(
+                    f"{self._why_over(until or now, now)}; it has not left the function"
+                )
+            look_at = lease.next_look(until)
+            if look_at is None:
+                return  # the call is over
+            self._look_again.wait(max(0.0, look_at - monotonic()))
+            self._look_again.clear()
+
+    def _why_over(self, until: float, now: float) -> str:
+        return (
+            "the guard of this node is stopped or cut off: this rank's lease, which it renews, ran "
+            f"out {now - until:.1f} s ago (heartbeat_timeout {self._silence_s:g} s), and the other "
+            "nodes go on without this one"
+        )
+
+
+def _end_this_process(why: str) -> None:
+    """Nobody else may be left to do it: first the stacks of all threads, then SIGKILL."""
+    log.critical("%s: this process ends itself (SIGKILL); its stacks are on stderr", why)
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        faulthandler.dump_traceback(2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+for _own in (Session.feed, Session.wait):
+    never_inside(_own)

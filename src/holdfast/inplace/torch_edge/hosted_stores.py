@@ -1,0 +1,111 @@
+"""A TCPStore that a restartable function makes at the same port in each iteration.
+
+    init_process_group("gloo", init_method="tcp://node0:6000", ...)
+    store = TCPStore("node0", 6000, world_size, is_master=rank == 0)
+
+The one of the iteration before still listens for some 10 ms after the function is called again: the
+process groups that hold it are destroyed in the background (:mod:`.process_groups`). The rank that
+makes the next one finds its port taken, and ranks that are quicker connect to the old one, which
+then goes away: measured, one to three restarts more, some of which took the soft timeout. So the
+rank that hosts waits for its own, and says through the iteration's store that it begins; the others
+wait for that. Ports at which no rank has hosted in this call are not touched.
+
+A client whose server does not listen tries again within torch's constructor, where nothing can
+interrupt it, until its timeout is over (300 s): a rank whose peer failed before it made the store
+held up the restart until it was ended. So the constructor is called when the server listens, and is
+waited for in Python, where a restart interrupts the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.distributed import DistNetworkError
+
+from holdfast.base.clock import monotonic
+from holdfast.base.torch_private import TCPStore
+from holdfast.inplace.torch_edge.process_groups import group_reaper
+
+_REAP_S = 10.0
+_TIMEOUT = dt.timedelta(seconds=300)
+"""torch's, of a TCPStore that is made without one."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+"""Between two tries to connect to a server that does not listen yet."""
+_CONNECT_S = 5.0
+_POSITIONS = {"host_name": 0, "port": 1, "is_master": 3, "timeout": 4}
+
+
+_waiting = 0
+"""Threads that wait for a server: Python runs in them meanwhile, and that is no progress."""
+
+
+def is_waiting() -> bool:
+    """Whether a client waits for its server to listen."""
+    return _waiting > 0
+
+
+def _wait_for_server(host: str, port: int, timeout: dt.timedelta) -> None:
+    global _waiting  # noqa: PLW0603 - see there
+    give_up_at, pause_s = monotonic() + timeout.total_seconds(), _FIRST_PAUSE_S
+    _waiting += 1
+    try:
+        while (left_s := give_up_at - monotonic()) > 0:
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, port), timeout=min(left_s, _CONNECT_S)).close()
+                return
+            # Not in an except clause, where a restart would not interrupt it.
+            time.sleep(min(left_s, pause_s))  # noqa: TID251 - nobody tells when a server listens
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    finally:
+        _waiting -= 1
+    raise DistNetworkError(
+        f"The client socket has timed out after {timeout.total_seconds() * 1e3:.0f}ms while trying "
+        f"to connect to ({host}, {port})."
+    )
+
+
+@contextlib.contextmanager
+def hosted_anew(store_of_now: Callable[[], Any]) -> Iterator[None]:
+    """Inside, a TCPStore is never taken for the one at the same port of an earlier iteration.
+
+    Args:
+        store_of_now: The store of this iteration, with ``base_store``, that of the call; ``None``
+            between iterations.
+    """
+    before = TCPStore.__dict__["__init__"]
+    make: Callable[..., None] = TCPStore.__init__
+    hosted_here: set[str] = set()
+
+    def wrapped(this: Any, *args: Any, **kwargs: Any) -> None:
+        now = store_of_now()
+        given = _arguments(args, kwargs)
+        if now is not None and given["port"]:
+            name = f"holdfast/hosted/{given['host_name']}:{given['port']}"
+            if given["is_master"]:
+                if name in hosted_here:
+                    group_reaper().wait(_REAP_S)
+                hosted_here.add(name)
+                now.set(name, "1")
+                now.base_store.set(name, "1")
+            elif now.base_store.check([name]):
+                now.wait([name], given["timeout"])
+            if not given["is_master"]:
+                _wait_for_server(given["host_name"], given["port"], given["timeout"])
+        make(this, *args, **kwargs)
+
+    setattr(TCPStore, "__init__", wrapped)  # noqa: B010 - mypy has another type for it
+    try:
+        yield
+    finally:
+        setattr(TCPStore, "__init__", before)  # noqa: B010 - mypy has another type for it
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    given = {"host_name": "", "port": 0, "is_master": False, "timeout": _TIMEOUT}
+    given |= {name: args[at] for name, at in _POSITIONS.items() if at < len(args)}
+    return given | {name: kwargs[name] for name in _POSITIONS if name in kwargs}

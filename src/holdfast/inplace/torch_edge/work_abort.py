@@ -1,0 +1,200 @@
+"""End a ``send`` or ``recv`` of gloo that no broken connection ends.
+
+A receive from any source belongs to no connection, so it hangs until the group's timeout even when
+every peer is dead. A transfer that is half done when its connection breaks hangs likewise, on both
+sides: that is any fault while ranks send each other large tensors. gloo has a way out, which torch
+exports from its library but not to Python
+(:class:`~holdfast.base.torch_private.PointToPointAbort`; the waiter is back 0.3 to 3 ms
+later, *without* an error: the interrupt of the main thread must follow).
+
+It is private binary interface. So before the first use a child process has done all of it to
+operations of its own (:func:`main`; about as long as importing torch, and the operation waits so
+long). Where that fails or crashes, a warning says so, and a rank that is blocked so is killed when
+``hard_timeout`` is over. Decision 25 has the figures.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import ProcessGroupGloo
+
+from holdfast.base.rank_log import rank_logger
+from holdfast.base.torch_private import HashStore, PointToPointAbort, Work, is_point_to_point
+from holdfast.inplace.trial import Trial
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+log = rank_logger(__name__)
+
+_TEST_S = 120.0
+_TEST = f"from {__name__} import main; main()"
+
+
+class WorkAborter:
+    """Knows which operation each thread waits for, while it is installed.
+
+    A wait in Python costs 0.4 microseconds more. One per process, :func:`work_aborter`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._original: Any = None
+        self._waiting: dict[int, Work] = {}
+        self._test: Trial | None = None
+        self._is_decided = False
+        self._native: PointToPointAbort | None = None
+
+    def __enter__(self) -> Self:
+        """Take note of waits from now on. May be nested."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._original = Work.wait
+                Work.wait = self._noting(Work.wait)  # type: ignore[method-assign]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Undo it, and give up a test that is not over: the next user starts it again."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                Work.wait = self._original  # type: ignore[method-assign]
+                if self._test is not None:
+                    self._test.cancel()
+                    self._test = None
+
+    def _noting(self, wait: Any) -> Any:
+        waiting = self._waiting
+        ident = threading.get_ident
+
+        def wait_noted(work: Work, *args: Any, **kwargs: Any) -> Any:
+            thread = ident()
+            waiting[thread] = work
+            try:
+                return wait(work, *args, **kwargs)
+            finally:
+                waiting.pop(thread, None)
+
+        return wait_noted
+
+    def waits(self, thread: int) -> bool:
+        """Whether ``thread`` (``threading.get_ident``) waits for an operation with other ranks."""
+        return thread in self._waiting
+
+    def forget(self) -> None:
+        """The calling thread waits for nothing: in Python 3.10, an interrupt may skip a finally."""
+        self._waiting.pop(threading.get_ident(), None)
+
+    def prepare(self) -> None:
+        """Start the test in a child process, if it was not started yet; returns at once."""
+        with self._lock:
+            if self._test is None and not self._is_decided:
+                self._test = _start_test()
+
+    def wait_prepared(self, timeout_s: float) -> bool:
+        """The test is over and was passed."""
+        with self._lock:
+            if self._test is not None:
+                try:
+                    why_not = self._test.why_not(timeout_s)
+                except TimeoutError:
+                    return False
+                self._test = None
+                self._is_decided = True
+                self._decide(why_not)
+        return self._native is not None
+
+    def abort(self, thread: int) -> bool:
+        """End the send or receive that ``thread`` waits for, if it waits for one.
+
+        The first time this only starts the test, so call it again until the thread is back.
+
+        Args:
+            thread: Its identifier (``threading.get_ident``).
+
+        Returns:
+            An operation was ended.
+        """
+        work: Any = self._waiting.get(thread)
+        if work is None or not is_point_to_point(work):
+            return False
+        self.prepare()
+        if not self.wait_prepared(0.0) or self._native is None:
+            return False
+        return self._native.abort(work)
+
+    def _decide(self, why_not: str | None) -> None:
+        if why_not is None:
+            self._native = PointToPointAbort()
+            return
+        log.warning(
+            "a half-done send or receive of gloo, and a receive from any source, cannot be ended "
+            "with this torch (%s): %s. A rank blocked in one is killed after hard_timeout, unless "
+            "the timeout of its process group is shorter: init_process_group(timeout=...)",
+            torch.__version__,
+            why_not,
+        )
+
+
+_aborter = WorkAborter()
+
+
+def work_aborter() -> WorkAborter:
+    """The one of this process."""
+    return _aborter
+
+
+def _start_test() -> Trial:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    for name in ("TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD"):
+        env.pop(name, None)
+    return Trial(_TEST, env, _TEST_S)
+
+
+def main() -> None:
+    """The test: two ranks of gloo in this process, a receive from any source, a send too long."""
+    store = HashStore()
+    groups: dict[int, Any] = {}
+
+    def make(rank: int) -> None:
+        groups[rank] = ProcessGroupGloo(store, rank, 2, timeout=dt.timedelta(seconds=_TEST_S))
+
+    makers = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+
+    native = PointToPointAbort()
+    too_much = torch.zeros(64 << 20, dtype=torch.uint8)
+    works = [
+        groups[0].recv_anysource([torch.zeros(1)], 0),
+        groups[0].recv([torch.zeros(1)], 1, 1),
+        groups[0].send([too_much], 1, 2),
+    ]
+    for work in works:
+        waiter = threading.Thread(target=work.wait, daemon=True)
+        waiter.start()
+        waiter.join(0.05)
+        was_waiting = waiter.is_alive()
+        done = native.abort(work)
+        waiter.join(_TEST_S / 4)
+        if not was_waiting or not done or waiter.is_alive():
+            sys.stderr.write(f"{work}: waiting {was_waiting}, aborted {done}\n")
+            sys.stderr.flush()
+            os._exit(1)
+    os._exit(0)  # destructors of groups have nothing to say here

@@ -1,0 +1,314 @@
+"""Call a plug-in the way it was written, for either generation of the interface.
+
+How a plug-in wants to be called is found out once, from its signature, when the Wrapper is made; a
+plug-in that cannot be called is a ``TypeError`` then. Of a ``Compose``, each instance is called in
+its own manner, so both generations can be mixed.
+
+    family                          second generation          first generation
+    initialize, abort               (state: FrozenState)       (state)
+    finalize, health_check          (state: FrozenState)       (state, exception or None)
+    completion, terminate           (state: FrozenState)       -
+    rank_assignment                 (ctx)                      (state, set of ranks)
+    rank_filter                     (ctx)                      (state)
+
+A parameter that is not annotated as ``FrozenState`` gets the :class:`State` itself, which has all
+that a FrozenState has. What takes any number of arguments (``*args``) gets all that there are. A
+plug-in without parameters is called without arguments.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.base.pure.wording import count
+from holdfast.base.rank_log import rank_logger
+from holdfast.inprocess.compose import Compose, positional_capacity, warn_if_none
+from holdfast.inprocess.exception import RestartError
+from holdfast.inprocess.rank_assignment import RankAssignmentCtx
+from holdfast.inprocess.state import FIELDS, Mode, State
+
+log = rank_logger(__name__)
+
+Plugin = Callable[..., Any]
+
+
+class Takes(enum.Enum):
+    """What a plug-in is called with."""
+
+    NOTHING = "()"
+    FROZEN = "(state)"
+    STATE = "(State)"
+    STATE_AND_EXCEPTION = "(state, exception)"
+    CTX = "(ctx)"
+    STATE_AND_RANKS = "(state, terminated_ranks)"
+
+
+def _instances(plugin: Plugin) -> list[Plugin]:
+    """In the order in which they are called."""
+    # A subclass of Compose that calls in its own way is one plug-in.
+    if isinstance(plugin, Compose) and type(plugin).__call__ is Compose.__call__:
+        return [leaf for part in reversed(plugin.instances) for leaf in _instances(part)]
+    return [plugin]
+
+
+def _signature_problem(family: str, plugin: Plugin, most: int) -> str | None:
+    needed, _ = positional_capacity(plugin)
+    try:
+        parameters = inspect.signature(plugin).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if keywords:
+        return f"{family}: {plugin!r} cannot be called: it needs {', '.join(keywords)} by keyword"
+    if needed > most:
+        return (
+            f"{family}: {plugin!r} cannot be called: it takes {count(needed, 'argument')}, and "
+            "gets at most "
+            f"{most}"
+        )
+    return None
+
+
+def _first_parameter(plugin: Plugin) -> tuple[str, set[str]]:
+    """Name, and words of the annotation, of the first parameter."""
+    try:
+        parameters = list(inspect.signature(plugin).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    if not parameters or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        return "", set()
+    first = parameters[0]
+    if first.annotation is inspect.Parameter.empty:
+        return first.name, set()
+    return first.name, set(re.findall(r"\w+", inspect.formatannotation(first.annotation)))
+
+
+_GIVEN_AT_MOST = {
+    "initialize": 1,
+    "abort": 1,
+    "finalize": 2,
+    "health_check": 2,
+    "completion": 1,
+    "terminate": 1,
+}
+"""Arguments that there are for a plug-in of each family."""
+_ALL_ARE_CALLED: dict[str, tuple[type[BaseException], ...]] = {
+    "abort": (BaseException,),  # in a thread of the wrapper's, where nobody presses Ctrl-C
+    "finalize": (Exception,),
+    "completion": (Exception,),
+    "terminate": (Exception,),
+}
+"""Families whose plug-ins clean up: after one that raises this, the next one is called all the
+same. A health check that fails is the answer, and initialize has to be whole."""
+
+
+class StatePlugin:
+    """A plug-in that is called with what a rank is, and maybe with what its function raised.
+
+    Args:
+        family: The Wrapper's argument: ``initialize``, ``abort``, ``finalize``, ``health_check``,
+            ``completion`` or ``terminate``.
+        plugin: The plug-in, or a Compose of several.
+
+    Raises:
+        TypeError: It cannot be called so.
+    """
+
+    def __init__(self, family: str, plugin: Plugin) -> None:
+        self.family = family
+        self.calls = [(leaf, _state_takes(family, leaf)) for leaf in _instances(plugin)]
+
+    def __call__(self, state: State) -> None:
+        """Call all; a :class:`State` that one gives back is adopted.
+
+        Raises:
+            BaseException: What the first plug-in that failed has raised. Of ``initialize`` and
+                ``health_check``, those after it are not called; of the others they are, and what
+                they raise as well is logged.
+        """
+        goes_on_after = _ALL_ARE_CALLED.get(self.family, ())
+        first: BaseException | None = None
+        exception = state.fn_exception
+        for leaf, takes in self.calls:
+            try:
+                exception = self._call_one(leaf, takes, state, exception)
+            except goes_on_after as error:
+                if first is None:
+                    first = error
+                else:
+                    log.exception("%s: %r failed, too", self.family, leaf)
+        if first is not None:
+            raise first
+
+    def _call_one(
+        self, leaf: Plugin, takes: Takes, state: State, exception: Exception | None
+    ) -> Exception | None:
+        """Returns the exception for the next plug-in."""
+        given: tuple[Any, ...]
+        match takes:
+            case Takes.NOTHING:
+                given = ()
+            case Takes.STATE_AND_EXCEPTION:
+                given = (state, exception)
+            case Takes.STATE:
+                given = (state,)
+            case _:
+                given = (state.freeze(),)
+        result = _call(leaf, given, one_of_many=len(self.calls) > 1)
+        _adopt(state, result[0] if isinstance(result, tuple) and result else result)
+        if takes is Takes.STATE_AND_EXCEPTION and isinstance(result, tuple) and len(result) == 2:
+            return result[1] if isinstance(result[1], (Exception, type(None))) else exception
+        return exception
+
+
+def _state_takes(family: str, leaf: Plugin) -> Takes:
+    at_most = _GIVEN_AT_MOST[family]
+    if problem := _signature_problem(family, leaf, at_most):
+        raise TypeError(problem)
+    needed, most = positional_capacity(leaf)
+    if not most:
+        return Takes.NOTHING
+    is_second_generations = "FrozenState" in _first_parameter(leaf)[1]
+    if at_most == 2 and (needed == 2 or (most >= 2 and not is_second_generations)):
+        return Takes.STATE_AND_EXCEPTION
+    return Takes.FROZEN if is_second_generations else Takes.STATE
+
+
+class AssignmentPlugin:
+    """RankAssignment and RankFilter, one pass: who is called what, and who works.
+
+    Raises:
+        TypeError: One of them cannot be called so.
+    """
+
+    def __init__(self, rank_assignment: Plugin | None, rank_filter: Plugin | None = None) -> None:
+        self.assignments = [
+            (leaf, _assignment_takes("rank_assignment", leaf, Takes.CTX))
+            for leaf in (_instances(rank_assignment) if rank_assignment is not None else [])
+        ]
+        self.filters = [
+            (leaf, _assignment_takes("rank_filter", leaf, Takes.STATE))
+            for leaf in (_instances(rank_filter) if rank_filter is not None else [])
+        ]
+
+    def __call__(self, state: State, store: Any, terminated_ranks: set[int]) -> None:
+        """Change ``state``: numbers, mode, active numbers.
+
+        Where no plug-in has chosen, all are active; a ``rank_filter`` starts from there.
+
+        Args:
+            state: Of this rank.
+            store: Of the coming iteration; has ``gather``, see :class:`.Gathers`.
+            terminated_ranks: Numbers, before this, of those who do not take part any more.
+
+        Raises:
+            RankDiscarded: This rank has no place.
+            RestartError: The lost were not taken out, or the numbers cannot be.
+            BaseException: Whatever else a plug-in raises.
+        """
+        world_before = state.world_size
+        state.mode_was_set = False
+        ctx = RankAssignmentCtx(state, store, set(terminated_ranks))
+        for leaf, takes in self.assignments:
+            _call_assignment(leaf, takes, ctx, one_of_many=len(self.assignments) > 1)
+        last_takes = self.assignments[-1][1] if self.assignments else Takes.STATE_AND_RANKS
+        _check_all_taken_out(ctx, world_before, strict=last_takes is Takes.STATE_AND_RANKS)
+        if not state.mode_was_set:
+            state.activate_all_ranks()
+        for leaf, takes in self.filters:
+            _call_assignment(leaf, takes, ctx, one_of_many=len(self.filters) > 1)
+        _check_numbers(state)
+
+
+def _assignment_takes(family: str, leaf: Plugin, usual: Takes) -> Takes:
+    if problem := _signature_problem(family, leaf, 2):
+        raise TypeError(problem)
+    needed, most = positional_capacity(leaf)
+    if needed == 2:
+        return Takes.STATE_AND_RANKS
+    if not most:
+        return Takes.NOTHING
+    name, annotation = _first_parameter(leaf)
+    if "RankAssignmentCtx" in annotation or name == "ctx":
+        return Takes.CTX
+    if most > 1 and family == "rank_assignment":
+        return Takes.STATE_AND_RANKS
+    if "State" in annotation or name == "state":
+        return Takes.STATE
+    return usual
+
+
+def _call_assignment(
+    leaf: Plugin, takes: Takes, ctx: RankAssignmentCtx, *, one_of_many: bool
+) -> None:
+    given: tuple[Any, ...]
+    match takes:
+        case Takes.STATE_AND_RANKS:
+            given = (ctx.state, ctx.terminated_ranks)
+        case Takes.STATE:
+            given = (ctx.state,)
+        case Takes.NOTHING:
+            given = ()
+        case _:
+            given = (ctx,)
+    result = _call(leaf, given, one_of_many=one_of_many)
+    if isinstance(result, RankAssignmentCtx):
+        if result is not ctx:
+            _adopt(ctx.state, result.state)
+            ctx.terminated_ranks = result.terminated_ranks
+    elif isinstance(result, tuple) and len(result) == 2:
+        _adopt(ctx.state, result[0])
+        ctx.terminated_ranks = set(result[1])
+    else:
+        _adopt(ctx.state, result)
+
+
+def _check_all_taken_out(ctx: RankAssignmentCtx, world_before: int, *, strict: bool) -> None:
+    """The second generation may leave names in the set, but not ranks in the world."""
+    left = ctx.terminated_ranks
+    if left and (strict or ctx.state.world_size + len(left) > world_before):
+        raise RestartError(
+            f"rank_assignment left {len(left)} terminated ranks in place, the first is "
+            f"{min(left)}: put an assignment such as ShiftRanks() first in Compose, where it is "
+            "called last"
+        )
+
+
+def _check_numbers(state: State) -> None:
+    world, active_world = state.world_size, state.active_world_size
+    if not 0 <= state.rank < world:
+        raise RestartError(f"rank_assignment made this rank {state.rank} of {world}")
+    if state.mode is Mode.ACTIVE and (
+        state.active_rank is None
+        or active_world is None
+        or not 0 <= state.active_rank < active_world <= world
+    ):
+        raise RestartError(
+            f"rank_assignment made this rank active, as {state.active_rank} of {active_world} "
+            f"active ranks, {world} in all"
+        )
+
+
+def _call(leaf: Plugin, given: tuple[Any, ...], *, one_of_many: bool) -> Any:
+    result = leaf(*given)
+    if one_of_many:  # as Compose does; alone, nobody waits for a result
+        warn_if_none(leaf, given, result)
+    return result
+
+
+def _adopt(state: State, result: object) -> None:
+    """Take over another mutable state; a frozen one, or anything else, says nothing new.
+
+    What a plug-in has put on it besides its fields comes along.
+    """
+    if isinstance(result, State) and result is not state:
+        was_set = state.mode_was_set or result.mode_was_set
+        state.copy_from(result)
+        state.mode_was_set = was_set
+        for name, value in vars(result).items():
+            if name not in (*FIELDS, "kept", "mode_was_set"):
+                setattr(state, name, value)

@@ -1,0 +1,162 @@
+"""The incidents of a job, as its leader sees them: whose evidence is awaited, and the verdict.
+
+    none is open --Suspect--> OPEN --every node has answered, or the bound--> judged, none is open
+
+Ranks that wait for each other become overdue within milliseconds, on many nodes. That is one
+incident: a suspicion whose node had not heard of the last incident belongs to that. A node that
+does not answer is named with the reason; it delays the verdict no longer than the bound.
+
+Pure. Times are seconds on the leader's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.rank_sets import text_of
+from holdfast.base.pure.wording import count
+from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
+from holdfast.evidence.pure.stall_rules import StallRules
+from holdfast.job.pure.membership import Digests, Judged, Look, Round, Suspect
+
+LOOK_SHARE = 0.5
+"""Of the timeout of evidence: how long the look at one rank may take,"""
+ANSWER_SHARE = 0.6
+"""how long a launcher waits for the looks at its ranks,"""
+VERDICT_SHARE = 0.8
+"""and the leader for all launchers. The rest is for the way of the verdict to the monitors."""
+_NODES_NAMED = 4
+
+
+@dataclass
+class Incidents:
+    """Of one job; at most one is open at a time.
+
+    Args:
+        timeout_s: From a rank's being found overdue to its end, at most.
+        stall: What is done about ranks without timeouts.
+
+    Attributes:
+        number: Of the last incident; 0: there was none.
+        until: When the verdict is due at the latest; None: no incident is open.
+        digests: Of the last incident, by global rank.
+        missing: Nodes whose evidence it lacks, by name.
+    """
+
+    timeout_s: float = 1.0
+    stall: StallRules = StallRules()  # noqa: RUF009 - a value
+
+    number: int = field(default=0, init=False)
+    until: float | None = field(default=None, init=False)
+    digests: dict[int, RankDigest] = field(default_factory=dict, init=False)
+    missing: dict[str, Missing] = field(default_factory=dict, init=False)
+    _formed: Round | None = field(default=None, init=False)
+    _awaited: dict[str, str] = field(default_factory=dict, init=False)
+    """Nodes that have not answered, and their hosts."""
+    _clock: str = field(default="", init=False)
+    """The one that ran out first."""
+    _marks: dict[int, tuple[int, ...]] | None = field(default=None, init=False)
+    """How far each rank was at the last stall or pause of steps that was reported."""
+    _was_stall: bool = field(default=False, init=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Evidence is awaited."""
+        return self.until is not None
+
+    def cycle_began(self, formed: Round) -> None:
+        """The incident that was open is dropped."""
+        self._formed, self.until, self._marks = formed, None, None
+
+    def is_news(self, suspect: Suspect) -> bool:
+        """A rank of the cycle that runs is overdue; False: it belongs to an incident that is known.
+
+        On thousands of nodes most do.
+        """
+        return bool(self.timeout_s) and not self.is_open and suspect.after >= self.number
+
+    def open(self, suspect: Suspect, hosts: Mapping[str, str | None], now: float) -> Look:
+        """Ask all nodes of the cycle for evidence.
+
+        ``hosts``: the names of their hosts; None: the node was lost in this cycle.
+        """
+        self.number += 1
+        self._clock = suspect.clock
+        self._awaited = {node: host or node for node, host in hosts.items()}
+        self.digests, self.missing = {}, {}
+        for node in [node for node, host in hosts.items() if host is None]:
+            self._miss(node, "was lost before")
+        self.until = now + VERDICT_SHARE * self.timeout_s
+        return Look(self.number, suspect.cycle, suspect.node, suspect.rank)
+
+    def answered(self, message: Digests) -> None:
+        """A node has sent what its ranks show."""
+        if message.incident == self.number and self._awaited.pop(message.node, None) is not None:
+            self.digests.update((digest.rank, digest) for digest in message.digests)
+
+    def lost(self, node: str, why: str) -> None:
+        """A node of the job is gone."""
+        if self.is_open and node in self._awaited:
+            self._miss(node, why)
+
+    def _miss(self, node: str, why: str) -> None:
+        host = self._awaited.pop(node)
+        place = None if self._formed is None else self._formed.place_of(node)
+        ranks = range(place.rank_offset, place.rank_offset + place.nproc) if place else ()
+        self.missing[node if host in self.missing else host] = Missing(text_of(ranks), why)
+
+    def judged(self, now: float, why_not: str = "") -> Judged | None:
+        """The verdict, once, if no more is awaited; see :attr:`until`.
+
+        ``why_not``: why no rank without timeouts may be ended; "": the job would be started again.
+        """
+        if self.until is None or (self._awaited and now < self.until):
+            return None
+        for node in list(self._awaited):
+            self._miss(node, f"did not answer within {VERDICT_SHARE * self.timeout_s:g} s")
+        assert self._formed is not None
+        self.until = None
+        verdict = self._if_known(self._verdict(why_not))
+        return Judged(self.number, self._formed.cycle, verdict, what_is_missing(self.missing))
+
+    def _verdict(self, why_not: str) -> Verdict:
+        return verdict_on(self.digests, self.missing, self._clock, self.stall, why_not)
+
+    def _if_known(self, verdict: Verdict) -> Verdict:
+        """A stall is reported once, however often its ranks are looked at."""
+        if not (verdict.is_stall or verdict.is_pause):
+            return verdict
+        from holdfast.evidence.pure.stall import has_moved, marks  # noqa: PLC0415 - as below
+
+        before, after = self._marks, marks(self.digests)
+        is_first = before is None or has_moved(before, after)
+        if not is_first and (self._was_stall or verdict.is_pause):
+            return Verdict(**{**vars(verdict), "is_known": True})
+        self._marks, self._was_stall = after, verdict.is_stall
+        return verdict
+
+
+def verdict_on(
+    digests: dict[int, RankDigest],
+    missing: dict[str, Missing],
+    clock: str = "",
+    stall: StallRules = StallRules(),  # noqa: B008 - a value
+    why_not: str = "",
+) -> Verdict:
+    """What :mod:`holdfast.evidence.pure.verdict` makes of it; imported when there is an incident.
+
+    ``clock``: that ran out first. ``stall``, ``why_not``: see ``evidence/pure/stall.py``.
+    """
+    # No start should wait for these.
+    from holdfast.evidence.pure.stall import settle  # noqa: PLC0415
+    from holdfast.evidence.pure.verdict import judge  # noqa: PLC0415
+
+    return settle(judge(digests, missing), digests, missing, clock, stall, why_not)
+
+
+def what_is_missing(missing: dict[str, Missing]) -> str:
+    """The first few nodes and reasons, and how many more there are."""
+    shown = [f"{name}: {it.why}" for name, it in list(missing.items())[:_NODES_NAMED]]
+    more = len(missing) - len(shown)
+    return "; ".join([*shown, f"and {count(more, 'more node')}"] if more else shown)

@@ -1,0 +1,746 @@
+"""Decide for all launchers of a job: who takes part in a cycle, when it is over, when the job is.
+
+Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock.
+
+             enough nodes have joined, nobody is waited for
+    FORMING ------------------------------------------------> RUNNING
+       ^  |                                                      |  |
+       |  | no restart is left,      Stop: a node failed, was    |  | all succeeded,
+       |  | too few in time,         lost, or one more can grow  |  | or the only node left
+       |  | shutdown asked           the job                     |  |
+       +----------------|----------------------------------------+  |
+                        v                                           |
+                     ENDING <---------------------------------------+
+                        |  every living node has acknowledged, or linger_s is over
+                        v
+                     CLOSED
+
+After a failure comes a Stop, always, and one decision when all survivors are back. What the leader
+knows stands in neighbours: who is there (``nodes.py``), what the next cycle waits for
+(``forming.py``), whether there is one (``restarts.py``), what the job asks for (``rules.py``).
+
+Silence. A node that says nothing for ``silence_s`` is given up: the cycle is stopped, its place is
+another's. A leader that slept gives its sleep to the others (``base/pure/excuse.py``). In the last
+cycle that the budget allows (``Round.is_last``) no place can be another's: a silent node is awaited
+while ranks of others run, as each job would without a launcher that restarts, and no node ends its
+ranks for silence. So no cycle may follow that one before each of its nodes has said that its ranks
+are gone. A node that was given up and was only silent may come back, as another.
+
+Duties of the caller:
+
+1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`.
+2. Publish decisions in order, each before the next event is handled.
+3. Come back at :meth:`Leader.next_deadline`.
+
+Invariants: R-1 one round per cycle and one owner per group rank; no round while a survivor of the
+last cycle may still have ranks. B-1 restarts never exceed the budget, for the whole job. R-2 after
+a Stop comes exactly one Round or End, in bounded time.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
+from holdfast.base.pure.excuse import overslept
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
+from holdfast.base.pure.wording import count
+from holdfast.job.pure import membership as msg
+from holdfast.job.pure.assign import Assignment, AssignmentError, assign, name_some
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.forming import Forming, News
+from holdfast.job.pure.incidents import Incidents
+from holdfast.job.pure.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
+from holdfast.job.pure.nodes import Nodes
+from holdfast.job.pure.restarts import Restarts
+from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.workload import MIXED, Difference, difference
+
+
+# ---------------------------------------------------------------- events
+class Arrived(Value):
+    """A message has come up."""
+
+    message: msg.Message
+
+
+class Abdicate(Value):
+    """The launcher that the leader lives in must go: the job ends, as nobody can take over."""
+
+    why: str
+
+
+Event = Begin | Arrived | IterationRead | Abdicate | TimePassed
+
+
+# ---------------------------------------------------------------- effects
+class Publish(Value):
+    """Append to the log that every launcher reads."""
+
+    decision: msg.Decision
+
+
+class ReadIteration(Value):
+    """Find out how far the job's checkpoints are, then report :class:`IterationRead`."""
+
+    first: bool
+    """Nothing has been trained yet: there may be none."""
+
+
+class Close(Value):
+    """The job is over and nobody needs the store any more; ``missing``: did not acknowledge."""
+
+    missing: tuple[str, ...] = ()
+
+
+Effect = Publish | ReadIteration | Note | Close
+
+
+class Phase(enum.Enum):
+    """Where a job is in its life; see the picture in the module's docstring."""
+
+    NEW = "new"
+    FORMING = "forming"
+    RUNNING = "running"
+    ENDING = "ending"
+    CLOSED = "closed"
+
+
+@dataclass
+class Leader:
+    """The one who decides for a job; lives in one of its launchers.
+
+    Args:
+        rules: What the job asks for.
+        pace: How long silence may last.
+    """
+
+    rules: Rules
+    pace: Pace = field(default_factory=Pace)
+
+    phase: Phase = field(default=Phase.NEW, init=False)
+    cycle: int = field(default=-1, init=False)
+    end: msg.End | None = field(default=None, init=False)
+    term: int = field(default=0, init=False)
+
+    nodes: Nodes = field(default_factory=Nodes, init=False)
+    _news: News = field(default_factory=News, init=False)
+    _ranks: dict[str, int] = field(default_factory=dict, init=False)
+    _said: set[str] = field(default_factory=set, init=False)
+    # the cycle that runs
+    _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
+    _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
+    _started_at: float = field(default=0.0, init=False)
+    _grow_at: float | None = field(default=None, init=False)
+    _newcomer: str = field(default="", init=False)
+    _newcomers: int = field(default=0, init=False)
+    _is_last: bool = field(default=False, init=False)
+    """See :attr:`.Round.is_last`."""
+    _held: tuple[str, str] | None = field(default=None, init=False)
+    """Cause and node of a failure that stops the cycle when the open incident is judged."""
+    # the job
+    _has_reported_difference: bool = field(default=False, init=False)
+    _due_at: float | None = field(default=None, init=False)
+    _handled_at: float = field(default=0.0, init=False)
+    _slept_s: float = field(default=0.0, init=False)
+    _woke_at: float = field(default=-math.inf, init=False)
+    """For how long this leader did nothing when it slept last, and when that was over."""
+    _close_by: float = field(default=0.0, init=False)
+    _beat_at: float = field(default=0.0, init=False)
+    _reported: int = field(default=-1, init=False)
+    _effects: list[Effect] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._forming = Forming(self.rules, self.pace, self.nodes)
+        self._restarts = Restarts(self.rules)
+        self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
+
+    @property
+    def restarts_used(self) -> int:
+        """Restarts after a failure, since the job began."""
+        return self._restarts.used
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        if self.phase in (Phase.NEW, Phase.CLOSED):
+            return None
+        at = min(self._beat_at, self.nodes.silent_at(self.pace.silence_s))
+        if self._news.tell_at is not None:
+            at = min(at, self._news.tell_at)
+        if self.phase is Phase.FORMING:
+            at = min(at, self._forming.join_by)
+            if self._forming.form_at is not None:
+                at = min(at, self._forming.form_at)
+        elif self.phase is Phase.RUNNING:
+            due_at = self.incidents.until or self._grow_at
+            at = at if due_at is None else min(at, due_at)
+            at = min(at, self._awaited_until())
+        elif self.phase is Phase.ENDING:
+            at = min(at, self._close_by)
+        return None if math.isinf(at) else at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        self._effects = []
+        if self.phase is Phase.CLOSED:
+            return self._effects
+        self._on_waking(now)
+        match event:
+            case Begin():
+                self._begin(now)
+            case Arrived(message):
+                self._on_message(message, now)
+            case IterationRead(iteration):
+                self._restarts.iteration_read(iteration, self.cycle)
+            case Abdicate(why):
+                cause = f"the launcher that led the job left: {why}"
+                self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now)
+        self._due_at, self._handled_at = self.next_deadline(), now
+        return self._effects
+
+    def _on_waking(self, now: float) -> None:
+        """A leader that slept ends nothing for a silence that it overslept."""
+        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        if excuse is None:
+            return
+        self._slept_s, self._woke_at = now - self._handled_at, now
+        limit_s, before = self.pace.silence_s, self.nodes.excuse
+        if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
+            self.nodes.excuse = excuse
+        self._forming.join_by += excuse.late_s
+        self._close_by += excuse.late_s
+
+    # ------------------------------------------------------------ who is there
+    def _on_message(self, message: msg.Message, now: float) -> None:
+        node = message.node
+        if self.nodes.is_gone(node):
+            # It lives after all, but its place may be another's by now: tell it, once.
+            if (refusal := self.nodes.refusal(message)) is not None:
+                may_return = node in self.nodes.silent and self.phase is not Phase.ENDING
+                self._publish(msg.Refused(node, refusal, self.term, may_return))
+            return
+        if node in self.nodes.alive:
+            if node in self.nodes.awaited:
+                silent = f"after {self.nodes.silence_of(node, now):.1f} s of silence"
+                self._note("info", f"{self.nodes.shown(node)} sends messages again, {silent}")
+            self.nodes.heard(node, now)
+        elif isinstance(message, msg.Leave):
+            self.nodes.never_joins(message)
+            if self.rules.is_of_one:
+                self._end_without_its_node(message, now)
+            return
+        elif not isinstance(message, msg.Join):
+            return  # overtook its sender's join, or its sender is nobody
+        match message:
+            case msg.Join():
+                self._on_join(message, now)
+            case msg.State():
+                self._on_state(message, now)
+            case msg.Leave(why=why, text=text):
+                self.nodes.note_unfit(message)
+                if self.rules.is_of_one:
+                    self._end_without_its_node(message, now)
+                self._lose(node, f"{why.value}: {text}" if text else why.value, now)
+            case msg.Control(action=action):
+                if action == SHUTDOWN:
+                    self._note_shut_down(message)
+                    self._forming.awaited.discard(node)  # it does not join again
+                    if self.phase is not Phase.FORMING:
+                        self._end_shut_down(now)
+            case msg.Suspect():
+                self._on_suspect(message, now)
+            case msg.Digests():
+                self.incidents.answered(message)
+            case msg.Beat(reported=reported):
+                self._reported = max(self._reported, reported)
+            case _:
+                assert_never(message)
+
+    def _note_shut_down(self, control: msg.Control) -> None:
+        rank, who = control.rank, self.nodes.shown(control.node)
+        who = f"rank {rank} on {who}" if rank >= 0 else who
+        self._restarts.shut_down = f"{who} asked to shut the workload down: {control.text}"
+
+    def _end_without_its_node(self, leave: msg.Leave, now: float) -> None:
+        """A job that can have no other node is over when its node leaves."""
+        ending = _ENDS_WITH[leave.why]
+        if ending is None:
+            return
+        if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
+            ending = self._restarts.why_over(excluded=True) or ending
+        code = ending.code(self.rules.no_restart_exit_code)
+        self._end(Outcome.FAILED, code, leave.text or leave.why.value, now)
+
+    def _on_join(self, join: msg.Join, now: float) -> None:
+        node = join.node
+        was_in_it = node in self._states
+        if was_in_it and (self.phase is Phase.RUNNING or join.have_cycle < self.cycle):
+            return  # a late copy: whoever is active joins again only after a Stop
+        if node not in self.nodes.alive and self._refuses_workload(join):
+            return
+        is_new = self.nodes.join(join, now)
+        if self.phase is Phase.ENDING:
+            if is_new and self.end is not None:
+                self._publish(self.end)  # it may have started to read after the first
+            return
+        if node in self._forming.awaited:
+            self._forming.awaited.discard(node)
+            if join.cause:
+                about = join.cause, join.names_a_peer, join.signature
+                self._restarts.reported(node, *about)
+        self.nodes.ready[node] = None
+        self._forming.is_hopeless = False
+        if self.phase is Phase.RUNNING and is_new:
+            self._newcomers += 1
+            self._consider_growing(node)
+
+    def _refuses_workload(self, join: msg.Join) -> bool:
+        """Refuse a launcher of another job, before it has a place; report any other difference."""
+        job, desc = self.rules.workload, join.desc
+        found = difference(job, desc.workload)
+        if found is None:
+            return False
+        who = f"the launcher on {desc.hostname} (pid {desc.pid})"
+        if not found.is_another_job:
+            self._report_difference(who, found)
+            return False
+        why = f"{who} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
+        self.nodes.refuse(join.node)
+        self._publish(msg.Refused(join.node, why, self.term))
+        self._note("warning", f"a launcher was refused: {why}")
+        return True
+
+    def _report_difference(self, who: str, found: Difference) -> None:
+        if not self._has_reported_difference:
+            self._has_reported_difference = True
+            text = f"{who} differs from the leader of the job that it joins: {found.text}"
+            self._note("warning", f"{text}. {_IF_ANOTHER_JOB}")
+
+    def _lose(self, node: str, why: str, now: float, *, silent_s: float | None = None) -> None:
+        """``node`` is out of the job, by its own word or, where that is said, by its silence."""
+        told = silent_s is None
+        lost = self.nodes.lose(node, why, silent_s)
+        self.incidents.lost(node, lost)
+        if not told and (node in self._forming.awaited or self._is_at_work(node)):
+            self._restarts.lost(node, lost)
+        self._forming.forget(node)
+        if not (told and why == LeaveWhy.FINISHED.value) and not self.rules.is_of_one:
+            self._note("warning", lost)
+        if self._is_at_work(node):
+            self._set_state(node, None)
+            self._judge(lost, node, now)
+
+    def _is_at_work(self, node: str) -> bool:
+        """It is in the cycle that runs, and has not done its work in it."""
+        at_work = self._states.get(node, NodeState.SUCCEEDED)
+        return self.phase is Phase.RUNNING and at_work is not NodeState.SUCCEEDED
+
+    # ------------------------------------------------------------ a cycle forms
+    def _begin(self, now: float) -> None:
+        self.phase = Phase.FORMING
+        self._beat_at = now
+        self._open(now)
+        workload = self.rules.workload
+        if workload is not None and not workload.is_named and not self.rules.is_of_one:
+            self._note("warning", UNNAMED_JOB)
+
+    def _open(self, earliest_at: float) -> None:
+        self._forming.open(self.cycle, earliest_at)
+        self._news.forget()
+
+    def _try_to_form(self, now: float) -> None:
+        """Form the round if nothing is missing, or say when it can be."""
+        forming = self._forming
+        forming.form_at = None
+        late = now >= forming.join_by
+        if late and self._is_last and self._restarts.cause is None and forming.awaited:
+            cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
+            late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
+            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), f"{cause}: {late_ones}", now)
+            return
+        if late:
+            for node in sorted(forming.awaited):
+                limit = f"{self.pace.join_timeout_s:g} s"
+                self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
+        if forming.awaited:
+            return
+        forming.form_at = None if late else self._restarts.waits_until(now)
+        if forming.form_at is not None:
+            return
+        self._decide(now)
+        if self.phase is not Phase.FORMING:
+            return
+        if forming.is_too_small_for_good() and not late:
+            forming.form_at = forming.nobody_else_at
+            if now >= forming.form_at:
+                cause = forming.why_too_small()
+                self._end(Outcome.FAILED, Ending.NO_NODE_LEFT.code(), cause, now)
+            return
+        at = forming.can_form_at(now)
+        if at is not None:
+            if now < at and not late:
+                forming.form_at = at
+                return
+            self._form(now)
+        if late and self.phase is Phase.FORMING:
+            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), forming.why_too_few(), now)
+
+    def _decide(self, now: float) -> None:
+        """All survivors are back: is there another cycle?"""
+        restarts = self._restarts
+        if restarts.cause is None:
+            if restarts.shut_down is not None:
+                self._end_shut_down(now)
+            return
+        over = restarts.decided()
+        cause = restarts.ended_by
+        if over is Ending.SHUT_DOWN:
+            self._end_shut_down(now)
+        elif over is not None:
+            self._end_failed(over, cause, now)
+
+    def _end_failed(self, over: Ending, cause: str, now: float) -> None:
+        code, why = self._restarts.exit_code(over), self._restarts.why_no_restart(over)
+        self._end(Outcome.FAILED, code, cause, now, why)
+
+    def _end_shut_down(self, now: float) -> None:
+        assert self._restarts.shut_down is not None
+        self._end(Outcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._restarts.shut_down, now)
+
+    def _form(self, now: float) -> None:
+        assignment = self._assign(now)
+        if assignment is None:
+            return
+        self.cycle += 1
+        self.phase = Phase.RUNNING
+        places = []
+        for place in assignment.places:
+            del self.nodes.ready[place.node]
+            addr = self.nodes.alive[place.node].addr
+            places.append(Place(place.node, place.group_rank, place.nproc, place.rank_offset, addr))
+        self._ranks = assignment.group_ranks
+        self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
+        self._tally = Counter({NodeState.HEALTHY: len(places)})
+        self._started_at = now
+        self._grow_at = None
+        self._newcomers = 0
+        self._held = None
+        self._news.forget()
+        ended_by = self._restarts.ended_by
+        self._restarts.cycle_started(now)
+        formed = msg.Round(
+            cycle=self.cycle,
+            places=tuple(places),
+            spares=assignment.spares,
+            world_size=assignment.world_size,
+            master_addr=places[0].addr,
+            master_port=self.nodes.ports[places[0].node],
+            restarts_used=self.restarts_used,
+            term=self.term,
+            ended_by=ended_by,
+            workload=self.rules.workload,
+            is_last=self._restarts.is_none_left,
+        )
+        self._is_last = formed.is_last
+        self._publish(formed)
+        self.incidents.cycle_began(formed)
+        if self.cycle == 0 and self.rules.reads_iterations:
+            self._effects.append(ReadIteration(first=True))
+        for note in assignment.notes:
+            if note not in self._said:
+                self._said.add(note)
+                self._note("info", note)
+
+    def _assign(self, now: float) -> Assignment | None:
+        """Ranks for those who are ready, less those who can't have any; None: not now."""
+        forming, nodes = self._forming, self.nodes
+        while not forming.is_hopeless and not nodes.is_a_word_missing:
+            ready = [nodes.alive[node] for node in nodes.ready]
+            try:
+                return assign(ready, self.rules.nodes, self._ranks)
+            except AssignmentError as error:
+                forming.why_not = str(error)
+                refused = nodes.at_fault(error, self.pace.beat_s)
+                for node in refused:
+                    self._refuse(node, str(error), now)
+                forming.is_hopeless = not refused and not nodes.has_open_claims
+        return None
+
+    def _refuse(self, node: str, why: str, now: float) -> None:
+        """For what it is, or does; it stays away."""
+        self._publish(msg.Refused(node, why, self.term))
+        self._lose(node, why, now)
+
+    # ------------------------------------------------------------ what those who wait are told
+    def _gather_news(self, now: float) -> None:
+        news: tuple[object, ...] | None = None
+        is_decided = self._restarts.cause is None
+        if self.phase is Phase.FORMING:
+            news = self._forming.news(is_decided=is_decided)
+        elif self.phase is Phase.RUNNING and self._newcomers:
+            news = (len(self.nodes.ready),)
+        if not self._news.are_due(news, now):
+            return
+        if self.phase is Phase.FORMING:
+            self._news.text = self._forming.what_is_waited_for(now, is_decided=is_decided)
+        else:
+            self._news.text = self._what_spares_wait_for(now)
+        self._publish_beat()
+
+    def _what_spares_wait_for(self, now: float) -> str:
+        on = count(len(self._states), "node")
+        text = f"cycle {self.cycle} runs on {on}; waiting for a place: {self.nodes.ready_named()}"
+        if self._grow_at is None:
+            return text
+        grows_s = max(0.0, self._grow_at - now)
+        return f"{text}; it will be stopped in {grows_s:.0f} s, and go on with more nodes"
+
+    # ------------------------------------------------------------ a cycle runs
+    def _on_state(self, message: msg.State, now: float) -> None:
+        node, state = message.node, message.state
+        known = self._states.get(node)
+        if message.cycle != self.cycle or known is None:
+            return  # of another cycle, or not in this one
+        restarts = self._restarts
+        restarts.may_restart = restarts.may_restart and message.may_restart
+        if message.asks is not None and message.asks.action == SHUTDOWN:
+            self._note_shut_down(message.asks)
+        if self.phase is Phase.FORMING and restarts.cause is None and not message.may_restart:
+            # Who failed first may be heard of last.
+            self._end_failed(Ending.NO_USE, message.cause, now)
+        cause = message.cause
+        if message.unheard_s:
+            cause = self._why_unheard(message, now)
+        if self.phase is Phase.FORMING and message.unheard_s:  # of this cycle: what others lost
+            restarts.reported(node, cause, message.names_a_peer)
+        if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
+            return  # decided, or overtaken by worse news
+        self._set_state(node, state)
+        if cause and state is not NodeState.LEAVING:
+            restarts.reported(node, cause, message.names_a_peer, message.signature)
+        self._judge(cause, node, now)
+
+    def _why_unheard(self, state: msg.State, now: float) -> str:
+        """A node ended its ranks, because it had heard nothing of us; it may have been our sleep.
+
+        Then we have just woken up: it has waited for that.
+        """
+        who = self.nodes.shown(state.node)
+        if now - self._woke_at > self.pace.silence_s:
+            return f"{who} was cut off, and ended its ranks: {state.cause}"
+        return (
+            f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {who} ended "
+            f"its ranks after {state.unheard_s:.1f} s without a message from it"
+        )
+
+    def _set_state(self, node: str, state: NodeState | None) -> None:
+        self._tally[self._states[node]] -= 1
+        self._tally[state] += 1
+        self._states[node] = state
+
+    def _judge(self, cause: str, node: str, now: float) -> None:
+        """One node's state changed: does the cycle go on?"""
+        succeeded = self._tally[NodeState.SUCCEEDED]
+        leaving = self._tally[NodeState.LEAVING]
+        running = self._tally[NodeState.HEALTHY] + leaving
+        if leaving and leaving + self._tally[None] == len(self._states):
+            return  # the whole job was told to end: let those who still save their work finish
+        if self.rules.survives_ranks:
+            running += self._tally[NodeState.UNHEALTHY]  # which is: ranks failed, and others run
+        if self.rules.restart is RestartPolicy.ANY_FAILED or self.rules.is_of_one:
+            if succeeded == len(self._states):
+                self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
+            elif succeeded + running < len(self._states):
+                self._fail(cause, node, now)
+        elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
+            cause = f"{count(succeeded, 'node')} succeeded"
+            self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
+        elif running + succeeded < self.rules.nodes.min_nodes:
+            cause = (
+                f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
+                f"{self.rules.nodes.min_nodes} needed; last: {cause}"
+            )
+            self._fail(cause, node, now)
+
+    def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
+        runs = self.phase is Phase.RUNNING and suspect.cycle == self.cycle
+        if runs and suspect.node in self._states and self.incidents.is_news(suspect):
+            alive = self.nodes.alive
+            hosts = {n: alive[n].hostname if n in alive else None for n in self._states}
+            self._publish(self.incidents.open(suspect, hosts, now))
+
+    def _conclude_incident(self, now: float) -> None:
+        restarts = self._restarts
+        is_last = not restarts.may_restart or restarts.shut_down is not None or not restarts.left
+        if (judged := self.incidents.judged(now, "no restart is left" if is_last else "")) is None:
+            return
+        self._publish(judged)
+        held, self._held = self._held, None
+        if held is not None:
+            self._fail(*held, now)
+
+    def _fail(self, cause: str, node: str, now: float) -> None:
+        if self.incidents.is_open:  # K-2: ranks that are stopped show nothing any more
+            self._held = self._held or (cause, node)
+            return
+        wait_s, no_restart = self._restarts.failed(cause, now)
+        self._stop(cause, node, now + wait_s, no_restart)
+        if self.rules.reads_iterations and node in self.nodes.alive:
+            self._restarts.reads_iteration(now)
+            self._effects.append(ReadIteration(first=False))
+
+    def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
+        self.phase = Phase.FORMING
+        left, silent_s = self._restarts.left, self.nodes.silent.get(node, 0.0)
+        self.nodes.awaited.clear()
+        self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term, silent_s))
+        self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
+        self._open(earliest_at)
+
+    def _consider_growing(self, newcomer: str) -> None:
+        if not self.rules.grow or self.rules.restart is not RestartPolicy.ANY_FAILED:
+            return
+        if len(self._states) < self.rules.nodes.wanted:
+            self._newcomer = newcomer
+            self._grow_at = self._started_at + self.rules.grow_cooldown_s
+
+    def _grow(self, now: float) -> None:
+        """Stop for the newcomers if there will be more ranks with them, and all is well."""
+        self._grow_at = None
+        if self._tally[NodeState.HEALTHY] < len(self._states) or not self.nodes.ready:
+            return
+        is_silent = self.nodes.awaited or self.nodes.silent_at(self.pace.fence_s) <= now
+        if self._is_last and is_silent:
+            self._grow_at = now + self.pace.silence_s  # it might be waited for in vain
+            return
+        everyone = [self.nodes.alive[node] for node in (*self._states, *self.nodes.ready)]
+        try:
+            after = len(assign(everyone, self.rules.nodes, self._ranks).places)
+        except AssignmentError:
+            return  # said when it matters: when the next cycle forms
+        if after > len(self._states):
+            grown = f"from {count(len(self._states), 'node')} to {after}"
+            cause = f"{self.nodes.shown(self._newcomer)} joined, and the job grows {grown}"
+            self._stop(cause, self._newcomer, earliest_at=now)
+
+    # ------------------------------------------------------------ the end, and time
+    def _end(
+        self, outcome: Outcome, exit_code: int | None, cause: str, now: float, why: str = ""
+    ) -> None:
+        if self.phase is Phase.ENDING:
+            return
+        self.phase = Phase.ENDING
+        self._close_by = now + self.rules.linger_s
+        self.end = msg.End(outcome, exit_code, cause, why, self.term, self.rules.workload)
+        self._publish(self.end)
+        self.nodes.awaited.clear()
+        self._on_silence(now)
+
+    def _on_time(self, now: float) -> None:
+        self._on_silence(now)
+        if self.phase is Phase.RUNNING:
+            self._conclude_incident(now)
+        may_grow = self.phase is Phase.RUNNING and not self.incidents.is_open
+        if may_grow and self._grow_at is not None and now >= self._grow_at:
+            self._grow(now)
+        self._on_silence(now)  # the cycle may have been stopped since
+        if self.phase is Phase.FORMING:
+            self._try_to_form(now)
+        if self.phase is Phase.ENDING and (not self.nodes.alive or now >= self._close_by):
+            self.phase = Phase.CLOSED
+            self._effects.append(Close(tuple(self.nodes.alive)))
+            return
+        self._gather_news(now)
+        if any(isinstance(effect, Publish) for effect in self._effects):
+            self._beat_at = now + self.pace.beat_s
+        elif self.phase is not Phase.NEW and now >= self._beat_at:
+            self._publish_beat()
+            self._beat_at = now + self.pace.beat_s
+
+    def _on_silence(self, now: float) -> None:
+        """Give up who was silent for too long, or say that it is awaited."""
+        silence_s = self.pace.silence_s
+        while (silent := self.nodes.next_silent(silence_s, now)) is not None:
+            node, silent_s = silent
+            if self._waits_for(node):
+                self.nodes.awaited.add(node)
+                self._note(
+                    "warning",
+                    f"{self.nodes.shown(node)} is silent for {silent_s:.1f} s. No restart is left, "
+                    "so nothing is gained by giving it up: it is awaited while other ranks run",
+                )
+            else:
+                self._lose(node, f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+        while now >= self._awaited_until():
+            longest = self.nodes.longest_awaited(silence_s)
+            assert longest is not None
+            silent_s = self.nodes.silence_of(longest[0], now)
+            self._lose(longest[0], f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+
+    def _waits_for(self, node: str) -> bool:
+        """A node of the last cycle may still have ranks, and nobody can take its place."""
+        if not self._is_last or node not in self._states:
+            return False
+        if self.phase is Phase.FORMING:
+            return self._restarts.cause is None and node in self._forming.awaited
+        return self._is_at_work(node)
+
+    def _awaited_until(self) -> float:
+        """When a silent node is given up that no ranks of other nodes wait for."""
+        if self.phase is not Phase.RUNNING or not self.nodes.awaited:
+            return math.inf
+        others = (node for node in self.nodes.alive if node not in self.nodes.awaited)
+        if any(self._is_at_work(node) for node in others):
+            return math.inf
+        longest = self.nodes.longest_awaited(self.pace.silence_s + self.pace.return_s)
+        return math.inf if longest is None else longest[1]
+
+    def _publish_beat(self) -> None:
+        self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported))
+
+    def _publish(self, decision: msg.Decision) -> None:
+        self._effects.append(Publish(decision))
+
+    def _note(self, level: str, text: str) -> None:
+        self._effects.append(Note(level, text))
+
+
+UNNAMED_JOB = (
+    "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
+    "another unnamed job come to this endpoint, only what they run tells the two jobs apart. Give "
+    "each job an --rdzv-id of its own, the same on all its nodes"
+)
+_KEEP_JOBS_APART = (
+    "Give each job an --rdzv-id and an --rdzv-endpoint of its own; if nodes of one job run "
+    f"different programs, say so with --rdzv-conf {MIXED}=1 on all of them"
+)
+_IF_ANOTHER_JOB = (
+    "If it is of another job, end it, and give each job an --rdzv-id of its own. (Said once; "
+    "each further launcher that differs says so itself)"
+)
+_ENDS_WITH = {
+    LeaveWhy.EXCLUDED: Ending.EXCLUDED,
+    LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
+    LeaveWhy.SIGNALLED: Ending.SIGNALLED,
+    LeaveWhy.STUCK: Ending.STUCK,
+    LeaveWhy.FENCED: Ending.LEADER_LOST,
+    LeaveWhy.FINISHED: None,
+}
+"""How a job of one node ends when that leaves; None: it is over already."""
+_SEVERITY = {
+    NodeState.HEALTHY: 0,
+    NodeState.LEAVING: 1,
+    NodeState.UNHEALTHY: 2,
+    NodeState.FAILED: 3,
+    NodeState.SUCCEEDED: 4,
+}
+"""States of a node only ever get worse within a cycle, except that all may end well."""

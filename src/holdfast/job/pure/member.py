@@ -1,0 +1,727 @@
+"""Decide what one launcher does as a member of its job: join, start, stop, acknowledge, leave.
+
+Pure: reads no clock, touches no store and no process. Times are seconds on the caller's monotonic
+clock. The ranks themselves are the business of the node's machine; it is told to start and stop
+them and tells what becomes of them.
+
+                Round without a place for us
+         +----------------------------------------+
+         v                                        |
+      WAITING --- Round with our name ---> ACTIVE(cycle)
+         ^      Stop(cycle), or               |   |
+         |      the leader is silent          |   | End, Refused, a signal,
+         |      v                             |   | or the leader is lost
+         +-- STOPPING <-----------------------+   v
+        our ranks are gone                     LEAVING ---> DONE
+                                                  our ranks are gone
+
+Decisions are followed in order; those of cycles we are past, or were never in, mean nothing to us.
+
+A launcher that hears nothing of the leader for ``fence_s`` must assume that the others are going
+on without it: it ends its ranks at once (*fences* itself). It leaves, with exit code 1, when it has
+heard nothing for ``return_s`` more: the leader may be asleep. If the leader says something, the
+launcher tells it that its ranks are gone; if its place has been given away, it joins again, as
+another node.
+
+It does not fence itself
+
+- where it has slept itself, before it has asked the leader, for ``ask_s``, once. What it hears then
+  may be older than its sleep, and gives it no more time than that;
+- in a cycle that no other follows (``Round.is_last``): nobody can go on without it;
+- after a signal: when a whole job is told to end, its leader may be the first that is done, and the
+  others must not lose the work they are saving.
+
+Duties of the caller:
+
+1. Hand over decisions in order, all that are there before :class:`TimePassed`.
+2. Carry out effects in order; a :class:`Send` must be with the store before the next event.
+3. Report what became of the ranks of a cycle, after :class:`StopRanks` always: once nothing that
+   they started is alive.
+
+Invariants: R-1 no ranks of a cycle are started while ranks of another may be alive. R-2 after
+Stop, this node either joins again or leaves. K-1 no :class:`Finish` while our ranks may be alive,
+unless they can't be killed.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.base.pure.excuse import overslept
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
+from holdfast.job.pure import membership as msg
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    LeaveWhy,
+    NodeState,
+    Outcome,
+    Pace,
+    Place,
+)
+from holdfast.job.pure.workload import difference
+from holdfast.node.pure.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.node.pure.node_evidence import RankOverdue, RanksLooked
+
+MAX_CAUSE = 2000
+"""Longest cause we send, in characters; the whole of it is in our own report."""
+
+
+# ---------------------------------------------------------------- events
+class Heard(Value):
+    """The next decision of the log."""
+
+    decision: msg.Decision
+
+
+class RanksFailed(Value):
+    """Ranks of this cycle failed: ``every`` says that none runs any more.
+
+    ``may_restart`` False: a rank asks for no restart. That counts also while the cycle is being
+    stopped: who failed first may be heard of last.
+    """
+
+    cycle: int
+    cause: str
+    every: bool = False
+    may_restart: bool = True
+    names_a_peer: bool = False
+    signature: str = ""
+
+
+class CauseFound(Value):
+    """All ranks of this cycle have ended here: the first of their failures.
+
+    ``names_a_peer``: it is an error that says that another rank is gone. Reported before
+    :class:`RanksStopped`.
+    """
+
+    cycle: int
+    cause: str
+    names_a_peer: bool
+    signature: str = ""
+
+
+class ToldToEnd(Value):
+    """The launcher was told to end; it has passed that on to its ranks, if it has any.
+
+    ``how``: the name of a signal, or in other words.
+    """
+
+    how: str
+
+
+class NodeReported(Value):
+    """A rank of this node has reported to its monitor in this cycle; the first one counts."""
+
+    cycle: int
+
+
+class LeaderLost(Value):
+    """The way to the leader is gone for good: nothing more can be heard or sent."""
+
+    text: str
+
+
+Event = (
+    Begin
+    | Heard
+    | RanksFailed
+    | CauseFound
+    | RanksSucceeded
+    | RanksStopped
+    | RanksStuck
+    | ControlRequested
+    | ToldToEnd
+    | Unhealthy
+    | NodeReported
+    | LeaderLost
+    | RankOverdue
+    | RanksLooked
+    | TimePassed
+)
+"""``Begin``: the log is being followed, someone leads, and this node is ready for ranks."""
+
+
+# ---------------------------------------------------------------- effects
+class Send(Value):
+    """Put a message into the leader's mailbox."""
+
+    message: msg.Message
+
+
+class StartRanks(Value):
+    """Start this node's ranks of a cycle; ``round.places`` has the others."""
+
+    round: msg.Round
+    place: Place
+
+
+class How(enum.Enum):
+    """How much time ranks are given when they are stopped."""
+
+    POLITE = "SIGTERM, then SIGKILL when their grace is over"
+    AT_ONCE = "SIGKILL"
+
+
+class StopRanks(Value):
+    """End this node's ranks of a cycle.
+
+    A second one may follow a polite one: ``AT_ONCE``, or ``for_good``, that is, this node will not
+    have ranks again.
+    """
+
+    cycle: int
+    how: How
+    for_good: bool = False
+
+
+class CycleStopping(Value):
+    """Say why a cycle that this node takes part in is over. Comes before :class:`StopRanks`.
+
+    ``here``: this node has said so already, as it is where the cause is. ``restarts_left``: of the
+    job's budget. ``no_restart``: why this node will not have ranks again; empty: it seems that it
+    will. ``how``: see :class:`StopRanks`. ``silent_s``: for how long the node of the cause had said
+    nothing.
+    """
+
+    cycle: int
+    cause: str
+    here: bool = False
+    restarts_left: int = 0
+    no_restart: str = ""
+    how: How = How.POLITE
+    silent_s: float = 0.0
+
+
+class Standby(Value):
+    """This node has no ranks in this cycle; it waits as a spare."""
+
+    cycle: int
+
+
+class Finish(Value):
+    """Leave, with this exit code. ``outcome``: of the job; None: it may go on without us."""
+
+    exit_code: int
+    why: LeaveWhy
+    text: str
+    outcome: Outcome | None = None
+
+
+class JobReported(Value):
+    """A rank of this cycle has reported to its monitor, here or on another node. Told once."""
+
+    cycle: int
+
+
+Effect = (
+    Send
+    | StartRanks
+    | CycleStopping
+    | StopRanks
+    | Standby
+    | JobReported
+    | Note
+    | Finish
+    | msg.Look
+    | msg.Judged
+)
+"""``Look``, ``Judged``: of the cycle that this node has, or had, ranks in."""
+
+
+class Phase(enum.Enum):
+    """Where a member is in its life; see the picture in the module's docstring."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    ACTIVE = "active"
+    STOPPING = "stopping"
+    LEAVING = "leaving"
+    DONE = "done"
+
+
+@dataclass
+class Member:
+    """One launcher's part in the job.
+
+    Args:
+        node: This incarnation; never used by another launcher.
+        desc: Sent with each join; the caller may replace it (a fresh ``port``) before it reports
+            :class:`RanksStopped`.
+        pace: How long silence may last.
+    """
+
+    node: str
+    desc: msg.Descriptor
+    pace: Pace = field(default_factory=Pace)
+
+    phase: Phase = field(default=Phase.NEW, init=False)
+    cycle: int = field(default=-1, init=False)
+    """The last cycle this node has ranks in, or had; -1: none yet."""
+    ranks_alive: bool = field(default=False, init=False)
+    """Whether anything of that cycle may be alive on this node."""
+    _may_restart: bool = field(default=True, init=False)
+    _own_state: NodeState = field(default=NodeState.HEALTHY, init=False)
+    _all_ended_well: bool = field(default=False, init=False)
+    _cause: CauseFound | None = field(default=None, init=False)
+    """Of the last cycle of this node, if it failed here."""
+    _requests: list[ControlRequested] = field(default_factory=list, init=False)
+    _stopped_for: str = field(default="", init=False)
+    _told_why: str = field(default="", init=False)
+    """Cause of the Stop of our last cycle, and why it said that there would be no other."""
+    _keeps_signal_grace: bool = field(default=False, init=False)
+    _last_words: Finish | None = field(default=None, init=False)
+    _heard_leader: bool = field(default=False, init=False)
+    _told: str = field(default="", init=False)
+    _has_compared: bool = field(default=False, init=False)
+    _is_last: bool = field(default=False, init=False)
+    """No other cycle can follow while our ranks run."""
+    _fenced_s: float | None = field(default=None, init=False)
+    """We have ended our ranks after such a silence, and the leader is still to be told."""
+    _is_given_up: bool = field(default=False, init=False)
+    """Our place may be another's; we come back as another node."""
+    _returns: int = field(default=0, init=False)
+    _are_ended: bool = field(default=False, init=False)
+    """Our ranks have SIGKILL already, because of a silence."""
+    _heard_at: float = field(default=0.0, init=False)
+    _fence_at: float = field(default=0.0, init=False)
+    _asks_until: float | None = field(default=None, init=False)
+    """Since we slept; None: we have not, or were answered since."""
+    _asks_from: float = field(default=0.0, init=False)
+    _silent_s: float = field(default=0.0, init=False)
+    """How long the silence was then, or has been since, at least."""
+    _slept_s: float = field(default=0.0, init=False)
+    """For how much of it we did nothing ourselves."""
+    _handled_at: float = field(default=0.0, init=False)
+    _has_joined_since: bool = field(default=False, init=False)
+    """A round with our name follows that, and is not older."""
+    _beat_at: float = field(default=0.0, init=False)
+    _due_at: float | None = field(default=None, init=False)
+    _reported: int = field(default=-1, init=False)
+    _heard_reported: int = field(default=-1, init=False)
+    _effects: list[Effect] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._first_name = self.node
+
+    @property
+    def ranks_may_live_until(self) -> float | None:
+        """When others must end our ranks if we cannot, because we were stopped; None: never.
+
+        A little after we would have done it, and still before another node can have their places.
+        Nobody does after a signal: see above.
+        """
+        if self.phase in (Phase.NEW, Phase.DONE):
+            return None
+        if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
+            return None
+        if math.isinf(self.pace.silence_s) or self._is_last or not self.ranks_alive:
+            return None
+        # We are ending them ourselves then; the others go on four of these later, at the earliest.
+        return self._fence_at + self.pace.lease_s * (4 if self._are_ended else 1)
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        if self.phase in (Phase.NEW, Phase.DONE):
+            return None
+        at = min(self._beat_at, self._patient_until())
+        return None if math.isinf(at) else at
+
+    def _patient_until(self) -> float:
+        """When we act upon the silence of the leader."""
+        if self.phase is Phase.LEAVING:
+            return math.inf
+        if not self.ranks_alive:
+            return self._fence_at + self.pace.return_s
+        return math.inf if self._is_last or self._are_ended else self._fence_at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        self._effects = []
+        if self.phase is Phase.DONE:
+            return self._effects
+        self._on_waking(now)
+        match event:
+            case Begin():
+                self._heard_at, self._fence_at = now, now + self.pace.fence_s
+                self._join()
+            case Heard(decision):
+                self._heard_leader = True
+                self._note_sign(now)
+                self._follow(decision, now)
+            case RanksFailed():
+                self._on_failure(event)
+            case CauseFound(cycle):
+                self._cause = event if cycle == self.cycle else None
+            case RanksSucceeded(cycle):
+                self._on_success(cycle)
+            case RanksStopped(cycle):
+                self._on_stopped(cycle)
+            case RanksStuck(cycle, text):
+                if cycle == self.cycle and self.ranks_alive:
+                    self.ranks_alive = False  # as dead as it gets
+                    self._leave(Finish(Ending.STUCK.code(), LeaveWhy.STUCK, text))
+            case ControlRequested():
+                self._on_request(event)
+            case ToldToEnd(how):
+                self._on_told_to_end(how)
+            case Unhealthy(text):
+                self._leave(Finish(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
+            case NodeReported(cycle):
+                self._reported = max(self._reported, cycle)
+            case LeaderLost(text):
+                if self.phase is Phase.NEW:
+                    # there never was a way
+                    self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
+                else:
+                    self._fence(f"the leader of the job is lost: {text}")
+            case RankOverdue(cycle, rank, after, clock):
+                if cycle == self.cycle and self.phase is Phase.ACTIVE:
+                    self._send(msg.Suspect(self.node, cycle, rank, after, clock))
+            case RanksLooked(cycle, incident, digests):
+                self._send(msg.Digests(self.node, cycle, incident, digests))
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now)
+        self._due_at, self._handled_at = self.next_deadline(), now
+        return self._effects
+
+    def _on_waking(self, now: float) -> None:
+        """We have slept: we ask the leader, which the beat does that is due, and wait a little."""
+        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        if excuse is not None and (self._asks_until is None or self._heard_at > self._asks_from):
+            until = excuse.extend(now, self.pace.ask_s)
+            self._begin_to_ask(until, now, slept_s=now - self._handled_at)
+            self._fence_at = max(self._fence_at, until)
+
+    def _note_sign(self, now: float) -> None:
+        """The leader was there when it said this, which may have been before we slept."""
+        was_silent = now >= self._fence_at and self.phase is not Phase.NEW
+        if was_silent and not self._asks(now):  # we were cut off, or the leader slept
+            self._begin_to_ask(now + self.pace.ask_s, now)
+            self._beat_at = now
+        self._heard_at = now
+        if self._asks(now):
+            self._fence_at = max(self._fence_at, now + self.pace.ask_s)
+        else:
+            self._asks_until, self._slept_s = None, 0.0
+            self._fence_at = now + self.pace.fence_s
+
+    def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
+        self._asks_from, self._asks_until, self._has_joined_since = now, until, False
+        self._silent_s, self._slept_s = now - self._heard_at, slept_s
+
+    def _asks(self, now: float) -> bool:
+        """We have slept, and do not know yet what the others did meanwhile."""
+        return self._asks_until is not None and now < self._asks_until
+
+    # ------------------------------------------------------------ what the leader decides
+    def _follow(self, decision: msg.Decision, now: float) -> None:
+        match decision:
+            case msg.Round():
+                may_be_old = self._asks(now) and not self._has_joined_since
+                self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
+            case msg.Stop(cycle=cycle):
+                if cycle == self.cycle:
+                    self._on_stop(decision)
+            case msg.End():
+                self._on_end(decision)
+            case msg.Refused(node=node, why=why, may_return=may_return):
+                if node == self.node and may_return and self.phase is not Phase.LEAVING:
+                    self._on_given_up(why)
+                elif node == self.node:
+                    self._fence(f"refused by the leader: {why}")
+            case msg.LeaderBeat(waits=waits, reported=reported):
+                if self.phase is Phase.ACTIVE and self._heard_reported < reported == self.cycle:
+                    self._heard_reported = reported
+                    self._effects.append(JobReported(reported))
+                if self.phase is Phase.WAITING and waits not in ("", self._told):
+                    self._told = waits
+                    self._note("info", waits)
+            case msg.Look(cycle=cycle) | msg.Judged(cycle=cycle):
+                if cycle == self.cycle:
+                    self._effects.append(decision)
+            case _:
+                assert_never(decision)
+
+    def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
+        place = formed.place_of(self.node)
+        if self.phase is Phase.WAITING and place is not None and formed.cycle > self.cycle:
+            self.phase = Phase.ACTIVE
+            self.cycle = formed.cycle
+            self.ranks_alive = True
+            self._own_state = NodeState.HEALTHY
+            self._may_restart = True
+            self._cause = None
+            self._all_ended_well = False
+            self._stopped_for = self._told_why = ""
+            self._report_difference(formed)
+            self._is_last, self._are_ended, self._fenced_s = formed.is_last, False, None
+            if may_be_old:
+                self.phase, self.ranks_alive = Phase.STOPPING, False
+                self._tell_that_fenced(self._silent_s)
+                return
+            self._effects.append(StartRanks(formed, place))
+        elif self.phase is Phase.WAITING and self.node in formed.spares:
+            self._own_state = NodeState.HEALTHY
+            self._report_difference(formed)
+            self._effects.append(Standby(formed.cycle))
+        elif self.phase is Phase.STOPPING and self.ranks_alive and formed.cycle > self.cycle:
+            self._effects.append(StopRanks(self.cycle, How.AT_ONCE))  # we were given up
+        elif self.phase is Phase.ACTIVE and formed.cycle > self.cycle:
+            # Cannot be while there is one leader: a Stop comes first.
+            self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
+
+    def _report_difference(self, formed: msg.Round) -> None:
+        """Say once what this launcher was asked for, and the job's leader was not."""
+        if self._has_compared:
+            return
+        self._has_compared = True
+        found = difference(formed.workload, self.desc.workload)
+        if found is not None:
+            self._note(
+                "warning",
+                f"this launcher differs from the leader of its job: {found.text}. If it is of "
+                "another job, end it, and give each job an --rdzv-id of its own",
+            )
+
+    def _on_end(self, end: msg.End) -> None:
+        found = difference(end.workload, self.desc.workload)
+        if found is not None and found.is_another_job:
+            self._fence(f"the job that has ended is another one: {found.text}")
+            return
+        exit_code = end.exit_code
+        if exit_code is None:
+            failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
+            exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
+        text = f"{end.cause}; {end.why}" if end.why else end.cause
+        if self._stopped_for == end.cause:  # has been said: what is news?
+            text = "" if end.why == self._told_why else end.why
+        self._leave(Finish(exit_code, LeaveWhy.FINISHED, text, end.outcome))
+
+    # ------------------------------------------------------------ what becomes of the ranks
+    def _on_request(self, request: ControlRequested) -> None:
+        self._requests.append(request)
+        means_something = request.action in (SHUTDOWN, EXCLUDE)
+        was_promised = self.phase is Phase.STOPPING and not self._told_why
+        instead = ", in the place of the restart" if means_something and was_promised else ""
+        self._note(
+            "info",
+            f"rank {request.rank} asks for {request.action} ({request.text}); "
+            f"takes effect when cycle {self.cycle} is over{instead}",
+        )
+
+    def _on_failure(self, failure: RanksFailed) -> None:
+        if failure.cycle != self.cycle:
+            return
+        asks_first = self._may_restart and not failure.may_restart
+        if self.phase is not Phase.ACTIVE and not (asks_first and self.phase is Phase.STOPPING):
+            return
+        state = NodeState.FAILED if failure.every else NodeState.UNHEALTHY
+        if self._own_state in (state, NodeState.FAILED) and not asks_first:
+            return  # as bad as we said before
+        self._may_restart = self._may_restart and failure.may_restart
+        self._own_state = state
+        cause = failure.cause[:MAX_CAUSE]
+        asks = self._what_is_asked()
+        about = cause, failure.may_restart, asks, failure.names_a_peer, failure.signature
+        self._send(msg.State(self.node, self.cycle, state, *about))
+
+    def _what_is_asked(self) -> msg.Control | None:
+        """What comes in the place of a restart, because a rank of ours wants it."""
+        asked = {request.action: request for request in self._requests}
+        request = asked.get(SHUTDOWN) or asked.get(EXCLUDE)
+        if request is None:
+            return None
+        return msg.Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
+
+    def _on_success(self, cycle: int) -> None:
+        if self.phase is not Phase.ACTIVE:
+            self._on_stopped(cycle)
+        elif cycle == self.cycle and self.ranks_alive:
+            self.ranks_alive = False
+            self._all_ended_well = True
+            self._send(msg.State(self.node, self.cycle, NodeState.SUCCEEDED))
+
+    def _on_stopped(self, cycle: int) -> None:
+        if cycle != self.cycle or not self.ranks_alive:
+            return
+        self.ranks_alive = False
+        if self.phase is Phase.STOPPING and self._fenced_s is not None:
+            self._tell_that_fenced(self._fenced_s)
+        elif self.phase is Phase.STOPPING:
+            self._cycle_over()
+        elif self.phase is Phase.LEAVING and self._last_words is not None:
+            self._leave(self._last_words)
+        elif self.phase is Phase.ACTIVE:
+            # Nobody asked for it; the leader hears of it and decides.
+            found = self._cause or CauseFound(cycle, "the ranks are gone", names_a_peer=False)
+            about = found.names_a_peer, found.signature
+            self._on_failure(RanksFailed(cycle, found.cause, True, True, *about))
+
+    def _tell_that_fenced(self, silent_s: float) -> None:
+        """We have no ranks in this cycle: the leader decides, if it has not done so."""
+        self._fenced_s, self._own_state = silent_s, NodeState.FAILED
+        about = self._no_message(silent_s), self._may_restart, self._what_is_asked()
+        state = msg.State(self.node, self.cycle, NodeState.FAILED, *about, unheard_s=silent_s)
+        self._send(state)
+
+    def _on_stop(self, stop: msg.Stop) -> None:
+        no_restart = stop.no_restart
+        asks = self._what_is_asked()
+        if not no_restart and asks is not None:
+            no_restart = f"a rank has asked for {asks.action}"
+        here = stop.node == self.node and not stop.silent_s
+        told = stop.cause, here, stop.restarts_left, no_restart
+        stopping = CycleStopping(self.cycle, *told, silent_s=stop.silent_s)
+        # If it is we who were silent, others go on without us now.
+        how = How.AT_ONCE if stop.node == self.node and stop.silent_s else How.POLITE
+        if self.phase is Phase.LEAVING and self._keeps_signal_grace:
+            # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
+            self._keeps_signal_grace = False
+            self._effects += [stopping, StopRanks(self.cycle, How.POLITE, for_good=True)]
+        is_fenced, self._fenced_s = self._fenced_s is not None, None
+        if self.phase is not Phase.ACTIVE and not is_fenced:
+            return
+        self.phase = Phase.STOPPING
+        self._stopped_for, self._told_why = stop.cause, stop.no_restart
+        if is_fenced:
+            self._note("info", f"cycle {self.cycle} is over for this node: {stop.cause}")
+        else:
+            self._effects.append(stopping)
+        if self.ranks_alive:
+            self._effects.append(StopRanks(self.cycle, how, for_good=bool(no_restart)))
+        else:
+            self._cycle_over()
+
+    def _cycle_over(self) -> None:
+        """Our ranks are gone: what they asked for takes effect, or we join again."""
+        asks = self._what_is_asked()
+        self._requests.clear()
+        if self._is_given_up:
+            self._returns += 1
+            self.node = f"{self._first_name}.{self._returns}"
+            self._is_given_up, self._cause = False, None
+        if asks is None:
+            self._join()
+        elif asks.action == SHUTDOWN:
+            self.phase = Phase.WAITING  # for the End that follows
+            self._send(asks)
+        elif self._told_why:
+            self._join()  # the job is over for all, and has failed
+        else:
+            text = f"rank {asks.rank}: {asks.text}"
+            self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
+
+    def _join(self) -> None:
+        self.phase, self._has_joined_since = Phase.WAITING, True
+        found = self._cause
+        about = (found.cause[:MAX_CAUSE], found.names_a_peer, found.signature) if found else ()
+        self._send(msg.Join(self.node, self.desc, self.cycle, *about))
+
+    def _on_given_up(self, why: str) -> None:
+        """Others go on without us, as we were silent: our ranks must be gone; then we come back."""
+        self._is_given_up, self._fenced_s = True, None
+        what = "ends its ranks, and joins again" if self.ranks_alive else "joins again"
+        self._note("warning", f"the others have gone on without this node ({why}), which {what}")
+        if not self.ranks_alive:
+            self._cycle_over()
+            return
+        if self.phase is not Phase.STOPPING:
+            self.phase = Phase.STOPPING
+            self._effects.append(CycleStopping(self.cycle, why, how=How.AT_ONCE))
+        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
+
+    # ------------------------------------------------------------ the way out
+    def _on_told_to_end(self, how: str) -> None:
+        if self.phase is Phase.LEAVING:
+            return
+        ends_well = self._all_ended_well and self.phase is Phase.ACTIVE
+        ending = Ending.SIGNALLED_WELL if ends_well else Ending.SIGNALLED
+        self._last_words = Finish(ending.code(), LeaveWhy.SIGNALLED, how)
+        if not self.ranks_alive:
+            self._leave(self._last_words)
+            return
+        if self.phase is Phase.ACTIVE:
+            # They keep the grace that came with the signal, unless others want to go on without us.
+            self._keeps_signal_grace = True
+            self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, how))
+        self.phase = Phase.LEAVING
+
+    def _fence(self, why: str, silent_s: float = 0.0) -> None:
+        """Our ranks must not be alive one moment longer than needed."""
+        if self.phase is Phase.LEAVING:
+            return
+        ends = "ends its ranks and leaves" if self.ranks_alive else "leaves"
+        self._note("error", f"{why}: this node {ends} the job")
+        self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s)
+
+    def _fence_ranks(self, silent_s: float) -> None:
+        """Others may go on without us; or the leader sleeps, and comes back."""
+        why = self._no_message(silent_s)
+        self._note(
+            "error",
+            f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it",
+        )
+        self._are_ended = True
+        if self.phase is Phase.ACTIVE:
+            self.phase, self._fenced_s = Phase.STOPPING, silent_s
+            about = why, False, 0, "", How.AT_ONCE, silent_s
+            self._effects.append(CycleStopping(self.cycle, *about))
+        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
+
+    def _leave(self, last_words: Finish, how: How = How.POLITE, silent_s: float = 0.0) -> None:
+        """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
+        if self._last_words is None:
+            self._last_words = last_words
+            if self.ranks_alive:
+                if self.phase is not Phase.STOPPING:
+                    why = last_words.text
+                    stopping = CycleStopping(self.cycle, why, False, 0, why, how, silent_s)
+                    self._effects.append(stopping)
+                self._effects.append(StopRanks(self.cycle, how, for_good=True))
+        last_words = self._last_words
+        if self.ranks_alive:
+            self.phase = Phase.LEAVING
+            return
+        text = "" if last_words.why is LeaveWhy.FINISHED else last_words.text[:MAX_CAUSE]
+        self._send(msg.Leave(self.node, last_words.why, text))
+        self.phase = Phase.DONE
+        self._effects.append(last_words)
+
+    # ------------------------------------------------------------ time
+    def _on_time(self, now: float) -> None:
+        if self.phase in (Phase.NEW, Phase.DONE):
+            return
+        if now >= self._patient_until():
+            silent_s = now - self._heard_at
+            if self.ranks_alive:
+                self._fence_ranks(silent_s)
+            elif self._heard_leader:
+                self._fence(self._no_message(silent_s), silent_s)
+            else:
+                self._fence("no message from any leader of the job came", silent_s)
+        if any(isinstance(effect, Send) for effect in self._effects):
+            self._beat_at = now + self.pace.beat_s
+        elif now >= self._beat_at:
+            self._send(msg.Beat(self.node, self._reported))
+            self._beat_at = now + self.pace.beat_s
+
+    def _send(self, message: msg.Message) -> None:
+        self._effects.append(Send(message))
+
+    def _note(self, level: str, text: str) -> None:
+        self._effects.append(Note(level, text))
+
+    def _no_message(self, for_s: float) -> str:
+        text = f"no message from the leader of the job for {for_s:.1f} s"
+        slept = f", in {self._slept_s:.1f} s of which this launcher did nothing itself"
+        return text + slept if self._slept_s else text

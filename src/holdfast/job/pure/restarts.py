@@ -1,0 +1,264 @@
+"""Whether a job that failed is started again, and when: budget, back-off, progress, requests.
+
+Pure. B-1: restarts never exceed the budget. Its leader asks, once for each cycle that failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.budget import Budget
+from holdfast.base.pure.wording import count
+from holdfast.job.pure.exit_codes import Ending, why_over
+from holdfast.job.pure.membership import SHUTDOWN
+from holdfast.job.pure.rules import RestartPolicy, Rules
+
+READ_LIMIT_S = 5.0
+"""How long reading the iteration of a checkpoint may hold up a restart."""
+
+
+@dataclass
+class Progress:
+    """Whether failed cycles advance the job's checkpoint; those that nothing is known of may have.
+
+    Attributes:
+        least_iterations: A cycle that adds fewer is idle.
+        most_cycles: Give up after so many idle ones in a row; 0: never.
+        at_start: Iteration of the checkpoint that the cycle started from; None: not known.
+        reached: Of the last one, when the cycle has failed; None: not known.
+    """
+
+    least_iterations: int = 1
+    most_cycles: int = 0
+    at_start: int | None = None
+    reached: int | None = None
+    idle_cycles: int = 0
+
+    def cycle_started(self) -> None:
+        """What the last failed cycle had reached is where this one begins."""
+        if self.reached is not None:
+            self.at_start, self.reached = self.reached, None
+
+    def why_futile(self) -> str | None:
+        """Count the cycle that failed; why another would be no use, None if it may be of some."""
+        if self.reached is not None:
+            is_idle = self.reached - (self.at_start or 0) < self.least_iterations
+            self.idle_cycles = self.idle_cycles + 1 if is_idle else 0
+        if 0 < self.most_cycles <= self.idle_cycles:
+            return f"no progress in {count(self.idle_cycles, 'cycle')} in a row"
+        return None
+
+
+@dataclass
+class SameFailures:
+    """Whether cycles end of the same failure, again and again.
+
+    Attributes:
+        most: Give up after so many in a row; 0: never.
+    """
+
+    most: int = 0
+    _signature: str = ""
+    _in_row: int = 0
+
+    def why_futile(self, signature: str, *, has_progressed: bool) -> str | None:
+        """Count the cycle that failed; why another would be no use, None if it may be of some.
+
+        Args:
+            signature: Of its first cause; empty: it is like no other.
+            has_progressed: The job got further in it than before.
+        """
+        is_same = bool(signature) and signature == self._signature and not has_progressed
+        self._in_row = self._in_row + 1 if is_same else int(bool(signature))
+        self._signature = signature
+        if 0 < self.most <= self._in_row:
+            cycles = count(self._in_row, "cycle")
+            return f"the same failure in {cycles} in a row (--ft-max-same-failures): {signature}"
+        return None
+
+
+@dataclass
+class Restarts:
+    """What a job may still do about failures, and whether the one that just was ends it.
+
+    A restart is spent at once. The decision follows when all survivors are back: by then it is
+    known which ranks asked for none, and how far the job's checkpoints are.
+
+    Attributes:
+        used: Restarts after a failure, since the job began.
+        cause: Of the failure that is still to be decided about; None: there is none.
+        may_restart: No rank of the cycle said that a restart would be no use.
+        shut_down: A rank asked for that: why; survivors of the cycle may still say more.
+        ended_by: The first cause of a cycle that is followed by another.
+    """
+
+    rules: Rules
+
+    used: int = field(default=0, init=False)
+    cause: str | None = field(default=None, init=False)
+    may_restart: bool = field(default=True, init=False)
+    shut_down: str | None = field(default=None, init=False)
+    ended_by: str = field(default="", init=False)
+    _reports: dict[str, tuple[bool, str, str]] = field(default_factory=dict, init=False)
+    """By node: whether its failure names a peer, what it was, and its signature."""
+    _is_spent: bool = field(default=False, init=False)
+    """No restart was left for it."""
+    _read_by: float | None = field(default=None, init=False)
+    _futile: str | None = field(default=None, init=False)
+    """Why another cycle would be no use, as far as is known of the last one."""
+    _same: str | None = field(default=None, init=False)
+    """The same, from what it failed of."""
+    _started_at: float = field(default=0.0, init=False)
+    _failures_in_row: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        self._budget = Budget(rules.max_restarts, rules.restarts_period_s)
+        self._progress = Progress(rules.min_progress_iterations, rules.max_no_progress_cycles)
+        self._failures = SameFailures(rules.max_same_failures)
+
+    @property
+    def left(self) -> int:
+        """Restarts that the budget still has."""
+        return self._budget.left
+
+    @property
+    def is_none_left(self) -> bool:
+        """Whether a cycle that fails now, or at any time later, is followed by no other.
+
+        Where a cycle goes on without nodes that are lost, none needs to be.
+        """
+        rules = self.rules
+        ends_all = rules.restart is RestartPolicy.ANY_FAILED and not rules.is_of_one
+        is_spent = self.left == 0 and (rules.restarts_period_s is None or not rules.max_restarts)
+        return ends_all and is_spent
+
+    def cycle_started(self, now: float) -> None:
+        """All ranks start."""
+        self.may_restart = True
+        self.ended_by = ""
+        self._reports.clear()
+        self._started_at = now
+        self._progress.cycle_started()
+
+    def reported(
+        self,
+        node: str,
+        cause: str,
+        names_a_peer: bool,  # noqa: FBT001 - as in the messages
+        signature: str = "",
+    ) -> None:
+        """What a node has failed of; the last word of each counts, in the order of the first."""
+        self._reports[node] = names_a_peer, cause, signature
+
+    def lost(self, node: str, cause: str) -> None:
+        """A node of the cycle is gone; it may have said before what it failed of."""
+        if self._reports.get(node, (True, ""))[0]:
+            self._reports[node] = False, cause, ""
+
+    def first_cause(self) -> str | None:
+        """The first of those that do not name a peer: who loses one may be heard before it."""
+        first = self._first_report()
+        if self.cause is None or first is None or self.cause.endswith(first[1]):
+            return self.cause
+        return first[1]
+
+    def _first_report(self) -> tuple[bool, str, str] | None:
+        return min(self._reports.values(), key=lambda report: report[0], default=None)
+
+    def failed(self, cause: str, now: float) -> tuple[float, str]:
+        """The cycle has. Spend a restart, if one is left and may be wanted.
+
+        Returns:
+            How long to wait before the next cycle, and why there will be none; empty: it seems
+            that there will.
+        """
+        self.cause = cause
+        wants_one = self.may_restart and self.shut_down is None
+        wait_s = self._take(now) if wants_one else None
+        self._is_spent = wait_s is None
+        over = why_over(
+            no_use=not self.may_restart,
+            shut_down=self.shut_down is not None,
+            spent=self._is_spent,
+        )
+        return wait_s or 0.0, "" if over is None else self.why_no_restart(over)
+
+    def _take(self, now: float) -> float | None:
+        """How long to wait before the restart; None: none is left."""
+        if not self._budget.take(now):
+            return None
+        rules = self.rules
+        self.used += 1
+        if now - self._started_at >= rules.backoff_max_s:
+            self._failures_in_row = 0
+        self._failures_in_row += 1
+        if not rules.backoff_s or self._failures_in_row == 1:
+            return 0.0
+        doublings = min(self._failures_in_row - 2, 32)
+        return min(rules.backoff_s * 2.0**doublings, rules.backoff_max_s)
+
+    def reads_iteration(self, now: float) -> None:
+        """How far the job's checkpoints are is being read."""
+        self._read_by = now + READ_LIMIT_S
+
+    def iteration_read(self, iteration: int | None, cycle: int) -> None:
+        """It was; None: it cannot be known. ``cycle``: the last one that was formed."""
+        if self.cause is not None:
+            self._read_by = None
+            self._progress.reached = iteration
+        elif cycle == 0 and iteration is not None:
+            self._progress.at_start = iteration
+
+    def waits_until(self, now: float) -> float | None:
+        """Until when the decision waits for that; None: it need not, or not any more."""
+        if self.cause is None or not self.may_restart or self._read_by is None:
+            return None
+        return self._read_by if now < self._read_by else None
+
+    def decided(self) -> Ending | None:
+        """How the job ends; None: there is another cycle. Once for each failure."""
+        over = self.why_over()
+        self.ended_by = self.first_cause() or ""
+        self.cause = self._read_by = None
+        return over
+
+    def why_over(self, *, excluded: bool = False) -> Ending | None:
+        """What becomes of the job after the cycle that failed; counts it, so once for each.
+
+        ``excluded``: a rank wants its node to leave, and there is no other.
+        """
+        progress, first = self._progress, self._first_report()
+        self._futile = progress.why_futile()
+        self._same = self._failures.why_futile(
+            first[2] if first is not None else "",
+            has_progressed=progress.reached is not None and progress.idle_cycles == 0,
+        )
+        return why_over(
+            no_use=not self.may_restart,
+            no_progress=self._futile is not None,
+            same_failure=self._same is not None,
+            shut_down=self.shut_down is not None,
+            spent=self._is_spent,
+            excluded=excluded,
+        )
+
+    def why_no_restart(self, over: Ending) -> str:
+        """For people: why the cycle is not followed by another."""
+        rules = self.rules
+        if over is Ending.NO_USE:
+            code = rules.no_restart_exit_code
+            return f"exit code {code} asks for no restart (--ft-no-restart-exit-code)"
+        if over is Ending.NO_PROGRESS and self._futile is not None:
+            return self._futile
+        if over is Ending.SAME_FAILURE and self._same is not None:
+            return self._same
+        if over is Ending.SHUT_DOWN:
+            return f"a rank has asked for {SHUTDOWN}"
+        return f"no restart is left (--max-restarts {rules.max_restarts})"
+
+    def exit_code(self, over: Ending) -> int | None:
+        """Of a job that ends so; None: each launcher says how its own ranks fared."""
+        if over is Ending.FAILED and self.rules.restart is RestartPolicy.MIN_HEALTHY:
+            return None
+        return over.code(self.rules.no_restart_exit_code)

@@ -1,0 +1,1 @@
+"""Between processes: one epoll loop, framed connections, addresses and ports."""

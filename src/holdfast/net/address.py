@@ -1,0 +1,205 @@
+"""Which addresses are ours, and which of them others see. Every look-up may wait for a resolver."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import threading
+
+from holdfast.net.half_close import copy_of, open_sockets
+from holdfast.net.pure.address import (
+    Published,
+    gloo_needs_interface,
+    is_link_local,
+    is_loopback,
+    published_address,
+    unmapped,
+)
+
+_FAR_AWAY = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Nobody's, for documentation: the way to them is the default route. Nothing is sent there."""
+_SIOCGIFCONF = 0x8912
+_IFREQ_BYTES = 40
+_NAME_BYTES = 16
+_IF_INET6 = "/proc/net/if_inet6"
+_PORT = 9  # some port: a datagram socket that is connected sends nothing
+
+
+_OWN_NAME_S = 2.0
+"""For the look-up of this host's own name: a name server that is gone takes up to a minute."""
+
+
+def is_our_address(host: str) -> bool:
+    """Whether ``host`` names this machine: its own name, or an address of one of its interfaces."""
+    return host == socket.gethostname() or bool(addresses_here(host))
+
+
+def way_to_store(host: str) -> str:
+    """Where a process of this host finds a store at ``host``: there, with one exception.
+
+    This host's own name may lead nowhere on itself, or to an address of no interface, while others
+    reach it by that name.
+    """
+    if host == socket.gethostname() and not addresses_here(host):
+        return "127.0.0.1"
+    return host
+
+
+def addresses_here(host: str) -> tuple[str, ...]:
+    """Those of its addresses that are ours: a socket of ours can have them."""
+    found = []
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+                found.append(str(address[0]))
+    return tuple(found)
+
+
+def publish(endpoint: str, seen: str | None = None) -> Published:
+    """What this host calls itself to others, who meet it at ``endpoint``.
+
+    Args:
+        endpoint: Host, as given; empty: not known.
+        seen: Our address as seen from there, where we have been there already.
+    """
+    ways = (seen,) if seen else routes_to(endpoint) if endpoint else ()
+    return published_address(
+        endpoint, tuple(map(unmapped, ways)), own_addresses(), socket.gethostname()
+    )
+
+
+def gloo_interface(published: str) -> str | None:
+    """The interface that gloo has to be told (``GLOO_SOCKET_IFNAME``); None: it finds a good one.
+
+    Args:
+        published: What this host is called by others.
+    """
+    if is_loopback(published) or not gloo_needs_interface(_own_name_leads_to(), published):
+        return None
+    candidates = map(interface_of, (published, *own_addresses()))
+    return next((name for name in candidates if name is not None), None)
+
+
+def interface_of(own_address: str) -> str | None:
+    """The interface that has an address; None: none has."""
+    return next((name for name, found in interfaces().items() if own_address in found), None)
+
+
+def reached_at(port: int) -> str | None:
+    """The address at which others have reached a listener of this process; None: nobody has.
+
+    Of several interfaces of this host, the one that others use.
+    """
+    for fd, inode in open_sockets():
+        connected = copy_of(fd, inode)
+        if connected is None:
+            continue
+        with connected, contextlib.suppress(OSError):
+            if connected.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            ours, theirs = connected.getsockname(), connected.getpeername()
+            if ours[1] == port and theirs[0] != ours[0] and not is_loopback(unmapped(ours[0])):
+                return unmapped(ours[0])
+    return None
+
+
+def _own_name_leads_to() -> tuple[str, ...]:
+    found: list[tuple[str, ...]] = []
+    look = threading.Thread(
+        target=lambda: found.append(addresses_here(socket.gethostname())), daemon=True
+    )
+    look.start()
+    look.join(_OWN_NAME_S)
+    return found[0] if found else ()
+
+
+def routes_to(host: str, port: int = _PORT) -> tuple[str, ...]:
+    """Our addresses as seen from ``host``: of the way to each of its addresses, in their order."""
+    found = []
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_DGRAM
+        ):
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(family, kind, protocol) as probe,
+            ):
+                probe.connect(address)
+                found.append(str(probe.getsockname()[0]))
+    return tuple(dict.fromkeys(found))
+
+
+def resolved(host: str, port: int) -> str:
+    """The first address that a name has and that there is a way to; the name, if there is none."""
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_DGRAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)
+                return socket.getnameinfo(address, socket.NI_NUMERICHOST)[0]
+    return host
+
+
+def own_addresses() -> tuple[str, ...]:
+    """Addresses of this host that are not loopback: those of default routes, then by interface.
+
+    Interfaces of hardware come before bridges and other virtual ones.
+    """
+    found = []
+    for far_away, family in _FAR_AWAY:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((far_away, _PORT))
+            found.append(str(probe.getsockname()[0]))
+    by_interface = interfaces()
+    for name in sorted(by_interface, key=_is_virtual):
+        found += by_interface[name]
+    outward = [at for at in found if not is_loopback(at)]
+    return tuple(sorted(dict.fromkeys(outward), key=is_link_local))
+
+
+def interfaces() -> dict[str, list[str]]:
+    """Addresses of each interface."""
+    found: dict[str, list[str]] = {}
+    for name, address in (*_ipv4(), *_ipv6()):
+        found.setdefault(name, []).append(address)
+    return found
+
+
+def _ipv4() -> list[tuple[str, str]]:
+    size = 64 * _IFREQ_BYTES
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        while True:
+            records = array.array("B", bytes(size))
+            asked = struct.pack("iL", size, records.buffer_info()[0])
+            filled = struct.unpack("iL", fcntl.ioctl(asking.fileno(), _SIOCGIFCONF, asked))[0]
+            if filled < size:
+                break
+            size *= 2
+    found = []
+    for at in range(0, filled, _IFREQ_BYTES):
+        record = records[at : at + _IFREQ_BYTES].tobytes()
+        name = record[:_NAME_BYTES].split(b"\0", 1)[0].decode()
+        address = socket.inet_ntoa(record[_NAME_BYTES + 4 : _NAME_BYTES + 8])
+        found.append((name.partition(":")[0], address))  # eth0:1 is a label of eth0
+    return found
+
+
+def _ipv6() -> list[tuple[str, str]]:
+    found = []
+    with contextlib.suppress(OSError), open(_IF_INET6, encoding="ascii") as file:
+        for line in file:
+            digits, *_, name = line.split()
+            found.append((name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))))
+    return found
+
+
+def _is_virtual(interface: str) -> bool:
+    return not os.path.exists(f"/sys/class/net/{interface}/device")

@@ -1,0 +1,58 @@
+"""One epoll: which descriptors are waited for, and who is called when one is ready."""
+
+from __future__ import annotations
+
+import select
+
+from holdfast.base import wait_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.net.channel import Channel
+
+
+class Descriptors:
+    """Waits, and calls back.
+
+    Attributes:
+        epoll: For who registers descriptors himself (``Channel``), to be called (:meth:`call`), or
+            only to be woken.
+    """
+
+    __slots__ = ("_callbacks", "epoll")
+
+    def __init__(self) -> None:
+        self.epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever ``fd`` can be read or is at its end."""
+        self.epoll.register(fd, select.EPOLLIN)
+        self.call(fd, callback)
+
+    def call(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call ``callback`` for a descriptor that is registered in ``epoll`` already."""
+        self._callbacks[fd] = callback
+
+    def forget(self, fd: int) -> None:
+        """Watch ``fd`` no more; to be called before it is closed."""
+        if self._callbacks.pop(fd, None) is not None:
+            try:  # noqa: SIM105 - contextlib is slow to import
+                self.epoll.unregister(fd)
+            except OSError:
+                pass
+
+    def hang_up(self, channel: Channel) -> None:
+        """Close a channel and watch it no more; does nothing the second time."""
+        self._callbacks.pop(channel.fileno(), None)
+        channel.close()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something is ready or ``timeout_s`` are over; ``None``: without end."""
+        for fd, _ in self.epoll.poll(timeout_s and min(timeout_s, wait_for.LONGEST_S)):
+            callback = self._callbacks.get(fd)
+            # None: forgotten by one before it, or somebody only wants to be woken.
+            if callback is not None:
+                callback()

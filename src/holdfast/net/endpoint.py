@@ -1,0 +1,222 @@
+"""Both ends of holdfast's Unix sockets: to listen, and to ask and wait for the answer.
+
+Not for a loop (that is ``net/channel.py``). Every error says which path, what happened, and what
+the reader can do about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+
+from holdfast.base.clock import monotonic
+from holdfast.base.own_descriptor import OwnSocket
+from holdfast.net.pure.frames import Decoder, FrameError, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.net.pure.frames import Message
+
+PATH_BYTES_MAX = 107
+"""Longest path of a Unix socket on Linux."""
+_BACKLOG = 128
+_CHUNK_BYTES = 1 << 16
+_SHORTEST_S = 1e-3  # 0 would mean "do not wait", and raise another error
+
+
+class EndpointError(OSError):
+    """Something went wrong with a Unix socket. ``errno`` is that of the cause, if it has one."""
+
+
+class EndpointClosedError(EndpointError):
+    """The other end is gone; a new connection may find its successor."""
+
+
+class EndpointTimeoutError(EndpointError, TimeoutError):
+    """The other end did not answer in time."""
+
+
+def _wrong(kind: type[EndpointError], text: str, cause: OSError | None = None) -> EndpointError:
+    error = kind(text)
+    if cause is not None:
+        error.errno = cause.errno
+    return error
+
+
+def _check_length(path: str) -> None:
+    length = len(os.fsencode(path))
+    if length > PATH_BYTES_MAX:
+        raise _wrong(
+            EndpointError,
+            f"socket path {path!r} has {length} bytes, the system's limit is {PATH_BYTES_MAX}; "
+            "choose a shorter temporary directory (TMPDIR)",
+        )
+
+
+def listen(path: str) -> socket.socket:
+    """Listen on ``path``, which only this user may connect to. A stale socket there is removed.
+
+    Raises:
+        EndpointError: ``path`` is too long, not writable, or a file that is no socket.
+    """
+    _check_length(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+        # On Linux the mode of the descriptor becomes that of the file: no moment of being open to
+        # all, and no umask, which belongs to the whole process.
+        os.fchmod(listener.fileno(), 0o600)
+        listener.bind(path)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _wrong(
+            EndpointError, f"cannot listen on {path!r}: {error.strerror or error}", error
+        ) from error
+    return listener
+
+
+class Connection:
+    """A connection on which one side asks and the other answers. For one thread at a time.
+
+    A question that was given up (timeout, interruption) stays owed its answer, which is dropped
+    when it comes, so that it is not taken for the next one. Hanging up instead would tell the other
+    end that this process is gone.
+    """
+
+    __slots__ = ("_decoder", "_owed", "_socket", "path")
+
+    def __init__(self, path: str, connected: OwnSocket) -> None:
+        self.path = path
+        self._socket = connected
+        self._decoder = Decoder()
+        self._owed = 0
+
+    def request(self, message: Mapping[str, object], timeout_s: float) -> Message:
+        """Send ``message`` and wait for the answer.
+
+        Raises:
+            EndpointClosedError: The other end is gone (the request may or may not have been read).
+            EndpointTimeoutError: No answer within ``timeout_s``.
+            EndpointError: The answer is not one of ours.
+        """
+        operation = message.get("op")
+        frame = encode(message)
+        deadline = monotonic() + timeout_s
+        try:
+            self._send(frame, timeout_s)
+            answers = self._receive(deadline)
+        except TimeoutError as error:
+            raise _wrong(
+                EndpointTimeoutError,
+                f"{self.path!r} did not answer {operation!r} within {timeout_s:g} s: the process "
+                "that listens there is stopped, busy or gone",
+            ) from error
+        except OSError as error:
+            self.close()
+            raise _wrong(
+                EndpointClosedError,
+                f"{self.path!r} broke off during {operation!r} ({error.strerror or error}): "
+                "the process that listens there has ended",
+                error,
+            ) from error
+        except FrameError as error:
+            self.close()
+            raise _wrong(
+                EndpointError, f"{self.path!r} answered {operation!r} with no frame: {error}"
+            ) from error
+        if len(answers) > 1:
+            self.close()
+            raise _wrong(
+                EndpointError, f"{self.path!r} gave {len(answers)} answers to {operation!r}"
+            )
+        return answers[0]
+
+    def say(self, message: Mapping[str, object], timeout_s: float) -> None:
+        """Send ``message``, which has no answer.
+
+        Raises:
+            OSError: The other end is gone, or does not take it within ``timeout_s``.
+        """
+        self._send(encode(message), timeout_s)
+
+    def owes_answers(self) -> bool:
+        """Whether answers to questions that were given up are still to come; waits for none.
+
+        False also where the other end is gone: the next request finds that out.
+        """
+        try:
+            self._socket.check()
+            self._socket.settimeout(0.0)
+            while self._owed and (data := self._socket.recv(_CHUNK_BYTES)):
+                self._owed = max(0, self._owed - len(self._decoder.feed(data)))
+        except BlockingIOError:
+            return True
+        except (OSError, FrameError):
+            self.close()
+        return False
+
+    def _send(self, frame: bytes, timeout_s: float) -> None:
+        try:
+            self._socket.check()
+            self._socket.settimeout(timeout_s)
+            # Whatever the process does with SIGPIPE, it is not for us to cause one.
+            self._socket.sendall(frame, socket.MSG_NOSIGNAL)
+        except BaseException:  # half a frame may be out: nothing that follows would make sense
+            self.close()
+            raise
+
+    def _receive(self, deadline: float) -> list[Message]:
+        """At least one answer to the latest question."""
+        self._owed += 1
+        while True:
+            self._socket.check()
+            self._socket.settimeout(max(deadline - monotonic(), _SHORTEST_S))
+            data = self._socket.recv(_CHUNK_BYTES)
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "closed before an answer came")
+            answers = self._decoder.feed(data)
+            late = min(len(answers), self._owed - 1)
+            self._owed -= late
+            if len(answers) > late:
+                self._owed = 0
+                return answers[late:]
+
+    def close(self) -> None:
+        """Close this end; does nothing the second time."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+
+def connect(path: str, timeout_s: float = 30.0) -> Connection:
+    """Connect to whoever listens on ``path``.
+
+    Raises:
+        EndpointError: Nobody listens there, it may not be used, or the queue stays full.
+    """
+    _check_length(path)
+    connecting = OwnSocket()
+    connecting.settimeout(timeout_s)
+    try:
+        connecting.connect(path)
+    except OSError as error:
+        connecting.close()
+        raise _wrong(EndpointError, f"cannot connect to {path!r}: {_why(error)}", error) from error
+    return Connection(path, connecting)
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return "there is no such socket; the process that made it has ended, or never started"
+    if error.errno == errno.ECONNREFUSED:
+        return "no process listens there any more"
+    if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
+        return "its queue is full; the process that listens there is stopped or busy"
+    return error.strerror or str(error)

@@ -1,0 +1,85 @@
+"""One thread, one epoll: descriptors, signals and one deadline. Decides nothing.
+
+while not stopped:
+sleep until a descriptor is ready, a signal comes, or the deadline
+call whoever registered for it
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock
+from holdfast.net.descriptors import Descriptors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+def _noted(_signum: int, _frame: FrameType | None) -> None:
+    """The wake-up descriptor has the number already."""
+
+
+class Loop(Descriptors):
+    """Waits for things and calls back. Use as a context manager; main thread only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signals_read, self._signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._old_wakeup = -1
+        self._old_handlers: dict[int, object] = {}
+        self._on_signal: dict[int, Callable[[int], None]] = {}
+        self._old_mask: set[int] = set()
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        self._old_wakeup = signal.set_wakeup_fd(self._signals_write, warn_on_full_buffer=False)
+        self.watch(self._signals_read, self._deliver_signals)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for signum, handler in self._old_handlers.items():
+            signal.signal(signum, handler)  # type: ignore[arg-type] # what signal() gave us
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._old_mask & set(self._old_handlers))
+        signal.set_wakeup_fd(self._old_wakeup)
+        self.epoll.close()
+        os.close(self._signals_read)
+        os.close(self._signals_write)
+
+    def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
+        """Call ``callback`` with the number of each of these signals, outside the handler.
+
+        SIGHUP stays ignored if it is: the user said nohup. None stays blocked, as all are where a
+        thread has started us that leaves signals to others.
+        """
+        for signum in signums:
+            if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+                continue
+            self._old_handlers[signum] = signal.signal(signum, _noted)
+            self._on_signal[signum] = callback
+            self._old_mask |= signal.pthread_sigmask(signal.SIG_UNBLOCK, [signum])
+
+    def run(self, next_deadline: Callable[[], float | None], on_time: Callable[[], None]) -> None:
+        """Until :meth:`stop`: wait and call back; ``on_time`` when the deadline has come."""
+        while not self._stopped:
+            deadline = next_deadline()
+            self.wait(None if deadline is None else max(0.0, deadline - clock.monotonic()))
+            if deadline is not None and clock.monotonic() >= deadline:
+                on_time()
+
+    def stop(self) -> None:
+        """Let :meth:`run` return after the current callback."""
+        self._stopped = True
+
+    def _deliver_signals(self) -> None:
+        try:
+            signums = os.read(self._signals_read, 4096)
+        except BlockingIOError:
+            return
+        for signum in signums:
+            if callback := self._on_signal.get(signum):
+                callback(signum)

@@ -1,0 +1,1 @@
+"""Frames, addresses, and who may stay connected: bytes and decisions, no sockets."""

@@ -1,0 +1,1 @@
+"""The launcher of a node at work: its ranks, their monitors, its part in the job."""

@@ -1,0 +1,636 @@
+"""The launcher of one node at work: feeds ``node/pure/launcher.py`` and does what it says.
+
+One thread on one epoll waits for signals (SIGCHLD: a process has ended), for monitors, for requests
+of ranks, and for the machine's deadline. Output and event files have threads of their own, because
+terminals and disks may be slow. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock
+from holdfast.base.processes import child, memory_read
+from holdfast.base.processes.family import Family
+from holdfast.base.processes.job_name import new_job
+from holdfast.base.processes.job_record import JobRecord
+from holdfast.base.processes.proc import MARKER
+from holdfast.base.processes.terminal import Terminal
+from holdfast.base.pure.common_events import (
+    Begin,
+    ControlRequested,
+    IterationRead,
+    Note,
+    SignalArrived,
+    TimePassed,
+)
+from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.never import assert_never
+from holdfast.events.event_log import LAUNCHER_FILE, EventLog
+from holdfast.evidence.pure.echoes import is_echo
+from holdfast.fault_tolerance.data import WorkloadAction
+from holdfast.inplace.pure.in_place import CallBegan
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.leader import Publish, ReadIteration
+from holdfast.job.pure.member import CycleStopping, Phase, RanksFailed, Send, Standby
+from holdfast.job.pure.membership import Join
+from holdfast.net.loop import Loop
+from holdfast.net.port import ReservedPort
+from holdfast.node.announcer import Announcer
+from holdfast.node.console import LOGGER, PumpHandler
+from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.node.job_part import iteration_file, make_launcher, open_lease, open_log
+from holdfast.node.monitors import Monitors
+from holdfast.node.part import CycleBegins, CycleEnding, CycleStarted
+from holdfast.node.processes.output import OutputPump
+from holdfast.node.processes.rank_0_port import Rank0Port
+from holdfast.node.processes.ranks import NodePlace, Rank, Ranks, rank_env
+from holdfast.node.processes.sweeper import Sweeper, end_orphans
+from holdfast.node.processes.worker_env import unplaced
+from holdfast.node.pure import launcher as machine
+from holdfast.node.pure import node, node_evidence, rank_life
+from holdfast.node.records.incident_folder import IncidentFolders
+from holdfast.node.records.incidents import Incidents
+from holdfast.node.records.progress_log import ProgressLog
+from holdfast.node.records.run_folders import RunFolders
+from holdfast.node.watch import Watch
+from holdfast.options.plan import LaunchPlan
+from holdfast.watch.pure import monitor_messages as said
+
+if TYPE_CHECKING:
+    from holdfast.health.pure.health import Finding
+    from holdfast.inplace.pure.in_place import CallEnded, EndsHungRank
+    from holdfast.node.host_care import HostCare
+    from holdfast.node.observing import Observing
+    from holdfast.node.part import Happening, Part
+    from holdfast.node.processes.controlled_process import ControlledProcess
+    from holdfast.node.records.iteration_file import IterationReader
+    from holdfast.standby.standbys import Standbys
+
+_STDOUT, _STDERR = 1, 2
+_LAST_WORDS_S = 2.0
+"""How long the end of a job waits for what a monitor says of a rank that it has just ended; a busy
+host may have no CPU for it yet."""
+_OUTPUT_DRAIN_S = 5.0
+"""How long the launcher's exit waits for a console that does not take the last output."""
+
+
+class NodeAgent:
+    """Runs the ranks of this node to their end. Use once, from the main thread."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        environ: Mapping[str, str],
+        job: str | None = None,
+        health: ControlledProcess | None = None,
+        *,
+        owns_process: bool = False,
+    ) -> None:
+        """Make folders and files, start nothing.
+
+        Args:
+            plan: What to do.
+            environ: The launcher's environment.
+            job: Name of this launcher's life; None: a new one.
+            health: A health process that was started for it; None: it starts its own.
+            owns_process: This process is the launcher, no program that runs one: all its children
+                are ours to reap.
+
+        Raises:
+            OSError: A folder or file cannot be made.
+        """
+        self._plan = plan
+        # A marker that we inherited is of another job, and its launcher's alone to pass on.
+        self._environ = {name: value for name, value in environ.items() if name != MARKER}
+        self._owns_process = owns_process
+        self._node_name = socket.gethostname()
+        self._job = job or new_job()
+        self._health = health
+        self._folders = folders = RunFolders(plan.log_dir, plan.run_id, self._job)
+        self.run_dir = folders.run_dir
+        self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
+        self._progress = ProgressLog(self._events, folders.pages)
+        self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
+        self._launcher = make_launcher(plan, f"{self._node_name}-{self._job}", self._port.number)
+        self._log = open_log(plan, lambda: self._launcher.member.phase is Phase.DONE)
+        self._inbox: deque[machine.Event] = deque()
+        self._is_at_work = False
+        self._defect: Exception | None = None
+        self._control: ControlEndpoint | None = None
+        self._lease = open_lease(plan, folders.runtime_dir)
+        self._pump = OutputPump()
+        self._loop = Loop()
+        self._monitors = Monitors(self._loop, self._on_monitor_message)
+        lease = self._lease.path if self._lease else None
+        self._watch = Watch(plan, self._job, self._node_name, folders, lease, self._monitors)
+        self._iterations: IterationReader | None = None
+        self._ranks: Ranks | None = None
+        self._past: Ranks | None = None
+        self._tie: list[str] = []
+        self._says = Announcer(
+            plan,
+            self._node_name,
+            self.run_dir,
+            self._launcher,
+            self._pump,
+            self._event,
+            self._environ.get("TORCHELASTIC_ERROR_FILE"),
+        )
+        kept = IncidentFolders(self._node_name, str(self.run_dir), folders.staging)
+        self._incidents = incidents = Incidents(self._events, kept, self._says.incident_over)
+        self._terminal = Terminal(0) if plan.stdin_rank is not None else None
+        self._standbys: Standbys | None = None
+        self._care: HostCare | None = None
+        self._observing: Observing | None = None
+        self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
+        lines = self._says.restart_lines
+        self._parts: list[Part] = [self._sweeper, lines, self._progress, incidents]
+        self._exit: int | None = None
+        self._launcher_socket = os.path.join(  # noqa: PTH118
+            folders.runtime_dir, f"_ft_launcher{os.getpid()}.socket"
+        )
+
+    def run(self) -> int:
+        """Start the ranks, restart them when they fail, and return the launcher's exit code.
+
+        Signals are taken from the first to the last moment: while nothing runs yet they wait for
+        their turn, and clean-up is not interrupted.
+        """
+        descriptor = _STDOUT if self._plan.log_to_stdout else _STDERR
+        handler = PumpHandler(self._pump, descriptor, self._node_name)
+        with self._loop as loop:
+            loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
+            loop.on_signals(self._plan.signals_to_handle, self._on_signal)
+            LOGGER.addHandler(handler)
+            LOGGER.setLevel(self._plan.log_level)
+            LOGGER.propagate = False
+            try:
+                self._prepare()
+                self._serve(loop)
+            finally:
+                self._clean_up()
+                LOGGER.removeHandler(handler)
+                self._pump.close(_OUTPUT_DRAIN_S)
+        return self._exit_code()
+
+    def outcome(self) -> dict[str, object]:
+        """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""
+        return self._says.outcome(self._ranks, self._exit_code())
+
+    def _exit_code(self) -> int:
+        if self._exit is not None:
+            return self._exit
+        finished = self._launcher.finished
+        return Ending.CANNOT_START.code() if finished is None else finished.exit_code
+
+    def _prepare(self) -> None:
+        plan = self._plan
+        if plan.care:
+            from holdfast.node.host_care import HostCare  # noqa: PLC0415 - where used
+
+            self._care = HostCare(
+                plan.care,
+                loop=self._loop,
+                job=self._job,
+                started=self._health,
+                on_checked=self._on_host_checked,
+                on_sick=self._on_host_sick,
+                write_down=self._event,
+            )
+            self._parts.append(self._care)
+        has_terminal = self._terminal is not None and self._terminal.exists
+        self._says.job_begins(self._job, has_terminal=has_terminal)
+        end_orphans()
+        started = self._care.pids() if self._care else ()
+        record = JobRecord(self._folders.runtime_dir, self._job)
+        self._sweeper.family = Family(record, owns_process=self._owns_process, started=started)
+        self._tie = child.death_tie()
+        if plan.warm:
+            from holdfast.standby.standbys import Standbys  # noqa: PLC0415 - where used
+
+            self._standbys = Standbys(
+                plan.warm,
+                plan.nproc_per_node,
+                self._loop,
+                self._tie,
+                self._job,
+                self._folders.runtime_dir,
+                self._what_a_rank_is,
+                start_hook=plan.start_hook,
+            )
+            self._parts.append(self._standbys)
+
+    def _serve(self, loop: Loop) -> None:
+        """Until there is nothing more to do; whatever happens, nothing of it is left running."""
+        warm = self._plan.warm
+        self._control = ControlEndpoint(
+            self._launcher_socket,
+            loop,
+            self._on_request,
+            self._says.restarted_in_place,
+            self._on_hung_in_place,
+            self._on_call,
+            self,
+        )
+        try:
+            self._feed(Begin())
+            self._reap()  # who ended before anybody listened for that
+            self._begin_observing()
+            self._log.begin(loop, self._work)
+            if self._plan.meeting and self._standbys and warm and warm.at_start:
+                self._standbys.waiting()
+            loop.run(self._next_deadline, self._on_time)
+            if self._defect is not None:
+                raise self._defect
+        finally:
+            self._log.close()
+            self._control.close()
+            self._sweeper.keep_helpers()
+            lives = self._launcher.rank_lives.items()
+            explained = [k for k, life in lives if life.is_written_about]
+            self._monitors.hear_to_the_end(explained, _LAST_WORDS_S)
+            self._monitors.close()
+            if self._standbys:
+                self._standbys.close()
+            if self._care:
+                self._care.close()
+            self._sweeper.end_everything(self._observing.pids() if self._observing else ())
+
+    def _begin_observing(self) -> None:
+        """After the ranks, which have more to do."""
+        if self._plan.observing is not None:
+            from holdfast.node.observing import Observing  # noqa: PLC0415 - where used
+
+            self._observing = Observing(
+                self._plan.observing,
+                loop=self._loop,
+                job=self._job,
+                run_dir=self.run_dir,
+                runtime_dir=self._folders.runtime_dir,
+                nproc=self._plan.nproc_per_node,
+                node=self._node_name,
+                run_id=self._plan.run_id,
+            )
+            self._parts.append(self._observing)
+
+    def _next_deadline(self) -> float | None:
+        parts = (part.next_deadline() for part in self._parts)
+        return earliest(self._launcher.next_deadline(), *parts)
+
+    def _on_time(self) -> None:
+        self._work()  # who spoke meanwhile is not silent
+        self._feed(TimePassed())
+        for part in self._parts:
+            part.on_time()
+
+    def _tell(self, happening: Happening) -> None:
+        for part in self._parts:
+            part.hear(happening)
+
+    # ------------------------------------------------------------ events in
+    def _on_signal(self, signum: int) -> None:
+        self._event("signal_received", signal=signum)
+        arrived = SignalArrived(signum)
+        self._feed(arrived)
+        self._tell(arrived)
+
+    def _feed(self, event: machine.Event) -> None:
+        self._inbox.append(event)
+        self._work()
+
+    def _work(self) -> None:
+        """Hand over what has come; what effects bring comes after all effects of one event.
+
+        An effect that cannot be carried out ends the launcher, and not whatever has called us.
+        """
+        if self._is_at_work or self._defect is not None:
+            return
+        self._is_at_work = True
+        try:
+            while (event := self._next_event()) is not None:
+                now = clock.monotonic()
+                effects = self._launcher.handle(event, now)
+                if self._lease:  # before there are ranks
+                    self._lease.extend(self._launcher.ranks_may_live_until, now)
+                for effect in effects:
+                    self._do(effect)
+        except Exception as error:  # noqa: BLE001 - raised by _serve
+            self._defect = error
+            self._loop.stop()
+        finally:
+            self._is_at_work = False
+
+    def _next_event(self) -> machine.Event | None:
+        """What the log has brought comes first: it may be what an effect has just said there."""
+        event = self._log.take()
+        return self._inbox.popleft() if event is None and self._inbox else event
+
+    def _reap(self) -> None:
+        for reaped in self._sweeper.reap():
+            if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
+                if self._standbys and reaped.exit_code == -signal.SIGKILL:
+                    rank.parked = self._standbys.held()
+                    self._standbys.rank_killed()
+                rank.ended(reaped)
+                local_rank = rank.place.local_rank
+                if self._terminal and local_rank == self._plan.stdin_rank:
+                    self._terminal.restore()
+                self._says.rank_exited(rank, reaped.exit_code)
+                self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
+                if self._control:  # or that of the guard of restarts in place
+                    self._control.hear_out()
+                self._feed(rank_life.Exited(local_rank, reaped.exit_code))
+            elif memory_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
+                pass
+            elif (watched := self._monitors.died(reaped.pid)) is not None:
+                self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
+                self._feed(rank_life.MonitorGone(watched))
+        self._sweeper.go_on()
+
+    def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
+        self._event("control_request", rank=rank, action=action.name, description=description)
+        self._feed(ControlRequested(rank, action.name, description))
+
+    def _on_hung_in_place(self, ended: EndsHungRank) -> None:
+        if self._ranks and (rank := self._ranks.with_rank(ended.rank)):
+            from holdfast.evidence.pure.hang_kind import how  # noqa: PLC0415 - rarely needed
+
+            shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
+            rank.hung_in_place = f"{shows}{ended.text}"
+            if (began := ended.began) is None:
+                return
+            text = f"{began.kind} of rank {began.rank}: {began.text}"
+            rank.hung_in_place += f"; the restart began with {text}"
+            first = self._ranks.with_rank(began.rank)
+            if first is not None and not is_echo(began.text):
+                first.began_restart, first.began_restart_at = began.text, ended.began_at
+
+    def _on_call(self, call: CallBegan | CallEnded) -> None:
+        if self._ranks is None or call.cycle != self._ranks.cycle:
+            return  # its guard was stopped until now
+        found = [self._ranks.with_rank(rank) for rank in call.ranks]
+        local_ranks = tuple(rank.place.local_rank for rank in found if rank is not None)
+        if isinstance(call, CallBegan):
+            self._feed(node.CallBegan(local_ranks))
+        else:
+            self._feed(node.CallEnded(local_ranks, call.finished))
+
+    # What a rank says that an exception ends (control_endpoint.Exits); no other process counts.
+    def uncaught(self, pid: int, traceback: str) -> bool:
+        """Whether it is a rank; its end is seen to."""
+        rank = self._ranks and self._ranks.with_pid(pid)
+        if not rank or self._plan.ft.exception_grace_in_force is None:
+            return False
+        rank.raised = traceback
+        self._feed(rank_life.Raised(rank.place.local_rank))
+        return True
+
+    def exits_now(self, pid: int) -> None:
+        """Its exit handlers have run."""
+        if rank := self._raising(pid):
+            if rank.life.raised_at is not None:
+                self._says.rank_raised(rank)
+            self._feed(rank_life.ExitsNow(rank.place.local_rank))
+
+    def goes_on(self, pid: int) -> None:
+        """It has left without that."""
+        if rank := self._raising(pid):
+            self._feed(rank_life.GoesOn(rank.place.local_rank))
+
+    def _raising(self, pid: int) -> Rank | None:
+        ranks = self._ranks.ranks.values() if self._ranks else ()
+        return next((rank for rank in ranks if rank.pid == pid and rank.raised), None)
+
+    def _on_host_checked(self, problem: str | None) -> None:
+        self._feed(node.HostChecked(problem))
+
+    def _on_host_sick(self, finding: Finding) -> None:
+        self._feed(node.HostBroke(str(finding), finding.device))
+
+    def _on_monitor_message(self, local_rank: int, message: said.ToLauncher) -> None:
+        match message:
+            case said.Log(level, text):
+                number = logging.getLevelName(level.upper())
+                LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
+            case said.Event(event):
+                self._events.append(event)
+        heard = self._incidents.with_exception(local_rank, message)
+        monitor_said = rank_life.MonitorSaid(local_rank, heard)
+        self._tell(monitor_said)
+        self._feed(monitor_said)
+
+    def _event(self, kind: str, *, cycle: int | None = None, **fields: object) -> None:
+        self._events.write(kind, max(0, self._cycle) if cycle is None else cycle, **fields)
+
+    # ------------------------------------------------------------ effects out
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case Send(message):
+                self._log.send(message)
+                if isinstance(message, Join) and self._plan.meeting is not None:
+                    self._event("joining")
+            case Publish(decision):
+                self._log.publish(decision)
+            case node.StartCycle(cycle):
+                self._start_cycle(cycle)
+            case node.SignalRanks(local_ranks, signum):
+                self._signal(local_ranks, signum, group=self._plan.signal_groups)
+            case node.KillRanks(local_ranks):
+                self._signal(local_ranks, signal.SIGKILL, group=True)
+            case node.MeasureWaits(local_ranks):
+                waits = (self._rank(local_rank).waited_s() for local_rank in local_ranks)
+                self._feed(node.RanksWaited(max(waits, default=0.0)))
+            case rank_life.Deliver(cycle, is_over):
+                self._folders.staging.deliver(cycle, over=is_over)
+            case node.Sweep():
+                self._begin_sweep()
+            case ReadIteration(first):
+                self._read_iteration(first=first)
+            case rank_life.StartMonitor(local_rank):
+                if not self._watch.replace(local_rank):
+                    self._feed(rank_life.MonitorGone(local_rank))
+            case rank_life.EndHandlers(local_rank, after_s):
+                rank = self._rank(local_rank)
+                self._says.rank_raised(rank)
+                LOGGER.warning(
+                    "rank %d: its exit handlers have not ended %g s after its exception "
+                    "(--ft-exception-grace): killing it",
+                    rank.place.rank,
+                    after_s,
+                )
+                rank.signal(signal.SIGKILL, group=True)
+            case (
+                rank_life.AwaitReport()
+                | rank_life.HoldClocks()
+                | node_evidence.LookAt()
+                | node_evidence.LetGoOn()
+            ):
+                assert self._ranks is not None
+                self._watch.carry_out(effect, self._ranks)
+            case node_evidence.IncidentOver():
+                self._tell(effect)
+            case node.FailureSeen():
+                self._on_failure_seen(effect)
+            case CycleStopping():
+                self._says.stopping(effect)
+            case Standby(cycle):
+                self._says.standing_by(cycle)
+            case node.Explain(cycle, will_restart):
+                past = self._past
+                ranks = past if past is not None and past.cycle == cycle else self._ranks
+                assert ranks is not None
+                self._says.explain(cycle, ranks, will_restart=will_restart)
+            case node.CheckHost(after_ranks):
+                assert self._care is not None
+                self._care.check(after_ranks=after_ranks)
+            case node.EndRank(local_rank, problem):
+                rank = self._rank(local_rank)
+                LOGGER.error("ending rank %d: %s", rank.place.rank, problem)
+                rank.signal(signal.SIGKILL, group=True)
+            case Note(level, text):
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case machine.Finish():
+                self._progress.last_look()
+                self._says.finish(effect, self._ranks, self._progress.two_lines)
+            case machine.Quit(exit_code):
+                self._exit = exit_code
+                self._loop.stop()
+            case _:
+                assert_never(effect)
+
+    def _signal(self, local_ranks: tuple[int, ...], signum: int, *, group: bool) -> None:
+        self._sweeper.remember()
+        at = clock.monotonic()
+        sent = [k for k in local_ranks if self._rank(k).signal(signum, group=group)]
+        self._feed(rank_life.Sent(tuple(sent), signum, at))
+
+    @property
+    def _cycle(self) -> int:
+        """The one that this node has, or had, ranks in; -1: none yet."""
+        return self._launcher.node.cycle
+
+    def _read_iteration(self, *, first: bool) -> None:
+        path = iteration_file(self._plan)
+        assert path is not None
+        if self._iterations is None:
+            from holdfast.node.records.iteration_file import (  # noqa: PLC0415 - seldom used
+                IterationReader,
+            )
+
+            self._iterations = IterationReader(
+                path, self._loop, lambda found: self._feed(IterationRead(found))
+            )
+        self._iterations.ask(quiet=first)
+
+    def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
+        """Where this node stands in the decided cycle, and the port kept for its rank 0."""
+        formed, place = self._launcher.formed, self._launcher.place
+        assert formed is not None
+        assert place is not None
+        stands = NodePlace.of(formed, place, self._log.gloo_interface())
+        return stands, None if place.rank_offset > 0 else self._port.hand_over()
+
+    def _start_cycle(self, cycle: int) -> None:
+        self._sweeper.stop()
+        plan = self._plan
+        if self._control:
+            self._control.retry()  # the descriptors of the last cycle are free
+        if self._ranks:
+            self._ranks.close(self._pump)
+            self._past = self._ranks
+        stands, port = self._own_place()
+        lives, staged = self._launcher.rank_lives, Path(self._folders.staging.folder(cycle))
+        self._ranks = ranks = Ranks(
+            plan, stands, self.run_dir, staged, cycle, self._job, port, lives
+        )
+        self._event("cycle_started", master_port=stands.master_port, group_rank=stands.group_rank)
+        self._tell(CycleBegins(ranks))
+        self._watch.begin(ranks, self._past.cycle if self._past else None)
+        for local_rank in ranks.ranks:
+            rank = ranks.start(
+                local_rank,
+                self._tie,
+                self._environ,
+                self._launcher_socket,
+                self._watch.socket(local_rank),
+                self._pump,
+                self._standbys,
+            )
+            self._says.rank_started(rank)
+            if local_rank == 0:
+                ranks.let_rank_0_go_first()
+        if plan.monitors_enabled:
+            self._monitors.start_missing()  # after the ranks, which have more to do
+        assert self._sweeper.family is not None
+        self._sweeper.family.ranks_started([rank.pid for rank in ranks.ranks.values()])
+        self._tell(CycleStarted(ranks))
+        self._says.cycle_started(ranks)
+
+    def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
+        """Command, environment and pid of a rank, as far as no cycle has a part in them."""
+        plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
+        nproc = plan.nproc_per_node
+        place = rank.place if rank else unplaced(local_rank, nproc)
+        monitor_socket = self._watch.socket(local_rank)
+        env = rank_env(plan, place, self._environ, self._launcher_socket, monitor_socket)
+        is_alive = rank is not None and rank.pid and rank.exit_code is None
+        return plan.command_for(local_rank), env, rank.pid if rank and is_alive else None
+
+    def _rank(self, local_rank: int) -> Rank:
+        assert self._ranks is not None
+        return self._ranks.ranks[local_rank]
+
+    def _on_failure_seen(self, seen: node.FailureSeen) -> None:
+        if seen.every or not self._launcher.node.survives_ranks:
+            self._tell(CycleEnding())
+        assert self._ranks is not None
+        end = self._ranks.end(seen.local_rank, self._pump)
+        cause = self._says.failure_seen(seen, end)
+        about = end.names_a_peer, end.attribution.signature
+        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart, *about))
+
+    # ------------------------------------------------------------ nothing left behind
+    def _spared(self) -> frozenset[int]:
+        """Processes of ours that outlive a cycle."""
+        helpers = (part.pids() for part in self._parts)
+        return self._monitors.pids().union(memory_read.readers(), *helpers)
+
+    def _living_ranks(self) -> frozenset[int]:
+        ranks = self._ranks.ranks.values() if self._ranks else ()
+        return frozenset(rank.pid for rank in ranks if rank.pid and rank.exit_code is None)
+
+    def _begin_sweep(self) -> None:
+        self._tell(CycleEnding())
+        if self._port.reserve():
+            self._feed(machine.PortReserved(self._port.number))
+        asks = self._plan.meeting is not None or self._plan.max_same_failures
+        has_failed = self._launcher.node.has_failed
+        if asks and has_failed and self._ranks and (found := self._says.cause_found(self._ranks)):
+            self._feed(found)
+        self._sweeper.begin(tells_what_is_left=self._plan.ft.check_remaining_processes)
+
+    def _on_swept(self) -> None:
+        self._event("cycle_stopped")
+        self._feed(node.Swept())
+
+    def _clean_up(self) -> None:
+        if self._terminal:
+            self._terminal.restore()
+        if self._ranks:
+            self._ranks.close(self._pump)
+        self._port.release()
+        last = {self._ranks.cycle} if self._ranks else set()
+        self._folders.close({*self._launcher.lives.undelivered(), *last})  # their monitors are gone
+        self._events.close()
+        if self._observing:
+            self._observing.close()
+        if self._says.is_uneventful():
+            self._folders.remove_run()

@@ -1,0 +1,189 @@
+"""The health process of a node at work: feeds :mod:`holdfast.health.pure.gate`. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock
+from holdfast.base.processes import child
+from holdfast.base.pure.codec import decode, encode
+from holdfast.base.pure.common_events import Begin, Note, TimePassed
+from holdfast.base.pure.never import assert_never
+from holdfast.health.messages import FROM_HEALTH, Check, Configure
+from holdfast.health.pure import gate as machine
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.net.channel import Channel
+from holdfast.net.loop import Loop
+from holdfast.node.part import Part
+from holdfast.node.processes.controlled_process import start_health_process
+
+if TYPE_CHECKING:
+    from holdfast.health.messages import FromHealth, Wanted
+    from holdfast.net.pure.frames import Message
+    from holdfast.node.processes.controlled_process import ControlledProcess
+
+LOGGER = logging.getLogger("holdfast")
+_SIGKILL = 9
+
+
+class HostCare(Part):
+    """Checks this host when asked, and hears what its health process notices. Main thread only.
+
+    Args:
+        wanted: What is looked at.
+        loop: Where messages of the process arrive.
+        job: Marks its environment.
+        started: A process that was started for this already; None: none was.
+        on_checked: Called once for each :meth:`check`, with why this node must not have ranks.
+        on_sick: Called with what ranks that run here can't be trusted to survive.
+        write_down: Writes an event of this kind, with these fields, into the event file.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        loop: Loop,
+        job: str,
+        started: ControlledProcess | None,
+        on_checked: Callable[[str | None], None],
+        on_sick: Callable[[Finding], None],
+        write_down: Callable[..., None],
+    ) -> None:
+        self._wanted = wanted
+        self._loop = loop
+        self._job = job
+        self._started = started
+        self._on_checked = on_checked
+        self._on_sick = on_sick
+        self._write_down = write_down
+        self._machine = machine.Gate(wanted.limit_s, wanted.memory_limit_s)
+        self._pid = 0
+        self._peer: Channel | None = None
+        self._dying: set[int] = set()
+        self._feed(Begin())
+
+    def check(self, *, after_ranks: bool) -> None:
+        """Check this host; ``after_ranks``: and wait until their GPU memory is free."""
+        self._feed(machine.Asked(after_ranks))
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` wants to be called; None: never."""
+        return self._machine.next_deadline()
+
+    def on_time(self) -> None:
+        """Time has passed."""
+        self._feed(TimePassed())
+
+    def pids(self) -> frozenset[int]:
+        """The process, and those that were told to end and have not yet."""
+        return frozenset(self._dying | {self._pid} - {0})
+
+    def died(self, reaped: child.Reaped) -> bool:
+        """Note that a process was reaped; whether it was ours."""
+        if reaped.pid in self._dying:
+            self._dying.discard(reaped.pid)
+            return True
+        if reaped.pid != self._pid:
+            return False
+        self._pid, peer = 0, self._peer
+        if peer is not None:  # its last words
+            self._take(peer.receive_rest())
+        if self._peer is peer:  # else they have ended it, and another may be there
+            self._hang_up()
+            self._feed(machine.Died(f"exit code {reaped.exit_code}"))
+        return True
+
+    def close(self) -> None:
+        """End the process; it is reaped with all that is left at the end."""
+        self._kill()
+
+    # ------------------------------------------------------------ inside
+    def _feed(self, event: machine.Event) -> None:
+        for effect in self._machine.handle(event, clock.monotonic()):
+            self._do(effect)
+
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.Start():
+                self._start()
+            case machine.Ask(number, after_ranks):
+                self._tell(Check(number, after_ranks))
+            case machine.Kill():
+                self._kill()
+            case machine.Checked(problem):
+                self._write_down("host_checked", problem=problem)
+                self._on_checked(problem)
+            case machine.Sick(finding):
+                self._on_sick(finding)
+            case Note(level, text):
+                self._note(level, text)
+            case _:
+                assert_never(effect)
+
+    def _start(self) -> None:
+        try:
+            first = encode(Configure(self._wanted, tuple(sys.path)))
+            process = self._started or start_health_process(first, self._job)
+            self._started = None
+        except OSError as error:
+            LOGGER.warning("cannot start the process that checks this host: %s", error)
+            return
+        self._pid = process.pid
+        self._peer = peer = Channel(process.control, self._loop.epoll)
+        self._loop.call(peer.fileno(), lambda: self._receive(peer))
+
+    def _tell(self, message: Check) -> None:
+        if self._peer is None:  # it could not be started
+            self._feed(machine.Died("it could not be started"))
+            return
+        self._peer.send(encode(message))
+
+    def _receive(self, peer: Channel) -> None:
+        peer.flush()
+        self._take(peer.receive())
+        if peer.gone and peer.fileno() >= 0:
+            self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _take(self, frames: list[Message]) -> None:
+        """A health process that says what cannot be handled is ended; the job goes on."""
+        try:
+            for frame in frames:
+                self._hear(decode(FROM_HEALTH, frame))
+        except Exception as error:
+            LOGGER.exception("the health process sent a message that cannot be handled")
+            self._kill()
+            self._feed(machine.Died(f"it sent a message that cannot be handled: {error!r:.200}"))
+
+    def _hear(self, message: FromHealth) -> None:
+        match message:
+            case Note(level, text):
+                self._write_down("gpu_memory", text=text)
+                self._note(level, text)
+            case machine.Answered():
+                self._feed(message)
+            case machine.Found(finding=finding) | machine.Noticed(finding):
+                if isinstance(message, machine.Noticed) or finding.verdict is not Verdict.HEALTHY:
+                    verdict = finding.verdict.value
+                    self._write_down("finding", **{**vars(finding), "verdict": verdict})
+                self._feed(message)
+            case _:
+                assert_never(message)
+
+    def _note(self, level: str, text: str) -> None:
+        LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+
+    def _kill(self) -> None:
+        self._hang_up()
+        if self._pid:
+            child.send_signal(self._pid, _SIGKILL)
+            self._dying.add(self._pid)
+            self._pid = 0
+
+    def _hang_up(self) -> None:
+        if self._peer is not None:
+            self._loop.hang_up(self._peer)
+            self._peer = None

@@ -1,0 +1,1 @@
+"""The processes of a node's ranks, and what they need to start."""

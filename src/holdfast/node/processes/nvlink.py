@@ -1,0 +1,124 @@
+"""Which NVLink fabric the GPUs of this node are in, asked of the driver's own library (NVML).
+
+Asked in a process of its own: a driver that hangs does not hang us, and nothing of it stays in the
+launcher. Needs no package; where there is no driver, nobody misses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+LIMIT_S = 10.0
+"""How long the driver may take; without its persistence daemon it wakes the GPUs first."""
+_LAST_S = 1.0
+_LIBRARY = "libnvidia-ml.so.1"
+_ROOT = str(Path(__file__).resolve().parents[3])
+_COMPLETED = 3
+"""``NVML_GPU_FABRIC_STATE_COMPLETED``"""
+_STATES = ("not supported", "not started", "in progress")
+
+
+class FabricUnknownError(LookupError):
+    """The GPUs are in no NVLink fabric, or nobody can tell; the text says which and why."""
+
+
+class _FabricInfo(ctypes.Structure):
+    """``nvmlGpuFabricInfo_t``; https://docs.nvidia.com/deploy/nvml-api has its fields."""
+
+    _fields_ = (
+        ("cluster_uuid", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_int),
+        ("clique", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+        ("_room", ctypes.c_ubyte * 64),
+    )
+
+
+def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
+    """Name of the fabric that all GPUs of this node are in: ``<cluster UUID>.<clique>``.
+
+    Raises:
+        FabricUnknownError: There is none, it is not one, or the driver does not say.
+    """
+    import subprocess  # noqa: PLC0415 - seldom used
+
+    boot = (
+        f"import sys; sys.path.append({_ROOT!r}); "
+        f"from holdfast.node.processes import nvlink; nvlink.tell({library!r})"
+    )
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", boot],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise FabricUnknownError(f"no process to ask the driver from: {error}") from error
+    try:
+        told, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        assert process.stdout is not None
+        process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may sit in the kernel
+            process.wait(_LAST_S)
+        raise FabricUnknownError(f"the NVIDIA driver did not answer for {limit_s:g} s") from None
+    try:
+        answer = json.loads(told)
+    except ValueError:
+        text = f"asking the NVIDIA driver ended with {process.returncode}"
+        raise FabricUnknownError(text) from None
+    if "error" in answer:
+        raise FabricUnknownError(answer["error"])
+    names: list[str] = sorted(set(answer["fabrics"]))
+    if len(names) != 1:
+        raise FabricUnknownError(f"its GPUs are in {len(names)} NVLink fabrics: {', '.join(names)}")
+    return names[0]
+
+
+def tell(library: str) -> None:
+    """In the process that asks: print what :func:`fabric` reads."""
+    try:
+        answer: dict[str, object] = {"fabrics": _ask(library)}
+    except (OSError, AttributeError, FabricUnknownError) as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _ask(library: str) -> list[str]:
+    nvml = ctypes.CDLL(library)
+    _check(nvml.nvmlInit_v2(), "nvmlInit")
+    count = ctypes.c_uint()
+    _check(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)), "nvmlDeviceGetCount")
+    found = []
+    for index in range(count.value):
+        device, info = ctypes.c_void_p(), _FabricInfo()
+        _check(nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)), f"GPU {index}")
+        _check(nvml.nvmlDeviceGetGpuFabricInfo(device, ctypes.byref(info)), f"fabric of {index}")
+        found.append(_name(index, info))
+    if not found:
+        raise FabricUnknownError("the NVIDIA driver knows no GPU")
+    return found
+
+
+def _name(gpu: int, info: _FabricInfo) -> str:
+    if info.state != _COMPLETED:
+        state = _STATES[info.state] if info.state < len(_STATES) else str(info.state)
+        raise FabricUnknownError(f"NVLink fabric of GPU {gpu}: {state}")
+    _check(info.status, f"NVLink fabric of GPU {gpu}")
+    uuid = bytes(info.cluster_uuid)
+    if not any(uuid):
+        raise FabricUnknownError(f"GPU {gpu} is in no NVLink fabric of several nodes")
+    digits = uuid.hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return f"{'-'.join(parts)}.{info.clique}"
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        raise FabricUnknownError(f"NVML says {code} ({what})")

@@ -1,0 +1,307 @@
+"""Carry the ranks' output: to the console, to files, and its last lines to the failure report.
+
+One thread for all ranks, so that a slow terminal delays output and nothing else: it never holds up
+the loop that watches and restarts. Files are written by threads of their own (``file_writer.py``).
+A rank that writes faster than its console can show waits, as it would without us. Everything a rank
+wrote before it died is shown before its end is reported (:meth:`OutputPump.settle`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base import clock, wait_for
+from holdfast.base.file_writer import FileWriter, LineLog, LogFile, Tell
+
+_CHUNK_BYTES = 1 << 16
+_PIPE_BYTES_MAX = 1 << 20
+"""The most that a pipe can hold (/proc/sys/fs/pipe-max-size)."""
+TAIL_LINES = 300
+"""Enough for an exception with the one that it was raised from, and what exit handlers write."""
+TAIL_LINE_BYTES = 2000
+_PARTIAL_BYTES_MAX = 1 << 20
+"""A line longer than this is passed on in pieces."""
+_BUSY_S = 2.0
+"""How long a pump that no console holds up is waited for: a busy machine has no CPU for it yet."""
+
+
+@dataclass
+class Consoles:
+    """What a pump knows of the descriptors that it writes to.
+
+    Attributes:
+        cut: On which the last line has no end yet.
+        in_write: A write has not returned: whoever reads the console may have stopped reading.
+    """
+
+    cut: set[int] = field(default_factory=set)
+    in_write: bool = False
+
+
+@dataclass
+class Stream:
+    """One stream of one rank, on its way from a pipe to where it is wanted.
+
+    Attributes:
+        source: Reading end of the pipe; closed by the pump.
+        console: Descriptor of our own stdout or stderr, or None: not shown.
+        prefix: Put before every line on the console; with a prefix whole lines are written.
+        shows_prompts: But the start of a line is written at once: it may be a question.
+        file: The log file, or None; closed by the pump.
+        matches: Lines that contain one of these also go to ``matched_file``.
+        matched_file: As ``file``.
+        log: Gets every line, with ``log_prefix`` before it; shared with other streams.
+    """
+
+    source: int
+    console: int | None = None
+    prefix: bytes = b""
+    shows_prompts: bool = False
+    file: LogFile | None = None
+    matches: Sequence[bytes] = ()
+    matched_file: LogFile | None = None
+    log: LineLog | None = None
+    log_prefix: bytes = b""
+    tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    """Its last lines, and when they came."""
+    consoles: Consoles = field(default_factory=Consoles)
+    """The pump's, for all its streams."""
+    _partial: bytearray = field(default_factory=bytearray)
+    _heard_at: float = 0.0
+    _shown: int = 0
+    """How much of it is on the console."""
+
+    def pump(self) -> bool:
+        """Pass on what is there; False at the end of the stream."""
+        try:
+            data = os.read(self.source, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        if not data:
+            self._lines(b"", final=True)
+            return False
+        if self.file is not None:
+            self.file.write(data)
+        if self.console is not None and not self.prefix:
+            _write(self.console, data, self.consoles)
+        self._lines(data, final=False)
+        return True
+
+    def drain(self) -> bool:
+        """Pass on what is there by now, and not what comes meanwhile; False at the end of it."""
+        for _ in range(_PIPE_BYTES_MAX // _CHUNK_BYTES):
+            if not wait_for.readable(self.source, 0.0):
+                break
+            if not self.pump():
+                return False
+        return True
+
+    def close(self) -> None:
+        """Close what is ours; an unfinished line has come to its end."""
+        self._lines(b"", final=True)
+        with contextlib.suppress(OSError):
+            os.close(self.source)
+        for file in (self.file, self.matched_file):
+            if file is not None:
+                file.close()
+
+    def last_lines(self) -> tuple[list[str], list[float]]:
+        """The last lines, an unfinished one included, as text; and when they came (monotonic)."""
+        kept = list(self.tail)
+        if self._partial:
+            kept.append((bytes(self._partial), self._heard_at))
+        kept = kept[-TAIL_LINES:]
+        lines = [line[:TAIL_LINE_BYTES].decode(errors="replace") for line, _ in kept]
+        return lines, [at for _, at in kept]
+
+    def _lines(self, data: bytes, *, final: bool) -> None:
+        self._partial += data
+        if data:
+            self._heard_at = clock.monotonic()
+        end = self._partial.rfind(b"\n") + 1
+        if final:
+            end = len(self._partial)
+        elif len(self._partial) - end > _PARTIAL_BYTES_MAX:
+            end = _before_last_character(self._partial)
+        lines = bytes(self._partial[:end]).splitlines(keepends=True)
+        del self._partial[:end]
+        if self.console is not None and self.prefix:
+            self._show(self.console, lines)
+        if not lines:
+            return
+        kept, at = lines[-TAIL_LINES:], self._heard_at
+        self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), at) for line in kept)
+        if self.log is not None:
+            self.log.write(self.log_prefix, lines)
+        if self.matched_file is not None:
+            kept = [line for line in lines if any(match in line for match in self.matches)]
+            if kept:
+                self.matched_file.write(b"".join(kept))
+
+    def _show(self, console: int, lines: Sequence[bytes]) -> None:
+        """Whole lines, less what is shown of the first, and the start of the next if wanted."""
+        shown = b""
+        if self._shown and lines:
+            first, *lines = b"".join(lines)[self._shown :].splitlines(keepends=True) or [b"\n"]
+            shown, self._shown = first, 0
+        shown += b"".join(self.prefix + line for line in lines)
+        if shown and not shown.endswith(b"\n"):
+            shown += b"\n"
+        if self.shows_prompts and len(self._partial) > self._shown:
+            shown += (b"" if self._shown else self.prefix) + self._partial[self._shown :]
+            self._shown = len(self._partial)
+        if shown:
+            _write(console, shown, self.consoles)
+
+
+def _before_last_character(data: bytearray) -> int:
+    """Where to cut, so that no character of UTF-8 is cut in two: it may be there in part."""
+    for back in range(1, 5):
+        if data[-back] & 0xC0 != 0x80:  # not one of the bytes that follow the first
+            return len(data) - back
+    return len(data)  # it is not UTF-8
+
+
+class OutputPump:
+    """The thread that carries all streams. Start it once; add streams at every cycle."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._streams: dict[int, Stream] = {}
+        self._consoles = Consoles()
+        self._errands: deque[Callable[[], None]] = deque()
+        self._writers: dict[str, FileWriter] = {}
+        self._closing = False  # the thread is to stop
+        self._closed = False  # nobody may ask for anything any more
+        self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
+        self._thread.start()
+
+    def writer(self, folder: str, tell: Tell) -> FileWriter:
+        """Writes the files below ``folder``; the same for each call, and closed by the pump.
+
+        Args:
+            folder: Absolute.
+            tell: See :class:`.FileWriter`.
+        """
+        if folder not in self._writers:
+            self._writers[folder] = FileWriter(folder, tell)
+        return self._writers[folder]
+
+    def add(self, stream: Stream) -> None:
+        """Carry ``stream`` from now on, to its end."""
+        stream.consoles = self._consoles
+
+        def register() -> None:
+            self._streams[stream.source] = stream
+            self._epoll.register(stream.source, select.EPOLLIN)
+
+        self._do(register)
+
+    def call(self, errand: Callable[[], None]) -> None:
+        """Call ``errand`` in the pump's thread, after what was asked of it before."""
+        self._do(errand)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write our own lines to ``descriptor``, in order with what the ranks write.
+
+        A progress bar of a rank has no end of line: ours begins below it.
+        """
+
+        def write() -> None:
+            is_cut = descriptor in self._consoles.cut
+            _write(descriptor, b"\n" + data if is_cut else data, self._consoles)
+
+        self._do(write)
+
+    def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
+        """Wait until all that was written to ``streams`` so far has been passed on.
+
+        For a rank that has just ended: what it wrote is in the pipe. Does not wait for the end of
+        the stream, which a grandchild may hold open for ever. A pump that has had no CPU is waited
+        for longer than ``timeout_s``: why the rank failed depends on its last lines.
+
+        Returns:
+            False: not within ``timeout_s`` (a console that does not take its output).
+        """
+        done = threading.Event()
+
+        def drain() -> None:
+            for stream in streams:
+                if self._streams.get(stream.source) is stream and not stream.drain():
+                    self._remove(stream)
+            done.set()
+
+        self._do(drain)
+        give_up_at = clock.monotonic() + _BUSY_S
+        while not done.wait(timeout_s):
+            if self._closed or self._consoles.in_write or clock.monotonic() >= give_up_at:
+                return done.is_set()
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Pass on what is there and stop; gives up after ``timeout_s``. Nothing the second time."""
+        if self._closed:
+            return
+
+        def drain_all() -> None:
+            for stream in list(self._streams.values()):
+                stream.drain()
+                self._remove(stream)
+            self._closing = True
+
+        self._do(drain_all)
+        self._closed = True
+        give_up_at = clock.monotonic() + timeout_s
+        self._thread.join(timeout_s)
+        for writer in self._writers.values():
+            writer.close(max(0.0, give_up_at - clock.monotonic()))
+        if not self._thread.is_alive():
+            self._epoll.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _do(self, errand: Callable[[], None]) -> None:
+        if self._closed:
+            return
+        self._errands.append(errand)
+        with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
+            os.write(self._wake_write, b"\0")
+
+    def _remove(self, stream: Stream) -> None:
+        del self._streams[stream.source]
+        self._epoll.unregister(stream.source)
+        stream.close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            for descriptor, _ in self._epoll.poll():
+                if descriptor == self._wake_read:
+                    os.read(self._wake_read, 4096)
+                    while self._errands:
+                        self._errands.popleft()()
+                elif (stream := self._streams.get(descriptor)) and not stream.pump():
+                    self._remove(stream)
+
+
+def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:
+    """Write all of ``data``; what cannot be written (closed terminal, full disk) is lost."""
+    cut = consoles.cut
+    (cut.discard if data.endswith(b"\n") else cut.add)(descriptor)
+    view = memoryview(data)
+    consoles.in_write = True
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # somebody made our console non-blocking
+            wait_for.writable(descriptor)
+        except OSError:
+            break
+    consoles.in_write = False

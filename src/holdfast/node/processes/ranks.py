@@ -1,0 +1,505 @@
+"""The ranks of one node in one cycle: their folders, output, environment and processes.
+
+Folders are torchrun's: ``<run dir>/attempt_<cycle>/<local rank>/`` with ``stdout.log`` and
+``stderr.log`` where output is redirected or teed, ``error.json``, and ``stacks.txt`` once a rank's
+stacks have been dumped. Nothing here touches that folder: output goes through a thread that may
+hang alone, and the rest is written to memory and delivered (``evidence/staging.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base import clock, memory
+from holdfast.base.file_writer import LineLog, LogFile, cycle_path
+from holdfast.base.processes import child
+from holdfast.base.processes.run_delay import RunDelay
+from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
+from holdfast.evidence.pure.attribution import Attribution
+from holdfast.evidence.pure.failure import RankEnd
+from holdfast.net.port import ReservedPort
+from holdfast.node.processes.output import OutputPump, Stream
+from holdfast.node.processes.worker_env import Place, worker_env
+from holdfast.node.pure.rank_life import RankLife, State
+from holdfast.options.plan import LaunchPlan
+
+if TYPE_CHECKING:
+    from holdfast.job.pure import membership
+    from holdfast.job.pure.membership import Round
+    from holdfast.standby.standbys import Standbys
+
+LOGGER = logging.getLogger("holdfast")
+STDIN, STDOUT, STDERR = 0, 1, 2
+"""Descriptor of a stream; of output, also its bit in ``--redirects`` and ``--tee``."""
+_FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
+_SETTLE_S = 0.2
+"""How long a report waits, at most, for a console that does not take its output."""
+_LAST_WORDS_S = 0.02
+"""The same of the stop of the other ranks, for the last words of one that failed."""
+_LISTENS_WITHIN_S = 0.1
+"""For so long a rank 0 that does not listen, or not soon, holds up the others, and no longer."""
+_ERROR_FILE_BYTES_MAX = 4 << 20
+_MESSAGE_CHARS_MAX = 2000
+
+
+@dataclass
+class Rank:
+    """One rank's process in one cycle."""
+
+    place: Place
+    folder: Path
+    error_file: Path
+    """Where torch's ``@record`` writes an exception."""
+    life: RankLife
+    pid: Pid = Pid(0)  # noqa: RUF009 - an int
+    is_warm: bool = False
+    streams: dict[int, Stream] = field(default_factory=dict)
+    oom_before: dict[str, int] = field(default_factory=dict)
+    exit_code: int | None = None
+    ended_at: float = 0.0
+    peak_rss_kib: int = 0
+    hung_in_place: str | None = None
+    """How it hung, where the guard of restarts in place ends it for that."""
+    began_restart: str | None = None
+    """Why a restart in place began that is held up."""
+    began_restart_at: float = 0.0
+    raised: str = ""
+    """The traceback of the exception that ends it, as it told us."""
+    parked: tuple[int, int] = (0, 0)
+    """Interpreters that were parked on its node when it was killed, and their memory in KiB."""
+
+    _error: tuple[str | None, str | None] | None = None
+    _run_delay: RunDelay | None = None
+    """Since it was asked to end."""
+
+    def signal(self, signum: int, *, group: bool) -> bool:
+        """Signal its process, with ``group`` its process group; False: it ends by itself."""
+        if self.exit_code is not None or not self.pid:
+            return False
+        if signum != signal.SIGKILL and (self.life.exits_now or child.is_ending(self.pid)):
+            return False  # what it ends with was not asked for
+        if (
+            signum != signal.SIGKILL
+        ):  # a stopped process takes no other: see base/pure/kill_ladder.py
+            child.send_signal(self.pid, signal.SIGCONT, group=group)
+            self._run_delay = self._run_delay or RunDelay(self.pid)
+        child.send_signal(self.pid, signum, group=group)
+        return True
+
+    def waited_s(self) -> float:
+        """How long it had no processor, since it was asked to end."""
+        return self._run_delay.since_s() if self._run_delay is not None else 0.0
+
+    def ended(self, reaped: child.Reaped) -> None:
+        """Note how its process ended."""
+        self.exit_code = reaped.exit_code
+        self.peak_rss_kib = reaped.peak_rss_kib
+        self.ended_at = clock.monotonic()
+        self._error = read_error_file(self.error_file)  # delivered, and gone, when it is asked for
+
+    def end(self) -> RankEnd:
+        """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
+        now, life = clock.monotonic(), self.life
+        exit_code = self.exit_code
+        if exit_code is None:
+            exit_code = 1 if life.exits_now else -signal.SIGKILL
+        error, traceback = self._error or read_error_file(self.error_file)
+        lines, times = self.last_lines()
+        return RankEnd(
+            local_rank=self.place.local_rank,
+            rank=self.place.rank,
+            pid=self.pid,
+            exit_code=exit_code,
+            ended_at=now if self.exit_code is None else self.ended_at,
+            asked=life.was_asked(exit_code),
+            hang=life.hang,
+            host_problem=life.host_problem,
+            hung_in_place=self.hung_in_place,
+            began_restart=self.began_restart,
+            began_restart_at=self.began_restart_at,
+            launcher_slept_s=life.launcher_slept_s,
+            error=error,
+            traceback=traceback,
+            last_lines=lines,
+            line_times=times,
+            asked_at=life.asked_at,
+            oom_kills=memory.oom_since(self.oom_before) if exit_code else (),
+            peak_rss_kib=self.peak_rss_kib,
+            parked=self.parked,
+            is_stuck=life.state(now) is State.STUCK,
+            is_condemned=life.is_condemned,
+            raised=self.raised,
+            raised_at=life.raised_at,
+            exit_handlers_s=life.exit_handlers_s,
+        )
+
+    @property
+    def keeps_stderr(self) -> bool:
+        """Its stderr goes through the launcher."""
+        return STDERR in self.streams
+
+    def last_lines(self) -> tuple[list[str], list[float]]:
+        """Of its stderr, as far as it goes through the launcher, and when they came."""
+        stream = self.streams.get(STDERR)
+        return ([], []) if stream is None else stream.last_lines()
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """Where this node stands in a cycle; by default it is the only one.
+
+    Attributes:
+        rank_offset: Global rank of its local rank 0.
+        world_size: None: as many ranks as this node has.
+        master_addr, master_port: Where rank 0 listens.
+        gloo_interface: On which gloo has to listen to be reached; None: it finds out.
+    """
+
+    master_addr: str
+    master_port: int
+    group_rank: int = 0
+    group_world_size: int = 1
+    rank_offset: int = 0
+    world_size: int | None = None
+    gloo_interface: str | None = None
+
+    @classmethod
+    def of(cls, formed: Round, place: membership.Place, gloo_interface: str | None) -> NodePlace:
+        """As it was decided; ``gloo_interface``: see above."""
+        return cls(
+            master_addr=formed.master_addr,
+            master_port=formed.master_port,
+            group_rank=place.group_rank,
+            group_world_size=len(formed.places),
+            rank_offset=place.rank_offset,
+            world_size=formed.world_size,
+            gloo_interface=gloo_interface,
+        )
+
+
+class Ranks:
+    """The ranks of one cycle.
+
+    Args:
+        plan: What a rank is.
+        node: Where this node stands.
+        run_dir: Where people find what was written; touched by the pump alone.
+        staged: Folder in memory; what ranks write there is delivered to ``run_dir``.
+        cycle: Which cycle.
+        job: Marks every process.
+        port: Kept free for rank 0, where that is on this node.
+        lives: By local rank.
+
+    Raises:
+        OSError: A folder can be made neither in memory nor in ``run_dir``.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        node: NodePlace,
+        run_dir: Path,
+        staged: Path,
+        cycle: int,
+        job: str,
+        port: ReservedPort | None,
+        lives: Mapping[int, RankLife],
+    ) -> None:
+        self.cycle = Cycle(cycle)
+        self.folder = run_dir / f"attempt_{cycle}"
+        self._run_dir = str(run_dir)
+        self.node = node
+        self._plan = plan
+        self._job = job
+        self._port = port
+        self._log: LineLog | None = None
+        self.ranks = {}
+        for local_rank, life in lives.items():
+            folder = self.folder / str(local_rank)
+            in_memory = staged / f"attempt_{cycle}" / str(local_rank)
+            try:
+                in_memory.mkdir(parents=True)
+            except OSError:  # memory is full
+                in_memory = folder
+                folder.mkdir(parents=True)
+            error_file = in_memory / "error.json"
+            self.ranks[local_rank] = Rank(self._place(local_rank), folder, error_file, life)
+
+    def marker(self, local_rank: int) -> str:
+        """What every process of this rank carries in its environment."""
+        return f"{self._job}.{self.cycle}.{local_rank}"
+
+    def start(
+        self,
+        local_rank: int,
+        tie: Sequence[str],
+        base_env: Mapping[str, str],
+        launcher_socket: str,
+        monitor_socket: str | None,
+        pump: OutputPump,
+        standbys: Standbys | None = None,
+    ) -> Rank:
+        """Start one rank, from its parked process if it has one.
+
+        Args:
+            local_rank: Which one.
+            tie: See :func:`.child.death_tie`.
+            base_env: The launcher's environment.
+            launcher_socket: Path of the socket for control requests.
+            monitor_socket: Path of the socket of its monitor; None: it has none.
+            pump: Takes its output where something has to be done with it.
+            standbys: The parked processes of this node.
+
+        Raises:
+            OSError: A file or pipe for its output, or its process, cannot be made.
+        """
+        rank = self.ranks[local_rank]
+        plan = self._plan
+        command = plan.command_for(local_rank)
+        env = rank_env(
+            plan,
+            rank.place,
+            base_env,
+            launcher_socket,
+            monitor_socket,
+            error_file=str(rank.error_file),
+            marker=self.marker(local_rank),
+        )
+        rank.oom_before = memory.oom_kills()
+        if plan.applog is not None and self._log is None:
+            path = cycle_path(plan.applog, self.cycle)
+            writer = pump.writer(os.path.dirname(path), _tell_error)  # noqa: PTH120
+            self._log = LineLog(path, _tell_error, writer)
+        with contextlib.ExitStack() as stack:
+            outputs = {
+                number: self._output(rank, number, pump, stack) for number in (STDOUT, STDERR)
+            }
+            inputs = {STDIN: STDIN} if local_rank == plan.stdin_rank else {}
+            streams = [*outputs.values(), *inputs.values()]
+            parked = standbys and standbys.take(local_rank, command, env, streams)
+            rank.is_warm = bool(parked)
+            changed = {number: ours for number, ours in outputs.items() if ours != number}
+            pid = parked or child.spawn_rank(
+                tie,
+                command,
+                plan.start_hook.added_to(env) if plan.start_hook else env,
+                {**inputs, **changed},
+            )
+            rank.pid = Pid(pid)
+        for stream in rank.streams.values():
+            pump.add(stream)
+        return rank
+
+    def let_rank_0_go_first(self) -> None:
+        """Give a warm rank 0 a moment to listen, before those are started that will connect to it.
+
+        Parked processes reach that point within a few hundredths of a second, all at the same time,
+        and torch's client that comes a moment too early tries again only after 0.3 to 0.7 s.
+        """
+        first = self.ranks[0]
+        if self._port is not None and first.is_warm and len(self.ranks) > 1:
+            self._port.wait_until_listened_on(_LISTENS_WITHIN_S)
+
+    def with_pid(self, pid: int) -> Rank | None:
+        """The living rank whose process this is."""
+        return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
+
+    def with_rank(self, rank: int) -> Rank | None:
+        """The one of this number, alive or not."""
+        return next((r for r in self.ranks.values() if r.place.rank == rank), None)
+
+    def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
+        """How and why a rank has failed, while others may still run."""
+        rank = self.ranks[local_rank]
+        if rank.life.exits_now or rank.exit_code not in (None, -signal.SIGKILL):
+            pump.settle(list(rank.streams.values()), _LAST_WORDS_S)
+        return rank.end()
+
+    def ends(self, pump: OutputPump) -> list[RankEnd]:
+        """How and why the ranks ended, when they have; all they wrote has been passed on.
+
+        A rank that has not ended by then cannot be ended.
+        """
+        ranks = self.ranks.values()
+        pump.settle([stream for rank in ranks for stream in rank.streams.values()], _SETTLE_S)
+        return [rank.end() for rank in ranks]
+
+    def close(self, pump: OutputPump) -> None:
+        """Let go of the port and the log."""
+        if self._port is not None:
+            self._port.release()
+        if self._log is not None:
+            pump.call(self._log.close)
+
+    def _place(self, local_rank: int) -> Place:
+        nproc, node = self._plan.nproc_per_node, self.node
+        return Place(
+            local_rank=LocalRank(local_rank),
+            rank=GlobalRank(node.rank_offset + local_rank),
+            group_rank=GroupRank(node.group_rank),
+            local_world_size=nproc,
+            world_size=nproc if node.world_size is None else node.world_size,
+            group_world_size=node.group_world_size,
+            cycle=self.cycle,
+            master_addr=node.master_addr,
+            master_port=node.master_port,
+            gloo_interface=node.gloo_interface,
+        )
+
+    def _output(
+        self, rank: Rank, number: int, pump: OutputPump, stack: contextlib.ExitStack
+    ) -> int:
+        """Descriptor that the rank gets as its stdout or stderr.
+
+        The console itself if possible; through the pump where something has to be done with it:
+        written to files, which may hang, prefixed, filtered, or its last lines kept for the failure
+        report. A terminal stays a terminal, for progress bars and colours.
+        """
+        plan = self._plan
+        local_rank = rank.place.local_rank
+        tee = bool(plan.tee.get(local_rank, 0) & number)
+        to_file = tee or bool(plan.redirects.get(local_rank, 0) & number)
+        shown = plan.local_ranks_filter is None or local_rank in plan.local_ranks_filter
+        filters = {
+            STDOUT: plan.duplicate_stdout_filters,
+            STDERR: plan.duplicate_stderr_filters,
+        }[number]
+        console = number if shown and (tee or not to_file) else None
+
+        if not filters and not to_file and self._log is None:
+            if console is None and number == STDOUT:
+                return stack.enter_context(_null())
+            if console is not None and (number == STDOUT or os.isatty(number)):
+                return number
+
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        stack.callback(os.close, write_end)
+        os.set_blocking(read_end, False)
+        rank.streams[number] = Stream(
+            source=read_end,
+            console=console,
+            prefix=self._prefix(rank.place) if tee else b"",
+            shows_prompts=local_rank == plan.stdin_rank,
+            file=self._file(rank.folder / _FILES[number], pump) if to_file else None,
+            matches=[text.encode() for text in filters],
+            matched_file=(
+                self._file(self.folder / f"filtered_{_FILES[number]}", pump) if filters else None
+            ),
+            log=self._log,
+            log_prefix=self._log_prefix(rank.place),
+        )
+        return write_end
+
+    def _file(self, path: Path, pump: OutputPump) -> LogFile:
+        return LogFile(str(path), pump.writer(self._run_dir, _tell_error), _tell_error)
+
+    def _log_prefix(self, place: Place) -> bytes:
+        """Specification 11: the global rank, aligned to the right."""
+        return f"{place.rank:>{len(str(place.world_size - 1))}}: ".encode()
+
+    def _prefix(self, place: Place) -> bytes:
+        template = Template(self._plan.log_line_prefix_template)
+        return template.safe_substitute(
+            role_name=self._plan.role, rank=place.rank, local_rank=place.local_rank
+        ).encode()
+
+
+def rank_env(
+    plan: LaunchPlan,
+    place: Place,
+    base_env: Mapping[str, str],
+    launcher_socket: str,
+    monitor_socket: str | None,
+    *,
+    error_file: str = "",
+    marker: str = "",
+) -> dict[str, str]:
+    """The whole environment of one rank; without keywords, as far as the cycle has no part in it.
+
+    Raises:
+        ConfigError: See :func:`.worker_env`.
+    """
+    return worker_env(
+        base_env,
+        place,
+        role=plan.role,
+        run_id=plan.run_id,
+        max_restarts=plan.max_restarts,
+        error_file=error_file,
+        launcher_socket=launcher_socket,
+        monitor_socket=monitor_socket,
+        marker=marker,
+        virtual_local_rank=plan.virtual_local_rank,
+        health_endpoint=plan.health_endpoint,
+    )
+
+
+def read_error_file(path: Path) -> tuple[str | None, str | None]:
+    """Message and traceback from a file of torch's ``@record`` format; None where there is none.
+
+    The rank has written it, and may have written anything.
+    """
+    try:
+        with path.open("rb") as file:
+            return _message_in(json.loads(file.read(_ERROR_FILE_BYTES_MAX)))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None, None
+
+
+def _message_in(error: Any) -> tuple[str | None, str | None]:
+    message = error["message"]
+    if not isinstance(message, dict):
+        return str(message)[:_MESSAGE_CHARS_MAX], None
+    extra = message.get("extraInfo")
+    traceback = extra.get("py_callstack") if isinstance(extra, dict) else None
+    text = str(message.get("message", ""))[:_MESSAGE_CHARS_MAX]
+    return text, traceback if isinstance(traceback, str) else None
+
+
+def _tell_error(text: str) -> None:
+    LOGGER.error("%s", text)
+
+
+@contextlib.contextmanager
+def _null() -> Iterator[int]:
+    descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_error_file(path: Path, text: str, exit_code: int, cause: RankEnd | None = None) -> None:
+    """Hand the first cause up, in torch's format, to whoever gave the launcher an error file.
+
+    Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
+
+    Args:
+        path: Of the file.
+        text: What it was.
+        exit_code: Of the rank; of this launcher, where no rank of this node is the cause.
+        cause: That rank's end; None: it is on another node.
+    """
+    found = Attribution() if cause is None else cause.attribution
+    message = {
+        "message": text,
+        "errorCode": exit_code,
+        "extraInfo": {
+            "py_callstack": None if cause is None else cause.traceback,
+            "timestamp": str(int(clock.wall())),
+            "failure": str(found),
+            "advice": found.advice,
+            "place": found.place,
+        },
+    }
+    with contextlib.suppress(OSError):
+        path.write_text(json.dumps({"message": message}), encoding="utf-8")

@@ -1,0 +1,687 @@
+"""Decide what one node does with its ranks: start, stop, sweep, check the host.
+
+Pure: reads no clock, starts no process. Times are seconds on the caller's monotonic clock.
+
+                 StartAsked                  all ranks have ended
+        IDLE -----------------> RUNNING ---------------------------> SWEEPING ---+
+         ^ |                       | StopAsked, or a signal              ^       |
+         | | Dismissed             v             all ranks have ended    |       |
+         | +---------> DONE     STOPPING --------------------------------+       |
+         |                                                                       |
+         +------------- nothing of the cycle is left (and the host is checked) --+
+
+Whether and when there is another cycle is not decided here: this machine tells the member
+(:mod:`holdfast.job.pure.member`) what becomes of the ranks, and is told when to start, to stop and
+to leave.
+
+A *cycle* is one life of all ranks of the job; cycles are counted 0, 1, 2 ... and never twice.
+STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace is over. SWEEPING
+waits until nothing the ranks started is left. A rank that SIGKILL does not end (uninterruptible
+sleep) ends the node: its place can't be used again. Whoever sent the SIGKILL: a rank that outlives
+its monitor's has failed; when only such ranks are left, nobody needs a grace any more, and they are
+given up ``UNKILLABLE_AFTER_S`` after their SIGKILL.
+
+Before ranks are started for the first time, and after a cycle that failed, the host may be checked
+(:class:`CheckHost`): in IDLE, with nothing alive.
+
+Invariants: R-1 a cycle starts only when no rank of the one before is alive. K-1 DONE is reached
+only when nothing of a cycle is alive, or cannot be killed.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
+from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
+from holdfast.base.pure.wording import count
+from holdfast.evidence.pure.failure import signal_name
+from holdfast.job.pure.exit_codes import NO_RESTART
+
+SIGINT = 2
+
+UNKILLABLE_AFTER_S = 30.0
+"""How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
+SWEEP_LIMIT_S = 5.0
+"""How long leftovers of a cycle may take to die before the node goes on without them."""
+SAME_REQUEST_S = 5.0
+"""A signal that comes again so soon is the same request: scancel and srun each send SIGTERM to all
+processes of a step, within about a second; so do a shell's trap and whoever signals its group. Not
+SIGINT: a person types it.
+"""
+_EXCEPTION = 1
+"""What Python exits with after an uncaught exception: says nothing about what is wanted."""
+
+
+def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
+    return KillLadder("its cycle is over", signum, grace_s, UNKILLABLE_AFTER_S)
+
+
+# ---------------------------------------------------------------- events
+class WorkerExited(Value):
+    """A rank's process is gone and reaped; ``exit_code`` is -N for death by signal N."""
+
+    local_rank: int
+    exit_code: int
+
+
+class RankKilled(Value):
+    """A rank that hung, or whose device broke, was signalled: it failed, and ends when it can.
+
+    The kernel takes 75 to 170 ms for each GiB of a process's memory before anybody is told of its
+    end; nobody needs to wait for that before the others are stopped.
+    """
+
+    local_rank: int
+
+
+class RankStuck(Value):
+    """Its monitor sent SIGKILL to a rank that hung, ``since_s`` seconds ago; it is still there."""
+
+    local_rank: int
+    since_s: float
+
+
+class OnlyStuckLeft(Value):
+    """All ranks that are alive have outlived SIGKILL; the last was killed at ``killed_at``."""
+
+    killed_at: float
+
+
+class CallBegan(Value):
+    """These ranks are in a call of a function, which goes on without those of them that are lost.
+
+    Their guard says so (restarts in place).
+    """
+
+    local_ranks: tuple[int, ...]
+
+
+class CallEnded(Value):
+    """The call is over, and these ranks were in it to the end; ``finished``: it has completed."""
+
+    local_ranks: tuple[int, ...]
+    finished: bool
+
+
+class StartAsked(Value):
+    """It was decided that this node has ranks in this cycle. Only while nothing is alive."""
+
+    cycle: int
+
+
+class StopAsked(Value):
+    """It was decided that the ranks of this node are to stop.
+
+    ``at_once``: without grace; ``for_good``: this node will not have ranks again.
+    """
+
+    at_once: bool = False
+    for_good: bool = False
+
+
+class Dismissed(Value):
+    """It was decided that this node leaves. Only while nothing is alive that can be killed.
+
+    ``failed``: not well, so that a failure here is explained.
+    """
+
+    failed: bool
+
+
+class HostChecked(Value):
+    """The answer to :class:`CheckHost`; ``problem``: why this node must not have ranks."""
+
+    problem: str | None = None
+
+
+class HostBroke(Value):
+    """Something broke since the host was checked: ``problem``.
+
+    Ranks that run end now, and not when they find out: the one whose device it is (``device`` is
+    its local rank), any if it is nobody's. Who rests checks the host again. ``device`` None:
+    nobody's in particular.
+    """
+
+    problem: str
+    device: int | None = None
+
+
+class RanksWaited(Value):
+    """The answer to :class:`MeasureWaits`, at once; see :meth:`.KillLadder.climb`."""
+
+    waited_s: float
+
+
+class Swept(Value):
+    """Nothing that the cycle's ranks started is alive any more."""
+
+
+Event = (
+    Begin
+    | WorkerExited
+    | RankKilled
+    | RankStuck
+    | OnlyStuckLeft
+    | SignalArrived
+    | CallBegan
+    | CallEnded
+    | StartAsked
+    | StopAsked
+    | Dismissed
+    | HostChecked
+    | HostBroke
+    | RanksWaited
+    | Swept
+    | TimePassed
+)
+
+
+# ---------------------------------------------------------------- effects
+class StartCycle(Value):
+    """Start every rank of this node, isolated from all earlier cycles."""
+
+    cycle: int
+
+
+class SignalRanks(Value):
+    """Send a signal to these ranks."""
+
+    local_ranks: tuple[int, ...]
+    signum: int
+
+
+class KillRanks(Value):
+    """End these ranks and everything in their sessions with SIGKILL."""
+
+    local_ranks: tuple[int, ...]
+
+
+class MeasureWaits(Value):
+    """The grace of these ranks is over: see how long one of them had no processor meanwhile."""
+
+    local_ranks: tuple[int, ...]
+
+
+class Sweep(Value):
+    """End everything the ranks of this cycle left behind, then report :class:`Swept`."""
+
+    cycle: int
+
+
+class LeftoversRemain(Value):
+    """Leftovers of this cycle do not die, and are not waited for any more."""
+
+    cycle: int
+
+
+class CheckHost(Value):
+    """See whether this node is fit for ranks, then report :class:`HostChecked`, in bounded time."""
+
+    after_ranks: bool
+    """Ranks have just ended here: their GPU memory is to be free before others start."""
+
+
+class EndRank(Value):
+    """SIGKILL for a rank that can't be trusted to go on, because of ``problem``."""
+
+    local_rank: int
+    problem: str
+
+
+class FailureSeen(Value):
+    """A rank failed: the first of its cycle, or the first that asks for no restart.
+
+    To be answered with :class:`~holdfast.job.pure.member.RanksFailed`, which says in words what it
+    was. ``every``: none runs any more, or what does run cannot go on without it; not
+    ``may_restart``: the rank asks for that.
+    """
+
+    cycle: int
+    local_rank: int
+    every: bool = False
+    may_restart: bool = True
+
+
+class Explain(Value):
+    """A cycle failed and all its ends are known: say what the first cause was."""
+
+    cycle: int
+    will_restart: bool
+
+
+# ---------------------------------------------------------------- effects, for the member
+class MayJoin(Value):
+    """The host was checked for the first time; ``problem``: why it must not have ranks."""
+
+    problem: str | None = None
+
+
+class Unhealthy(Value):
+    """A health check failed: this node must not have ranks again.
+
+    After a cycle it is reported before :class:`RanksStopped`.
+    """
+
+    text: str
+
+
+class RanksSucceeded(Value):
+    """All ranks of this cycle exited with 0, and nothing they started is alive."""
+
+    cycle: int
+
+
+class RanksStopped(Value):
+    """No rank of this cycle is alive, nor anything they started; not all of them exited with 0."""
+
+    cycle: int
+
+
+class RanksStuck(Value):
+    """A rank of this cycle cannot be killed; this node must never have ranks again."""
+
+    cycle: int
+    text: str
+
+
+Report = MayJoin | Unhealthy | RanksSucceeded | RanksStopped | RanksStuck
+"""What the member is told."""
+
+Effect = (
+    StartCycle
+    | SignalRanks
+    | KillRanks
+    | MeasureWaits
+    | Sweep
+    | LeftoversRemain
+    | CheckHost
+    | EndRank
+    | FailureSeen
+    | Explain
+    | Note
+    | Report
+)
+
+
+class Phase(enum.Enum):
+    """Where a node is in its life; see the picture in the module's docstring."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SWEEPING = "sweeping"
+    DONE = "done"
+
+
+@dataclass
+class Node:
+    """The ranks of one node.
+
+    Args:
+        nproc: Ranks on this node.
+        no_restart_exit_code: A rank that exits with it asks for no restart; 1 asks for nothing, as
+            every exception ends with it.
+        stop_grace_s: Seconds between SIGTERM and SIGKILL when ranks are stopped.
+        signal_grace_s: The same after a signal to the launcher, forwarded to the ranks.
+        checks_host: :class:`CheckHost` will be answered.
+        measures_waits: :class:`MeasureWaits` will be.
+        survives_ranks: While ranks are in a call (:class:`CallBegan`), the cycle goes on without
+            those that fail, and has succeeded when the call has completed and all others ended
+            well (min-healthy on one node, decision 31).
+    """
+
+    nproc: int
+    no_restart_exit_code: int = NO_RESTART
+    stop_grace_s: float = 15.0
+    signal_grace_s: float = 1800.0
+    checks_host: bool = False
+    measures_waits: bool = False
+    survives_ranks: bool = False
+
+    phase: Phase = field(default=Phase.IDLE, init=False)
+    cycle: int = field(default=-1, init=False)
+    alive: set[int] = field(default_factory=set, init=False)
+    _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
+    _failed: set[int] = field(default_factory=set, init=False)
+    """Ranks of this cycle whose failure the job was told of."""
+    _in_call: set[int] = field(default_factory=set, init=False)
+    """Ranks without which the call goes on, or was completed."""
+    _lost: set[int] = field(default_factory=set, init=False)
+    """Ranks that failed in a call that went on."""
+    _has_completed: bool = field(default=False, init=False)
+    """The last call of this cycle has."""
+    _ran_to_the_end: bool = field(default=False, init=False)
+    """No rank of this cycle was asked to stop."""
+    _may_restart: bool = field(default=True, init=False)
+    _unexplained: int | None = field(default=None, init=False)
+    """A cycle that failed here; explained when it is known whether there is another."""
+    _signalled: bool = field(default=False, init=False)
+    _asked_at: dict[int, float] = field(default_factory=dict, init=False)
+    """When each signal came first."""
+    _end: KillLadder = field(default_factory=_ladder, init=False)
+    _is_measuring: bool = field(default=False, init=False)
+    _sweep_until: float | None = field(default=None, init=False)
+    _is_checking: bool = field(default=False, init=False)
+    _is_rechecking: bool = field(default=False, init=False)
+    """Nobody else waits for what that check finds."""
+    _is_last: bool = field(default=False, init=False)
+    """This node will not have ranks again."""
+    _effects: list[Effect] = field(default_factory=list, init=False)
+
+    @property
+    def has_failed(self) -> bool:
+        """A rank of this cycle did not end well, whether it was asked to end or not."""
+        return bool(self._failed) or any(self._exit_codes.values())
+
+    def next_deadline(self) -> float | None:
+        """Earliest time at which :class:`TimePassed` would do something; None: never."""
+        return earliest(self._end.due_at, self._sweep_until)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """What to do about ``event``, in order."""
+        self._effects = []
+        if self.phase is Phase.DONE:
+            return self._effects
+        match event:
+            case Begin():
+                if self.checks_host:
+                    self._check_host()
+                else:
+                    self._do(MayJoin())
+            case StartAsked(cycle):
+                if self.phase is Phase.IDLE:
+                    self._start_cycle(cycle)
+            case StopAsked(at_once, for_good):
+                self._is_last = self._is_last or for_good
+                self._on_stop_asked(now, at_once=at_once)
+            case Dismissed(failed):
+                if self.phase is Phase.IDLE:
+                    self._leave(failed=failed)
+            case WorkerExited(local_rank, exit_code):
+                self._on_exit(local_rank, exit_code, now)
+            case RankKilled(local_rank):
+                if local_rank in self.alive:
+                    self._fail(local_rank)
+            case RankStuck(local_rank, since_s):
+                self._on_stuck(local_rank, since_s)
+            case OnlyStuckLeft(killed_at):
+                self.phase = Phase.STOPPING
+                self._kill(killed_at)
+            case CallBegan(local_ranks):
+                self._in_call = set(local_ranks) if self.survives_ranks else set()
+                self._has_completed = False
+            case CallEnded(local_ranks, finished):
+                self._in_call = self._in_call - set(local_ranks) if finished else set()
+                self._has_completed = finished
+            case SignalArrived(signum):
+                self._on_signal(signum, now)
+            case HostChecked(problem):
+                self._on_host_checked(problem)
+            case HostBroke(problem, device):
+                self._on_host_broke(problem, device)
+            case RanksWaited(waited_s):
+                self._climb(now, waited_s)
+            case Swept():
+                if self.phase is Phase.SWEEPING:
+                    self._cycle_over()
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        self._on_time(now)
+        return self._effects
+
+    def _do(self, *effects: Effect) -> None:
+        self._effects += effects
+
+    def _note(self, level: str, text: str) -> None:
+        self._do(Note(level, text))
+
+    # ------------------------------------------------------------ a cycle begins and ends
+    def _start_cycle(self, cycle: int) -> None:
+        self.phase = Phase.RUNNING
+        self._is_checking = self._is_rechecking = False
+        self.cycle = cycle
+        self.alive = set(range(self.nproc))
+        self._exit_codes.clear()
+        for ranks in self._failed, self._in_call, self._lost:
+            ranks.clear()
+        self._has_completed = False
+        self._may_restart = True
+        self._do(StartCycle(self.cycle))  # first: nothing on the way to it waits for words
+        self._explain(will_restart=True)
+
+    def _explain(self, *, will_restart: bool) -> None:
+        if self._unexplained is not None:
+            self._do(Explain(self._unexplained, will_restart))
+            self._unexplained = None
+
+    def _sweep(self, now: float) -> None:
+        self._ran_to_the_end = self.phase is Phase.RUNNING
+        self.phase = Phase.SWEEPING
+        self._end = _ladder()
+        self._sweep_until = now + SWEEP_LIMIT_S
+        self._do(Sweep(self.cycle))
+
+    def _cycle_over(self) -> None:
+        """Nothing of the cycle is alive here."""
+        self._sweep_until = None
+        self.phase = Phase.IDLE
+        survived = self._has_completed and self._ran_to_the_end
+        if self._well >= set(range(self.nproc)) - (self._lost if survived else set()):
+            self._do(RanksSucceeded(self.cycle))
+            return
+        self._unexplained = self.cycle if self._failed else None
+        if self.checks_host and not (self._is_last or self._signalled):
+            self._check_host()
+        else:
+            self._do(RanksStopped(self.cycle))
+
+    def _leave(self, *, failed: bool) -> None:
+        if failed:
+            self._explain(will_restart=False)
+        self.phase = Phase.DONE
+        self._is_checking = False
+
+    # ------------------------------------------------------------ the host
+    def _check_host(self) -> None:
+        self._is_checking = True
+        self._do(CheckHost(after_ranks=self.cycle >= 0))
+
+    def _on_host_broke(self, problem: str, device: int | None) -> None:
+        if self.phase is Phase.RUNNING:
+            doomed = sorted(self.alive) if self.survives_ranks else [min(self.alive)]
+            for local_rank in doomed if device is None else {device} & self.alive:
+                self._do(EndRank(local_rank, problem))
+                # Who sits in the driver of a broken device may never end: nobody waits for that.
+                self._fail(local_rank)
+        elif self.phase is Phase.IDLE and not self._is_checking:
+            self._is_rechecking = True
+            self._check_host()
+
+    def _on_host_checked(self, problem: str | None) -> None:
+        if not self._is_checking:
+            return
+        self._is_checking = False
+        if self.cycle < 0 and not self._is_rechecking:
+            self._do(MayJoin(problem))
+            return
+        if problem is not None:
+            self._do(Unhealthy(problem))
+        if not self._is_rechecking:
+            self._do(RanksStopped(self.cycle))
+        self._is_rechecking = False
+
+    def _give_up_checking(self) -> None:
+        """Nobody wants to know any more."""
+        if self._is_checking and self.cycle >= 0:
+            self._on_host_checked(None)
+
+    # ------------------------------------------------------------ ranks end
+    def _on_exit(self, local_rank: int, exit_code: int, now: float) -> None:
+        if local_rank not in self.alive:
+            return
+        self.alive.discard(local_rank)
+        self._exit_codes[local_rank] = exit_code
+        if exit_code != 0:
+            asks = exit_code == self.no_restart_exit_code and exit_code != _EXCEPTION
+            self._fail(local_rank, may_restart=not asks)
+        if not self.alive:
+            self._sweep(now)
+        elif (
+            self.phase is Phase.RUNNING
+            and self._well
+            and self.alive <= self._failed
+            and self._end.due_at is None
+        ):  # they were ended, and no rank is left that the cycle goes on for
+            self._signal(SIGTERM, self.stop_grace_s, now)
+
+    def _on_stuck(self, local_rank: int, since_s: float) -> None:
+        self._note(
+            "error",
+            f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor sent "
+            f"SIGKILL. If it stays, this node can't go on, and leaves when its other ranks have "
+            "ended",
+        )
+        self._fail(local_rank)
+
+    def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
+        """The first failure counts, and the first that asks for no restart; others decide of what.
+
+        Of ranks that are being stopped for a failure elsewhere, only the latter. Where a call goes
+        on, the first of each rank counts, and then the first that it does not go on without.
+        """
+        runs = self.phase is Phase.RUNNING
+        goes_on = runs and local_rank in self._in_call
+        others = set() if goes_on else self._failed - self._lost
+        is_known = local_rank in self._failed or bool(others)
+        asks_first = self._may_restart and not may_restart
+        self._may_restart = self._may_restart and may_restart
+        if not (runs and not is_known) and not asks_first:
+            return
+        self._failed.add(local_rank)
+        left = self.alive - self._failed if goes_on else self.alive
+        if goes_on:
+            self._lost.add(local_rank)
+            every = not (left or self._has_completed)
+        else:
+            every = not left or (runs and self.survives_ranks)
+        self._do(FailureSeen(self.cycle, local_rank, every, may_restart))
+        if goes_on and left:
+            how = f"with {count(len(left), 'other rank')} (--ft-restart-policy min-healthy)"
+            self._note("info", f"cycle {self.cycle} goes on {how}")
+
+    @property
+    def _well(self) -> set[int]:
+        """Ranks that ended with 0, and not because they were ended for a hang."""
+        return {k for k, code in self._exit_codes.items() if code == 0} - self._failed
+
+    # ------------------------------------------------------------ ranks are stopped
+    def _on_stop_asked(self, now: float, *, at_once: bool) -> None:
+        if self.phase is Phase.IDLE and self._is_last:
+            self._give_up_checking()
+        if self.phase is Phase.RUNNING:
+            self._stop(SIGTERM, self.stop_grace_s, now)
+        elif self.phase is Phase.STOPPING:  # they have a signal; its grace may be half an hour
+            self._end.shorten(now, self.stop_grace_s)
+        if at_once and self.phase is Phase.STOPPING:
+            self._kill(now)
+
+    def _stop(self, signum: int, grace_s: float, now: float) -> None:
+        self.phase = Phase.STOPPING
+        self._signal(signum, grace_s, now)
+
+    def _signal(self, signum: int, grace_s: float, now: float) -> None:
+        self._end = _ladder(signum, grace_s)
+        self._end.send(now)
+        self._do(SignalRanks(tuple(sorted(self.alive)), signum))
+
+    def _kill(self, now: float) -> None:
+        """The ranks, and what they started; once is all that can be done."""
+        if not self._end.is_killed:
+            self._end.kill(now)
+            self._do(KillRanks(tuple(sorted(self.alive))))
+
+    def _on_signal(self, signum: int, now: float) -> None:
+        is_first, self._signalled = not self._signalled, True
+        is_again = signum in self._asked_at
+        first_at = self._asked_at.setdefault(signum, now)
+        if is_again and signum != SIGINT and now < first_at + SAME_REQUEST_S:
+            return
+        self._give_up_checking()
+        if not self.alive or self.phase is Phase.IDLE:
+            return  # sweeping: ends in a moment anyway
+        if is_again:
+            if not self._end.is_killed:
+                came = "interrupted twice" if signum == SIGINT else f"{signal_name(signum)} again"
+                self._note("warning", f"{came}: killing the ranks without grace")
+            self._kill(now)
+            return
+        grace = "--workers-stop-timeout"
+        if self.phase is Phase.RUNNING:
+            self._stop(signum, self.signal_grace_s, now)
+            grace = "--term-timeout"
+        else:
+            self._do(SignalRanks(tuple(sorted(self.alive)), signum))
+        if is_first:
+            self._note("warning", self._what_a_signal_does(signum, grace, now))
+        elif signum == SIGINT:
+            some = count(len(self.alive), "rank")
+            text = f"SIGINT: passed on to {some}, too. Press Ctrl-C again to kill them now"
+            self._note("warning", text)
+
+    def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
+        name, some = signal_name(signum), len(self.alive)
+        text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
+        left_s = None
+        if self._end.due_at is not None and not self._end.is_killed:
+            left_s = max(0.0, self._end.due_at - now)
+            text += f"; SIGKILL after {left_s:.0f} s ({grace})"
+        if signum == SIGINT:
+            return f"{text}. Press Ctrl-C again to kill them now"
+        if left_s is not None and left_s <= SAME_REQUEST_S:
+            return text
+        after = f"later than {SAME_REQUEST_S:g} s after this one"
+        return f"{text}. A second {name}, {after}, kills them at once"
+
+    # ------------------------------------------------------------ time
+    def _on_time(self, now: float) -> None:
+        if not (self.measures_waits and self._end.is_grace_over(now)):
+            self._climb(now)
+        elif not self._is_measuring:
+            self._is_measuring = True
+            self._do(MeasureWaits(tuple(sorted(self.alive))))
+        if self._sweep_until is not None and now >= self._sweep_until:
+            self._note(
+                "warning",
+                f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
+                "SIGKILL; going on without waiting for them",
+            )
+            self._do(LeftoversRemain(self.cycle))
+            self._cycle_over()
+
+    def _climb(self, now: float, waited_s: float = 0.0) -> None:
+        self._is_measuring = False
+        step = self._end.climb(now, waited_s)
+        if step == KILLED:
+            self._do(KillRanks(tuple(sorted(self.alive))))
+        elif step == STUCK:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """SIGKILL does not end a rank: nothing more can be done on this node."""
+        stuck = ", ".join(str(rank) for rank in sorted(self.alive))
+        self._note(
+            "error",
+            f"local rank {stuck} is still alive {UNKILLABLE_AFTER_S:.0f} s after SIGKILL: "
+            "stuck in the kernel (uninterruptible). This node cannot go on: "
+            "check its storage, network and GPU drivers; it probably needs a reboot",
+        )
+        self.phase = Phase.IDLE
+        self._unexplained = self.cycle
+        self._do(RanksStuck(self.cycle, "a rank cannot be killed"))

@@ -1,0 +1,1 @@
+"""What a launcher writes down: the folders of a run, incidents, reports."""

@@ -1,0 +1,167 @@
+"""What a person reads after a failure. Pure: facts in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from holdfast.base.pure.wording import count
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.evidence.pure.failure import RankEnd, describe_exit, explain, first_cause, gone_before
+
+WIDTH = 78
+_LAST_LINES_SHOWN = 15
+_OTHERS_SHOWN = 8
+
+
+def failure_line(end: RankEnd, node: str = "", culprits: Collection[int] = ()) -> str:
+    """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
+    return f"{who(end, node)}: {explain(end, culprits)}"
+
+
+def hang_line(end: RankEnd, verdict: Verdict, node: str = "") -> str:
+    """What a rank that hung failed of: first of all those that held it up, if they are known."""
+    line = failure_line(end, node, verdict.culprits)
+    if not verdict.reason:
+        return line
+    return f"{verdict.reason}; {line}" if verdict.culprits else f"{line}; {verdict.reason}"
+
+
+def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: str = "") -> str:
+    """The first cause in one line, with the ranks that hung at the same time.
+
+    ``verdict``: which ranks held up the others; None: it was no hang, or it is not known. ``node``:
+    the name of this one, for others.
+    """
+    culprits = verdict.culprits if verdict is not None else ()
+    hung = first_cause([end for end in ends if end.hang is not None], culprits)
+    if verdict is not None and verdict.reason and (hung is not None or verdict.culprits):
+        return verdict.reason if hung is None else hang_line(hung, verdict, node)
+    cause = first_cause(ends)
+    if cause is None:
+        return "its ranks being stopped"
+    if gone := gone_line(ends, cause, node):
+        return f"{failure_line(cause, node)}; {gone}"
+    hung_too = [end.rank for end in ends if end.hang is not None and end is not cause]
+    if cause.hang is None or not hung_too:
+        return failure_line(cause, node)
+    ranks = ", ".join(map(str, sorted(hung_too)))
+    return f"{failure_line(cause, node)}; hung at the same time: rank {ranks}"
+
+
+def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
+    """``rank 1 (...) had ended with exit code 0, 0.59 s before``; "": no rank had."""
+    gone = gone_before(ends, cause)
+    if not gone:
+        return ""
+    more = f", and {count(len(gone) - 1, 'other rank')} before it" if len(gone) > 1 else ""
+    running = count(len(ends) - len(gone), "rank") + (" of this node" if not node else "")
+    return (
+        f"{who(gone[0], node)} had ended with exit code 0, "
+        f"{cause.ended_at - gone[0].ended_at:.2f} s before{more}, while {running} went on"
+    )
+
+
+def who(end: RankEnd, node: str = "") -> str:
+    """``rank 9 (local rank 1, pid 4711)``."""
+    where = f", node {node}" if node else ""
+    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid}{where})"
+
+
+def failure_summary(
+    name: str,
+    node: str,
+    cycle: int,
+    ends: Sequence[RankEnd],
+    verdict: str,
+    run_dir: str,
+    hang: Verdict | None = None,
+) -> str:
+    """The boxed summary at the end of a failed cycle.
+
+    Args:
+        name: Of the script or program.
+        node: Host name.
+        cycle: Which cycle failed.
+        ends: Of all ranks of this node.
+        verdict: What follows ("no restarts left", ...).
+        run_dir: Where logs and evidence are.
+        hang: Which ranks held up the others; None: it was no hang, or it is not known.
+    """
+    culprits = hang.culprits if hang is not None else ()
+    cause = first_cause(ends, culprits)
+    lines = ["=" * WIDTH, f"{name} FAILED in cycle {cycle} on {node}: {verdict}", "-" * WIDTH]
+    if cause is None:
+        lines.append("No rank of this node failed by itself.")
+    else:
+        if hang is not None and hang.reason:
+            lines.append(f"First cause: {hang.reason}")
+            what = "Culprit:     " if cause.rank in culprits else "This node:   "
+        else:
+            what = "First cause: "
+        lines += _cause(cause, what, culprits, has_gone=bool(gone_before(ends, cause)))
+        lines += _gone_before(ends, cause)
+        others = [end for end in ends if end is not cause and end.exit_code != 0]
+        lines += _others(others, cause)
+    lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
+    return "\n".join(lines)
+
+
+def _cause(cause: RankEnd, what: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
+    began_restart = cause.began_restart is not None
+    failed_by_itself = began_restart or cause.is_stuck or cause.exception_when_asked is not None
+    is_asked = cause.asked and not failed_by_itself
+    how = "stopped by holdfast" if is_asked else explain(cause, culprits)
+    lines = [f"{what}{who(cause)}", f"  {how}"]
+    if cause.error:
+        lines.append(f"  {cause.error}")
+    if advice := cause.attribution.advice:
+        lines.append(f"  Advice: {advice}")
+    if cause.names_a_peer and not has_gone:
+        lines.append("  This error names another rank, which may have failed first.")
+    elif has_gone:
+        lines.append("  This error names another rank: one had ended with exit code 0, see below.")
+    if began_restart:
+        lines.append("  Its traceback is in its output, where it was raised.")
+    elif cause.traceback:
+        lines += ["  traceback:"]
+        lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
+    elif shown := _shown(cause):
+        lines += ["  last lines of its stderr:"]
+        lines += [f"    {line}" for line in shown]
+    elif cause.raised:
+        lines += ["  traceback:"]
+        lines += [f"    {line}" for line in cause.raised.rstrip().splitlines()[-2 * 8 :]]
+    return lines
+
+
+def _shown(cause: RankEnd) -> list[str]:
+    """The lines of its stderr to its exception, or to their end."""
+    end = cause.last_words.end or len(cause.last_lines)
+    return [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
+
+
+def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    gone = gone_before(ends, cause)
+    lines = []
+    for end in gone[:_OTHERS_SHOWN]:
+        before_ms = (cause.ended_at - end.ended_at) * 1e3
+        lines.append(f"Had ended:   {who(end)} exit code 0, {before_ms:.0f} ms before")
+    more = len(gone) - _OTHERS_SHOWN
+    return [*lines, f"             and {more} more"] if more > 0 else lines
+
+
+def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    lines = []
+    for end in sorted(others, key=lambda end: end.ended_at)[:_OTHERS_SHOWN]:
+        if end.is_stuck:
+            lines.append(f"Not ended:   {who(end)} {explain(end)}")
+            continue
+        how = "stopped by holdfast" if end.asked else describe_exit(end.exit_code)
+        after_ms = (end.ended_at - cause.ended_at) * 1e3
+        if not end.asked and end.names_a_peer:
+            how += ", because of another rank"
+        when = f", +{after_ms:.0f} ms" if after_ms >= 0 else ""  # it may be seen to end first
+        lines.append(f"Also ended:  {who(end)} {how}{when}")
+    if len(others) > _OTHERS_SHOWN:
+        lines.append(f"             and {len(others) - _OTHERS_SHOWN} more")
+    return lines

@@ -1,0 +1,168 @@
+"""The two folders of a run: a private one on tmpfs that goes away, and the one people read.
+
+    runtime  <tmpfs>/holdfast_<job>/      mode 0700: sockets, pages. Removed at exit; what a killed
+                                          launcher left is removed by the next one of the same user
+    run      <log dir>/<run id>_<time>_<random>/   attempt_N/<local rank>/..., events, incidents.
+                                          Stays, unless nothing happened and nobody asked for it
+
+The run id comes first where a user chose it, as in torchrun; folders of one job sort by time (UTC).
+
+The names of jobs: ``job_name.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+
+from holdfast.base import clock
+from holdfast.base.bounded import call_within
+from holdfast.base.processes import orphans
+from holdfast.base.processes.job_name import PREFIX, is_orphaned, living_launchers
+from holdfast.base.processes.job_record import read_claim
+from holdfast.events.run import run_links
+
+_MAKE_S = 30.0
+"""How long the file system of a log folder may take for a new folder."""
+_LOOK_S = 2.0
+"""How long a look into a temp folder may take."""
+_RANDOM_ID_CHARS = 32
+"""Hexadecimal digits of the run id that a job gets to which nobody gave one."""
+_TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is made in it
+
+
+def end_orphaned_processes() -> tuple[int, dict[int, str]]:
+    """End what is left of ranks whose launcher *and* monitors were killed.
+
+    Looked for only where a killed launcher has left its runtime directory, with the record of its
+    processes: see docs/what-is-killed.md.
+
+    Returns:
+        How many were killed; pids that were left alone although they carry the marker, and why.
+    """
+    n_killed, left = 0, {}
+    launchers = [each for parent in _parents() for each in living_launchers(parent)]
+    for entry in _orphaned_dirs():
+        claim = read_claim(entry.path)
+        if claim is not None and claim.job == entry.name.removeprefix(PREFIX):
+            ended = orphans.end_job(claim, launchers=launchers)
+            n_killed += ended.killed
+            left.update(ended.left)
+    return n_killed, left
+
+
+def make_runtime_dir(job: str) -> str:
+    """A private folder for sockets and pages, on tmpfs where there is one.
+
+    Raises:
+        OSError: Neither /dev/shm nor the temp directory can be written.
+    """
+    for parent in (_TMPFS, tempfile.gettempdir()):
+        path = os.path.join(parent, PREFIX + job)
+        try:
+            os.mkdir(path, 0o700)
+        except OSError:
+            if parent != _TMPFS:
+                raise
+        else:
+            return path
+    raise AssertionError("unreachable: the last parent raises")
+
+
+def make_spare_dir(job: str) -> str:
+    """A second private folder, in the temp directory; found orphaned like the first.
+
+    Raises:
+        OSError: It cannot be made, or the first is there already.
+    """
+    path = os.path.join(tempfile.gettempdir(), PREFIX + job)
+    os.mkdir(path, 0o700)
+    return path
+
+
+def remove_orphaned_runtime_dirs() -> None:
+    """Remove what launchers of this user that were killed have left."""
+    for entry in _orphaned_dirs():
+        shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _orphaned_dirs() -> Iterator[os.DirEntry[str]]:
+    for parent in _parents():
+        # A temp folder on network storage may hang; orphans there can wait.
+        with contextlib.suppress(OSError):
+            yield from call_within(_LOOK_S, functools.partial(_orphaned_below, parent))
+
+
+def _orphaned_below(parent: str) -> list[os.DirEntry[str]]:
+    found = []
+    for entry in list(os.scandir(parent)):
+        if not entry.name.startswith(PREFIX):
+            continue
+        # Another launcher that starts now may be removing it, too.
+        with contextlib.suppress(FileNotFoundError):
+            is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if is_ours and is_orphaned(entry.name.removeprefix(PREFIX)):
+                found.append(entry)
+    return found
+
+
+def _parents() -> set[str]:
+    return {_TMPFS, tempfile.gettempdir()}
+
+
+def keep(folder: str, job: str) -> str:
+    """Move a folder out of the runtime directory of ``job``; returns where it stays.
+
+    Nobody removes it but the user: it is for what has no other place.
+
+    Raises:
+        OSError: It cannot be moved.
+    """
+    runtime_dir = os.path.dirname(folder)
+    kept = os.path.join(os.path.dirname(runtime_dir), f"{PREFIX}kept_{job}")
+    os.rename(folder, kept)
+    return kept
+
+
+def remove_run_dir(log_dir: str | None, run_dir: str) -> None:
+    """Remove the folder of a run in which nothing happened, and ``latest`` if that names it."""
+    run_links.drop_latest(log_dir, run_dir)
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def make_run_dir(log_dir: str | None, run_id: str) -> str:
+    """Create and return ``<log_dir>/<run_id>_<time>_<random>``.
+
+    Time comes first where the run id is random, and, after ``holdfast_run_``, in the temp
+    directory, which is used without a log dir.
+
+    Raises:
+        OSError: It cannot be created, or the file system has not answered within 30 s.
+    """
+    where = "the temp folder" if log_dir is None else log_dir
+    try:
+        return call_within(_MAKE_S, lambda: _make_run_dir(log_dir, run_id))
+    except TimeoutError as error:
+        raise TimeoutError(f"cannot make a folder for this run in {where}: {error}") from None
+
+
+def _make_run_dir(log_dir: str | None, run_id: str) -> str:
+    now = clock.wall()
+    began = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run_id)
+    if log_dir is None:
+        made = tempfile.mkdtemp(prefix=f"holdfast_run_{began}_{name}_")
+        run_links.point_latest(None, made)
+        return made
+    is_random = len(name) == _RANDOM_ID_CHARS and all(c in "0123456789abcdef" for c in name)
+    prefix = f"{began}_{name}_" if is_random else f"{name}_{began}_"
+    base = os.path.abspath(log_dir)
+    os.makedirs(base, exist_ok=True)
+    made = tempfile.mkdtemp(prefix=prefix, dir=base)
+    run_links.point_latest(base, made)
+    return made

@@ -1,0 +1,88 @@
+"""Lines on stdout that tell an outer restarter where this job's restarts stand.
+
+    [NestedRestarter] name=[InJob] state=handling stage=starting
+
+Rank 0 is followed (``events/pure/layered_restart.py``): its monitor says when it is watched, which
+is from ``init_workload_monitoring()`` on (no heartbeat sends a message); the launcher when a cycle
+failed and when the job is over. The line of a restart that goes on is repeated. Only the launcher
+of rank 0's node writes. A script that calls nothing of holdfast has its stdout for itself, as under
+torchrun: optimizer steps that count as heartbeats are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.base import clock
+from holdfast.events.pure.layered_restart import (
+    RankMonitorState,
+    RankMonitorStateMachine,
+    RestartChecks,
+)
+from holdfast.node.part import CycleBegins, Happening, Part
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.watch.pure.monitor_messages import Armed
+
+
+class RestartLines(Part):
+    """One per launcher.
+
+    Args:
+        write: Takes a line, with its end.
+        every_s: Seconds between two lines while a restart goes on (``restart_check_interval``).
+    """
+
+    def __init__(self, write: Callable[[str], None], every_s: float) -> None:
+        self._write = write
+        self._machine = RankMonitorStateMachine(self)
+        self._checks = RestartChecks(self._machine, every_s)
+        self._has_rank_0 = False
+        self._cycle = -1
+
+    def hear(self, happening: Happening) -> None:
+        """Ranks are about to be started, or rank 0 has reported to its monitor."""
+        match happening:
+            case CycleBegins(ranks):
+                self._cycle = ranks.cycle
+                self.cycle_begins(has_rank_0=ranks.node.rank_offset == 0)
+            case MonitorSaid(0, Armed(cycle, by_steps=False)) if cycle == self._cycle:
+                self.rank_works()
+
+    def log_restarter_event(self, msg: str, /) -> None:
+        """Take one line from the machine."""
+        if self._has_rank_0:
+            self._write(f"{msg}\n")
+            self._checks.line_written(clock.monotonic())
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` has something to do."""
+        return self._checks.next_deadline()
+
+    def on_time(self) -> None:
+        """Repeat the line of a restart that goes on, if it is time."""
+        self._checks.on_time(clock.monotonic())
+
+    def cycle_begins(self, *, has_rank_0: bool) -> None:
+        """Ranks are about to be started, rank 0 by this launcher or by another."""
+        self.cycle_failed()  # maybe on another node only
+        self._has_rank_0 = has_rank_0
+        if self._machine.is_restarting():
+            self._machine.handle_periodic_check()
+
+    def rank_works(self) -> None:
+        """Rank 0 is watched, in this cycle."""
+        self._machine.handle_message()
+
+    def cycle_failed(self) -> None:
+        """What began before the ranks were at work again belongs to the same restart."""
+        if not self._machine.is_restarting():
+            self._machine.handle_disconnect()
+
+    def job_is_over(self, *, succeeded: bool) -> None:
+        """It says nothing of a job that never was monitored."""
+        if succeeded and self._machine.is_restarting():
+            self._machine.handle_message()
+        elif not succeeded:
+            self.cycle_failed()
+        if self._machine.state is not RankMonitorState.FINALIZED:
+            self._machine.handle_signal()

@@ -1,1 +1,0 @@
-"""What happened, written down once and shown in many ways."""

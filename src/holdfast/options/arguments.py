@@ -1,0 +1,297 @@
+"""Read the command line of ``ft_launcher``: torchrun's, and more.
+
+The options end at the first word that is none: the script. What follows belongs to the script and
+is never looked at, so ``ft_launcher train.py --max 3`` is safe; ``--`` ends the options, too.
+Dashes and underscores in names are the same. torchrun's options may be abbreviated, as under
+torchrun: what an abbreviation stands for depends on torchrun's options alone. Spellings of earlier
+generations are understood, with a warning each.
+
+:func:`parse_args` walks the words by the table in :mod:`.options` and does without argparse, which
+would cost every start some milliseconds; :func:`get_args_parser` makes an argparse parser of the
+same table, for help and for programs that extend it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.errors import HoldfastError
+from holdfast.fault_tolerance.config import nearest
+from holdfast.job.pure.job_secret import without_secret
+from holdfast.options.launch_options import TORCHRUNS
+from holdfast.options.option import Option
+from holdfast.options.options import BY_DEST, BY_LETTER, BY_NAME, FORMER, OPTIONS
+from holdfast.options.values import Unacceptable
+
+if TYPE_CHECKING:
+    import argparse
+
+PROGRAM = "ft_launcher"
+USAGE = f"{PROGRAM} [options] script.py [arguments of the script]"
+_FORMER_VARIABLES = {
+    "FAULT_TOL_CFG_PATH": BY_DEST["ft_cfg_path"],
+    "FT_LAUNCHER_LOGLEVEL": BY_DEST["ft_log_level"],
+}
+_DEBUG_VARIABLE = "NVRX_LOG_DEBUG"
+
+
+class UsageError(HoldfastError):
+    """A command line that cannot be used; one line that names the option and what it takes."""
+
+
+class Arguments(SimpleNamespace):
+    """A command line, read: torchrun's attributes, and ``ft_`` ones.
+
+    Options that set a field of the configuration hold the text that was given, or ``None``, for
+    :meth:`.FaultToleranceConfig.from_args` to read.
+
+    Attributes:
+        training_script: The script, module or program; ``None`` only with ``print_config``,
+            ``print_config_all`` or ``version``.
+        training_script_args: What follows it, word for word.
+        origins: For each option given, by attribute, where.
+        warnings: What to tell the user, once.
+    """
+
+    training_script: str | None
+    training_script_args: list[str]
+    origins: dict[str, str]
+    warnings: list[str]
+
+
+class _Given(NamedTuple):
+    option: Option
+    spelling: str
+    text: str | None
+
+
+def parse_args(
+    args: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+) -> Arguments:
+    """Read a command line.
+
+    ``--help`` and ``--help-all`` print help and exit.
+
+    Args:
+        args: The words after the program's name; ``None`` for this process's.
+        environ: Where ``PET_<DEST>`` is looked up; ``None`` for this process's environment.
+
+    Raises:
+        UsageError: An unknown option, a value that its option does not take, no script.
+        SystemExit: After help, with code 0.
+    """
+    argv = sys.argv[1:] if args is None else list(args)
+    env = os.environ if environ is None else environ
+    given, script, script_args, warnings = _walk(argv)
+    result = Arguments(
+        training_script=script, training_script_args=script_args, origins={}, warnings=warnings
+    )
+    _from_environment(env, result, {each.option.dest for each in given})
+    for option, spelling, text in given:
+        value = True if text is None else _read(option, spelling, text)
+        setattr(result, option.dest, value)
+        result.origins[option.dest] = "command line"
+    if result.shutdown_timeout is not None and "term_timeout" not in result.origins:
+        result.term_timeout = float(result.shutdown_timeout)
+        result.origins["term_timeout"] = f"{result.origins['shutdown_timeout']}, --shutdown-timeout"
+    for name, option in _FORMER_VARIABLES.items():
+        if result.origins.get(option.dest) == _variable(name):
+            warnings.append(f"{name} is an old name, write {option.name}")
+    warnings += _unread(env)
+    asks_only = result.version or result.print_config or result.print_config_all
+    if script is None and not asks_only:
+        raise UsageError(f"no script to run; usage: {USAGE}")
+    if result.no_python and result.module and not result.run_path:
+        raise UsageError("--no-python and --module exclude each other: a module needs python")
+    return result
+
+
+def torchrun_words(argv: Sequence[str]) -> list[str]:
+    """The same command line for torchrun, without the options that it does not know.
+
+    Raises:
+        UsageError: See :func:`parse_args`.
+    """
+    given, script, script_args, _ = _walk(argv)
+    words = [
+        option.name if text is None else f"{option.name}={text}"
+        for option, _, text in given
+        if option.name in TORCHRUNS
+    ]
+    return [*words, *([] if script is None else [script]), *script_args]
+
+
+def get_args_parser() -> argparse.ArgumentParser:
+    """An argparse parser with all options, as torchrun has; ``PET_`` variables are its defaults.
+
+    :func:`parse_args` is faster and more helpful; use this to print help or to add options.
+
+    Raises:
+        UsageError: A ``PET_`` variable holds what its option does not take.
+    """
+    from holdfast.options.help import make_parser  # noqa: PLC0415 - imports argparse
+
+    defaults = Arguments(origins={}, warnings=[])
+    _from_environment(os.environ, defaults, set())
+    return make_parser(vars(defaults), _read)
+
+
+def refusal(option: Option, source: str, text: str, error: Unacceptable) -> UsageError:
+    """The error for text that an option doesn't take; ``source`` is how the user wrote it."""
+    assert option.kind is not None
+    because = f" ({error})" if str(error) else ""
+    return UsageError(
+        f"{source}: {without_secret(text)!r} cannot be used{because}; it takes "
+        f"{option.kind.accepts}"
+    )
+
+
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    """A variable that switches something on does: it is neither empty nor 0, false, no, off."""
+    return environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+# ------------------------------------------------------------------ words
+def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], list[str]]:
+    """Options as given, the script, its arguments, warnings."""
+    given: list[_Given] = []
+    warnings: dict[str, None] = {}  # in order, each once
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if word == "--":
+            break
+        if not word.startswith("-") or word == "-":
+            at -= 1
+            break
+        name = _full_name(word)
+        if name in ("-h", "--help", "--help-all"):
+            _print_help(shows_all=name == "--help-all")
+        option, spelling, text = _option(word, name, warnings)
+        if option.kind is None:
+            if text is not None:
+                raise UsageError(f"{spelling} is a switch and takes no value, got {text!r}")
+        elif text is None:
+            text = argv[at] if at < len(argv) else None
+            if text is None or _looks_like_an_option(text):
+                hint = f"; for one that starts with a dash write {spelling}={text}" if text else ""
+                raise UsageError(f"{spelling} needs a value: it takes {option.kind.accepts}{hint}")
+            at += 1
+        given.append(_Given(option, spelling, text))
+    rest = list(argv[at:])
+    return given, (rest[0] if rest else None), rest[1:], list(warnings)
+
+
+def _full_name(word: str) -> str:
+    """The name in a word, with dashes only, and no abbreviation where it is one of torchrun's."""
+    name = word.partition("=")[0].replace("_", "-")
+    if not name.startswith("--") or name in BY_NAME or name in FORMER or name == "--help-all":
+        return name
+    meant = [known for known in TORCHRUNS if known.startswith(name)]
+    if len(meant) > 1 and name not in meant:
+        raise UsageError(f"{name} is ambiguous: it could be {', '.join(meant)}")
+    return meant[0] if meant else name
+
+
+def _option(word: str, name: str, warnings: dict[str, None]) -> tuple[Option, str, str | None]:
+    """Which option a word names, as spelled, with the value in the same word if there is one."""
+    if not word.startswith("--"):
+        option = BY_LETTER.get(word[:2])
+        if option is None or (option.kind is None and len(word) > 2):
+            raise UsageError(f"unknown option {word}")
+        return option, word[:2], word[2:].removeprefix("=") if len(word) > 2 else None
+    spelling, equals, text = word.partition("=")
+    if name in FORMER:
+        warnings[f"{spelling} is an old spelling, write {FORMER[name]}"] = None
+        name = FORMER[name]
+    option = BY_NAME.get(name)
+    if option is None:
+        raise UsageError(f"unknown option {spelling}{_suggestion(name)}")
+    return option, spelling, text if equals else None
+
+
+def _suggestion(name: str) -> str:
+    """The option that was meant, if that can be guessed."""
+    likely = next((known for known in BY_NAME if known.startswith(name)), None)
+    likely = likely or nearest(name, BY_NAME)
+    return f"; did you mean {likely}?" if likely else ""
+
+
+def _looks_like_an_option(text: str) -> bool:
+    """Starts with a dash and is no number: argparse's rule."""
+    if not text.startswith("-") or text == "-":
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
+def _read(option: Option, source: str, text: str) -> Any:
+    try:
+        return option.read(text)
+    except Unacceptable as error:
+        raise refusal(option, source, text, error) from None
+
+
+# ------------------------------------------------------------------ environment
+def _from_environment(env: Mapping[str, str], result: Arguments, given: Collection[str]) -> None:
+    """All options as they are as long as the command line says nothing.
+
+    Variables of options that are ``given`` are not looked at: a bad value there does no harm.
+    """
+    for option in OPTIONS:
+        value = option.default
+        setattr(result, option.dest, list(value) if isinstance(value, list) else value)
+        name = next((name for name in option.env if name in env), None)
+        if name is not None and option.dest not in given:
+            _set(result, option, name, env[name])
+    for name, option in _FORMER_VARIABLES.items():
+        if env.get(name) and option.dest not in (*result.origins, *given):
+            _set(result, option, name, env[name])
+    if is_set(env, _DEBUG_VARIABLE) and "ft_log_level" not in given:
+        result.ft_log_level = "debug"
+        result.origins["ft_log_level"] = _variable(_DEBUG_VARIABLE)
+
+
+def _unread(env: Mapping[str, str]) -> list[str]:
+    """Variables that look like those of options, and are none's."""
+    names = [name for name in env if name.startswith("PET_")]
+    if not names:
+        return []
+    known = {name for option in OPTIONS for name in option.env}
+    lines = []
+    for name in sorted({*names} - known):
+        likely = nearest(name, known)
+        meant = f"; did you mean {likely}?" if likely else ""
+        lines.append(f"{name}: no option reads this variable{meant}")
+    return lines
+
+
+def _set(result: Arguments, option: Option, name: str, text: str) -> None:
+    if option.kind is not None:
+        value = _read(option, name, text)
+    else:
+        try:
+            value = bool(int(text))  # torchrun's rule
+        except ValueError:
+            raise UsageError(f"{name}: {text!r} cannot be used; it takes 0 or 1") from None
+    setattr(result, option.dest, value)
+    result.origins[option.dest] = _variable(name)
+
+
+def _variable(name: str) -> str:
+    return f"environment, {name}"
+
+
+def _print_help(*, shows_all: bool) -> None:
+    from holdfast.options.help import make_parser  # noqa: PLC0415 - imports argparse
+
+    make_parser({}, _read, shows_all=shows_all).print_help()
+    raise SystemExit(0)

@@ -1,0 +1,390 @@
+"""The ``--ft-`` options: one for each field of the configuration, and those beside it. Pure."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from holdfast.fault_tolerance.config import SETTINGS, option_of
+from holdfast.options.forms import CommaList
+from holdfast.options.option import Option, dest_of, pet, under
+from holdfast.options.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
+
+ANY_FAILED = "any-failed"
+
+
+def _ours(
+    name: str,
+    kind: Kind | None,
+    default: Any,
+    help_: str,
+    why: str = "",
+    *,
+    in_env: bool = False,
+    **more: Any,
+) -> Option:
+    """A ``--ft-`` option outside the configuration."""
+    env = (pet(name),) if in_env else ()
+    return Option(name, dest_of(name), kind, default, help_, why, env=env, **more)
+
+
+_later = partial(_ours, later=True)
+"""One without effect in this release."""
+
+
+def _fields(group: str, *names: str) -> list[Option]:
+    """The options of some fields of the configuration."""
+    options = []
+    for name in names:
+        setting = SETTINGS[name]
+        twin = f"--ft-{name.replace('_', '-')}"
+        option = option_of(name)
+        options.append(
+            Option(
+                option,
+                f"ft_{name}",
+                setting.kind,
+                None,
+                setting.help,
+                setting.why,
+                group,
+                field=name,
+                later=setting.later,
+                idle=setting.idle,
+                twins=() if twin == option else (twin,),
+            )
+        )
+    return options
+
+
+FT_OPTIONS = [
+    # A switch, whose default is None and not False: not given, it leaves a file's word in force.
+    *[option._replace(kind=None) for option in _fields("What to run", "numa_bind_strict")],
+    *under(
+        "What to run",
+        _ours(
+            "--ft-stdin-rank",
+            Number("local rank", counted=False, least=0, whole=True),
+            None,
+            "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all "
+            "others read nothing",
+            "the only rank of this node, or the only one that --local-ranks-filter shows",
+            in_env=True,
+        ),
+    ),
+    *_fields("Membership", "use_infra_group_rank", "segment"),
+    *under(
+        "Membership",
+        _ours(
+            "--ft-active-nodes",
+            Choice(["max", "min"]),
+            "max",
+            "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the "
+            "others wait as spares",
+            "torchrun's",
+        ),
+        _ours(
+            "--ft-rdzv-impl",
+            Choice(["barrier", "legacy"]),
+            "barrier",
+            "Which rendezvous of nvidia-resiliency-ext",
+            idle="there is one rendezvous",
+        ),
+    ),
+    *under(
+        "Restarting",
+        _ours(
+            "--ft-restart-policy",
+            Choice([ANY_FAILED, "min-healthy"]),
+            ANY_FAILED,
+            "Restart when any rank has failed, or only when too few nodes are healthy (on one "
+            "node: when no rank of the Wrapper's call is left)",
+            "a failed rank usually stops all others",
+        ),
+        _ours(
+            "--ft-restart-window",
+            Number("seconds", above=0),
+            None,
+            "Count --max-restarts within any period of this length",
+            "torchrun's: a job that fails once a day ends after some days",
+        ),
+        _ours(
+            "--ft-restart-backoff",
+            Number("seconds", least=0),
+            0.0,
+            "Wait before the restart after a second failure in a row; doubles with each further "
+            "one up to 300 s, and is reset by a cycle of 300 s",
+            "waiting helps with few failures",
+        ),
+        _ours(
+            "--ft-warm-standby",
+            Flag(),
+            True,
+            "Keep a parked interpreter for each rank, which has imported the libraries that the "
+            "rank imports, and restart from it where the script cannot tell the difference; it "
+            "takes 220 MiB with torch alone, 410 MiB with transformers, and leaves when memory "
+            "gets short",
+            "a restart takes a tenth of the time or less",
+        ),
+        _ours(
+            "--ft-warm-start",
+            Flag(),
+            False,
+            "Prepare parked interpreters, with torch, also while this node waits for others",
+            "only a spare gains from it",
+        ),
+        _ours(
+            "--ft-warm-preload",
+            CommaList(),
+            [],
+            "Modules that parked interpreters import, besides the packages with extension modules "
+            "that a rank has loaded",
+        ),
+        _ours(
+            "--ft-warm-standby-delay",
+            Number("seconds", least=0),
+            3.0,
+            "When parked interpreters are prepared: so long after the start of the ranks, or as "
+            "soon as one of them has called init_workload_monitoring(); 1 s after the last one, "
+            "where the launcher may not raise a priority again (CAP_SYS_NICE)",
+            "a job that crashes at its start is restarted without them",
+        ),
+        _ours(
+            "--ft-warm-standby-memory-mb",
+            Number("MiB", least=0, whole=True),
+            16384,
+            "Memory that all parked interpreters of a node may have together; beyond it no more "
+            "are prepared",
+            "8 of them with a CUDA build of torch need about half of it",
+        ),
+    ),
+    *_fields(
+        "Restarting",
+        "max_no_progress_cycles",
+        "min_progress_iterations",
+        "checkpoint_iteration_file",
+    ),
+    *under(
+        "Restarting",
+        _ours(
+            "--ft-max-same-failures",
+            Number("cycles", least=0, whole=True),
+            0,
+            "Stop restarting after this many cycles in a row that ended of the same exception, at "
+            "the same line of the script, without known progress; 0 for never",
+            "a fault of one batch or node may be gone with the next start",
+        ),
+        _ours(
+            "--ft-no-restart-exit-code",
+            Number("code", counted=False, least=1, most=255, whole=True),
+            93,
+            "Exit code that tells a scheduler not to restart the job; a rank that exits with it "
+            "(but not with 1) asks its launcher for no restart",
+            "nvidia-resiliency-ext's",
+        ),
+    ),
+    *_fields("Stopping", "check_remaining_processes"),
+    *under(
+        "Detecting hangs",
+        _ours(
+            "--ft-cfg-path",
+            Text("FILE", null=False),
+            None,
+            "YAML file with a map named fault_tolerance, at any depth; options override it",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-ignore-missing-cfg",
+            None,
+            False,
+            "Use defaults if the file of --ft-cfg-path, or its map fault_tolerance, is missing or "
+            "empty",
+            "a missing file is usually a mistake",
+        ),
+    ),
+    *_fields(
+        "Detecting hangs",
+        "initial_rank_heartbeat_timeout",
+        "section_ends_initial_timeout",
+        "rank_heartbeat_timeout",
+        "rank_section_timeouts",
+        "rank_out_of_section_timeout",
+        "first_call_timeout",
+        "exit_timeout",
+        "evidence_timeout",
+        "num_warmup_iterations",
+        "auto_heartbeat",
+        "auto_heartbeat_floor",
+        "auto_kill",
+        "safety_factor",
+        "learned_timeout_floor",
+        "learned_timeouts_below_given",
+        "rank_termination_signal",
+        "exception_grace",
+        "install_exception_hook",
+    ),
+    *_fields("Output", "log_level", "restart_check_interval"),
+    *under(
+        "Output",
+        _ours(
+            "--ft-per-cycle-applog-prefix",
+            AbsolutePaths(many=False),
+            None,
+            "One file per cycle with the output of all ranks, each line after its rank: for "
+            "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
+            in_env=True,
+        ),
+        _later(
+            "--ft-nvrx-logfile",
+            AbsolutePaths(many=False),
+            None,
+            "File for the launcher's log",
+            in_env=True,
+        ),
+        _later(
+            "--ft-enable-log-server",
+            Flag(),
+            False,
+            "Collect the output of all nodes through one service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-port",
+            Number("port", counted=False, least=0, most=65535, whole=True),
+            50051,
+            "Port of that service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-log",
+            Text("PATH", null=False),
+            None,
+            "File for that service's log",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-log-prefix",
+            Text("PATH", null=False),
+            None,
+            "Prefix of that service's log files",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-server-graceful-shutdown-timeout",
+            Number("seconds", least=0),
+            60.0,
+            "How long that service may take to end",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-aggregator-count",
+            Number("processes", least=0, whole=True),
+            None,
+            "How many processes collect output between nodes and that service",
+            in_env=True,
+        ),
+        _later(
+            "--ft-log-leaf-max-queue-chunks",
+            Number("chunks", least=0, whole=True),
+            None,
+            "How much output a node keeps while that service is busy",
+            in_env=True,
+        ),
+    ),
+    *_fields("Output", "cycle_info_dir", "cycle_info_job_id"),
+    *_fields(
+        "Health",
+        "node_health_check_interval",
+        "enable_nic_monitor",
+        "enable_nic_healthcheck",
+        "pci_topo_file",
+        "link_down_path_template",
+        "link_state_path_template",
+        "enable_dist_storage_healthcheck",
+        "storage_healthcheck_path",
+        "gpu_memory_reclaim_timeout",
+        "gpu_memory_tolerance_mb",
+        "gpu_memory_poll_interval",
+    ),
+    *under(
+        "Health",
+        _ours(
+            "--ft-node-health-check-endpoint",
+            Text("SOCKET", null=False),
+            None,
+            "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether "
+            "this node is healthy; it is asked before each start",
+        ),
+        _ours(
+            "--ft-host-checks",
+            Flag(),
+            True,
+            "Check this host before ranks are started and watch it while they run; a node that is "
+            "known to be broken leaves the job",
+            "a spare takes over before ranks fail on a broken GPU",
+        ),
+    ),
+    *under(
+        "Metrics and hooks",
+        _ours(
+            "--ft-metrics-port",
+            Number("port", counted=False, least=0, most=65535, whole=True),
+            None,
+            "Serve metrics for Prometheus at /metrics, and /healthz and /readyz, on this port of "
+            "each node (0: any that is free); needs holdfast[metrics]",
+            "nothing listens",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-metrics-host",
+            Text("ADDRESS", null=False),
+            None,
+            "Address of this node that metrics are served at",
+            "all of them",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-on-incident",
+            Text("COMMAND", null=False),
+            None,
+            "Command that is started after an incident of the job, with the path of its "
+            "incident.json as the last argument; it has 60 s, and nothing waits for it",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-on-incident-nodes",
+            Choice(["one", "all"]),
+            "one",
+            "Nodes that start that command: one of the job, or each, with its own incident.json",
+            "people want one message; all is for a command that looks at its node",
+            in_env=True,
+        ),
+        _ours(
+            "--ft-observers",
+            CommaList(),
+            None,
+            "Entry points of the group holdfast.observers that are called with every event, in a "
+            "process of their own",
+            in_env=True,
+        ),
+    ),
+    *_fields(
+        "Explaining failures",
+        "attrsvc_host",
+        "attrsvc_port",
+        "attribution_endpoint",
+        "attribution_analysis_backend",
+        "attribution_export_url",
+        "attribution_llm_api_key_file",
+        "attribution_llm_base_url",
+        "attribution_llm_model",
+        "attribution_log_level",
+        "attribution_startup_timeout",
+        "attribution_stop_action",
+    ),
+    *_fields(
+        "Compatibility",
+        "workload_check_interval",
+        "skip_section_response",
+    ),
+]

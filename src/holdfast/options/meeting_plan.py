@@ -1,0 +1,260 @@
+"""How a launcher is to meet the others of its job: from command line and environment. Pure.
+
+Imported only for jobs of several nodes: the machines it configures cost milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
+from holdfast.job.pure.assign import AssignmentError
+from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.infra_rank import infra_rank, node_domain
+from holdfast.job.pure.job_secret import SECRET, SHORT, without_secret
+from holdfast.job.pure.membership import Pace
+from holdfast.job.pure.workload import MIXED
+from holdfast.job.store.job_threads import OtherBackend
+from holdfast.net.pure.address import Endpoint, EndpointError, bare_host, parse_endpoint
+from holdfast.options.arguments import UsageError
+from holdfast.options.cluster_env import KUBERNETES, Cluster, read_cluster
+from holdfast.options.forms import read_rdzv_conf
+from holdfast.options.values import Unacceptable
+
+OUR_BACKENDS = ("c10d", "static")
+"""Names of a TCP store that launchers host themselves; all others have a store of their own."""
+DEFAULT_PORT = 29500
+"""Of the store where launchers meet, where none is given; torchrun's."""
+_SILENCE_S = 15.0
+_JOIN_S = 900.0
+_LAST_CALL_S = 30.0
+_GROW_COOLDOWN_S = 30.0
+_READ_S = 60.0
+_SECONDS_MAX = 1e7
+_CONF_WITH_EFFECT = (
+    "is_host",
+    "read_timeout",
+    "join_timeout",
+    "timeout",
+    "last_call_timeout",
+    "keep_alive_timeout",
+    "grow_cooldown",
+    "secret",
+    MIXED,
+)
+_CONF_OF_OTHERS = (
+    *("close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
+    *("store_type", "rank"),
+)
+"""Keys of ``--rdzv-conf`` that torchrun or nvidia-resiliency-ext know, and nothing here needs."""
+
+
+@dataclass(frozen=True)
+class MeetingPlan:
+    """Where and how the launchers of a job meet.
+
+    Attributes:
+        host, port: Of the store.
+        hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
+        other: The store is another rendezvous backend's; host and port only tell where it is.
+        connect_s: How long to wait until somebody hosts it.
+        local_addr: Our address for the others; None: found out.
+        infra_rank, infra_is_place: Our number from outside; None: we have none.
+        domain: Of our node, for --ft-segment; None: its GPUs may know, where that counts.
+        nodes: How many nodes have ranks, and which ranks.
+        last_call_s, grow_cooldown_s, launchers: See :class:`.Rules`.
+        pace: How long silence may last.
+        is_mixed: Nodes of the job run different programs, and that is meant.
+        warnings: What to tell the user before the start.
+        secret: All launchers of the job sign what they say with it; None: there is none.
+    """
+
+    host: str
+    port: int
+    hosts_store: bool | None
+    other: OtherBackend | None
+    connect_s: float
+    local_addr: str | None
+    infra_rank: int | None
+    infra_is_place: bool
+    domain: str | None
+    nodes: NodePolicy
+    last_call_s: float
+    grow_cooldown_s: float
+    launchers: int | None
+    pace: Pace
+    is_mixed: bool = False
+    warnings: tuple[str, ...] = ()
+    secret: str | None = field(default=None, repr=False)
+
+
+def make_meeting_plan(
+    args: Any, environ: Mapping[str, str], config: FaultToleranceConfig, nodes: tuple[int, int]
+) -> MeetingPlan:
+    """Resolve everything that concerns other launchers.
+
+    Raises:
+        UsageError: Something on the command line or in the environment cannot be used.
+    """
+    try:
+        conf = read_rdzv_conf(args.rdzv_conf)
+        secret = conf.pop("secret", None) or environ.get(SECRET) or None
+        cluster = read_cluster(environ)
+        number = infra_rank(environ) if config.use_infra_group_rank else None
+        numbered = args.node_rank if "node_rank" in args.origins else None
+        pod = cluster.node_rank if cluster and cluster.scheduler == KUBERNETES else None
+        host, port = _endpoint(args, cluster)
+        join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
+        pace = Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s)
+        return MeetingPlan(
+            host=host,
+            port=port,
+            hosts_store=_hosts_store(args, conf, numbered, pod),
+            other=_other_backend(args, conf, nodes, pace.silence_s),
+            connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
+            local_addr=args.local_addr,
+            infra_rank=number.rank if number else pod if numbered is None else numbered,
+            infra_is_place=number.is_place if number else True,
+            domain=node_domain(environ) if config.segment is not None else None,
+            nodes=NodePolicy(
+                min_nodes=nodes[0],
+                max_nodes=nodes[1],
+                use_infra_group_rank=config.use_infra_group_rank,
+                active=args.ft_active_nodes,
+                segment=config.segment,
+            ),
+            last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
+            grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
+            launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
+            pace=pace,
+            is_mixed=bool(_flag(conf, MIXED)),
+            warnings=(
+                *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
+                *_doubts_about(secret),
+                *_only_here(args, cluster, host, port),
+            ),
+            secret=secret,
+        )
+    except (ConfigError, AssignmentError) as error:
+        raise UsageError(str(error)) from None
+    except (Unacceptable, ValueError) as error:
+        shown = without_secret(args.rdzv_conf)
+        raise UsageError(f"--rdzv-conf: {shown!r} cannot be used; {error}") from None
+
+
+def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
+    """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
+    text = args.rdzv_endpoint
+    if args.rdzv_backend not in OUR_BACKENDS:
+        try:  # only to find out which of our addresses sees it
+            service = parse_endpoint(text)
+        except EndpointError:
+            return "", DEFAULT_PORT
+        return service.host, service.port or DEFAULT_PORT
+    if not text:
+        host = bare_host(args.master_addr)
+        if cluster and "master_addr" not in args.origins:
+            if cluster.scheduler == KUBERNETES and cluster.first_host is None:
+                raise UsageError(
+                    "Kubernetes does not say where the first pod is; set JOB_SERVICE_NAME to the "
+                    "name of the job's headless service, or give --rdzv-endpoint"
+                )
+            host = cluster.first_host or host
+        return host, args.master_port or DEFAULT_PORT
+    try:
+        endpoint = parse_endpoint(text)
+    except EndpointError as error:
+        raise UsageError(
+            f"--rdzv-endpoint: {text!r} cannot be used; {error}, the same on all nodes"
+        ) from None
+    return endpoint.host, endpoint.port or args.master_port or DEFAULT_PORT
+
+
+def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tuple[str, ...]:
+    """The default address is this host's own, which launchers on other hosts cannot reach."""
+    given = args.rdzv_endpoint or "master_addr" in args.origins
+    if given or args.rdzv_backend not in OUR_BACKENDS or (cluster and cluster.first_host):
+        return ()
+    doubt = (
+        f"no --rdzv-endpoint is given: launchers meet at {Endpoint(host, port)}, which only "
+        "launchers on this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all nodes"
+    )
+    return (doubt,)
+
+
+def _other_backend(
+    args: Any, conf: Mapping[str, str], nodes: tuple[int, int], patience_s: float
+) -> OtherBackend | None:
+    if args.rdzv_backend in OUR_BACKENDS:
+        return None
+    return OtherBackend(
+        args.rdzv_backend,
+        args.rdzv_endpoint,
+        nodes[0],
+        nodes[1],
+        args.local_addr,
+        conf,
+        patience_s,
+    )
+
+
+def _hosts_store(
+    args: Any, conf: Mapping[str, str], numbered: int | None, pod: int | None
+) -> bool | None:
+    """As said; by torchrun's static rule node 0 is the one at the master's address.
+
+    So is Kubernetes' first pod; while it starts, its name may not lead to it yet.
+    """
+    said = _flag(conf, "is_host")
+    if said is not None or args.rdzv_endpoint:
+        return said
+    if numbered is not None:
+        return numbered == 0
+    return pod == 0 if pod is not None and "master_addr" not in args.origins else None
+
+
+def _doubts_about(secret: str | None) -> tuple[str, ...]:
+    if secret is None or len(secret) >= SHORT:
+        return ()
+    doubt = (
+        f"the job's secret ({SECRET} or --rdzv-conf secret=) has {len(secret)} characters, which "
+        f"can be guessed; use {SHORT} or more at random: openssl rand -hex 32"
+    )
+    return (doubt,)
+
+
+def _unknown_keys(conf: Mapping[str, str]) -> tuple[str, ...]:
+    """One line for each key that means nothing here; jobs that carry foreign ones keep running."""
+    known = (*_CONF_WITH_EFFECT, *_CONF_OF_OTHERS)
+    lines = []
+    for key in conf:
+        if key not in known:
+            likely = nearest(key, _CONF_WITH_EFFECT)
+            meant = f"; did you mean {likely}?" if likely else ""
+            lines.append(f"--rdzv-conf: {key} is not known and has no effect{meant}")
+    return tuple(lines)
+
+
+def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
+    text = conf.get(key)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _SECONDS_MAX:  # neither is nan
+        raise ValueError(f"{key}={text} is not a number of seconds from 0 to {_SECONDS_MAX:g}")
+    return seconds
+
+
+def _flag(conf: Mapping[str, str], key: str) -> bool | None:
+    text = conf.get(key)
+    if text is None:
+        return None
+    if text.lower() not in ("0", "1", "true", "false"):
+        raise ValueError(f"{key}={text} is neither 0 nor 1")
+    return text.lower() in ("1", "true")

@@ -1,0 +1,571 @@
+"""What one launcher is going to do: a command line and an environment, resolved.
+
+    argv, PET_* --parse_args--> Arguments --make_plan--> LaunchPlan --agent--> ranks
+                                   |                         ^
+                                   +--> YAML file -----------+
+
+Everything that can be found wrong before a process is started is found here. Reads its arguments,
+the configuration file, and through :class:`Machine` a few facts about the node; no clock, and
+nothing is changed. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.base import facts
+from holdfast.base.pure.wording import count
+from holdfast.errors import ConfigError
+from holdfast.fault_tolerance.config import (
+    FaultToleranceConfig,
+    Resolved,
+    doubts,
+    resolve,
+)
+from holdfast.net.pure.address import bare_host
+from holdfast.options import without_effect
+from holdfast.options.arguments import UsageError, is_set, refusal
+from holdfast.options.cluster_env import nodes_by_default, read_cluster
+from holdfast.options.forms import (
+    read_nnodes,
+    read_nproc,
+    read_ranks,
+    read_signals,
+    read_streams,
+    read_uds,
+)
+from holdfast.options.ft_options import ANY_FAILED
+from holdfast.options.numa import GPUS_PER_NUMA, Prefixes, bindings
+from holdfast.options.options import BY_DEST
+from holdfast.options.values import Unacceptable
+from holdfast.watch.rank.auto_start import StartHook
+
+if TYPE_CHECKING:
+    from holdfast.events.observer_messages import Wanted as Observed
+    from holdfast.health.messages import Wanted
+    from holdfast.job.pure.workload import Workload
+    from holdfast.options.meeting_plan import MeetingPlan
+
+LOCAL_RANK_MACRO = "${local_rank}"
+"""Where this stands in a rank's command, its local rank is put, as torchrun does."""
+DEFAULT_PREFIX = "[${role_name}${local_rank}]:"
+_RUN_PATH = """\
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+_TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
+
+
+class Machine(Protocol):
+    """What is asked of the node; :mod:`holdfast.base.facts` answers."""
+
+    def cpu_count(self) -> int:
+        """CPUs that this process may run on."""
+
+    def gpu_count(self, environ: Mapping[str, str], /) -> int | None:
+        """GPUs that a rank would see; ``None``: some, but it is not known how many."""
+
+    def path_exists(self, path: str, /) -> bool:
+        """There is a file or folder."""
+
+    def program_exists(self, name: str, environ: Mapping[str, str], /) -> bool:
+        """A program of this name or path can be executed."""
+
+    def module_exists(self, name: str, /) -> bool:
+        """The top package of a module can be found."""
+
+    def plug_in_names(self, group: str, /) -> Collection[str]:
+        """What installed packages register under a group of entry points."""
+
+    def numa_nodes(self) -> frozenset[int] | None:
+        """NUMA nodes that are online; ``None``: not known."""
+
+    def torchs_numa_prefixes(self, mode: str, nproc: int, /) -> list[list[str]]:
+        """What torch puts before the command of each local rank."""
+
+    def why_not_bound(self, prefix: Sequence[str], environ: Mapping[str, str], /) -> str | None:
+        """What is said where no program can be started so bound; ``None``: one can."""
+
+    def script_digest(self, path: str, /, *, program: bool) -> str | None:
+        """SHA-256 of a script's file; ``None``: it cannot be read, or is a program of no text."""
+
+    def absolute(self, path: str, /) -> str:
+        """The path from the root on."""
+
+    def random_id(self) -> str:
+        """A name that no other job has."""
+
+
+@dataclass(frozen=True)
+class WarmStandby:
+    """Parked interpreters, from which ranks restart without importing.
+
+    Attributes:
+        preload: Modules to import besides those that are seen in a rank.
+        delay_s: A cycle's age before it is steady, where no rank reports in.
+        memory_mib_max: All parked processes of the node together may have so much.
+        at_start: Prepare while waiting for the first cycle, too.
+    """
+
+    preload: tuple[str, ...] = ()
+    delay_s: float = 3.0
+    memory_mib_max: int = 16384
+    at_start: bool = False
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One node's part of a job.
+
+    Attributes:
+        command: What a rank is; its local rank stands in it as ``${local_rank}``.
+        numa: By local rank, what is put before it to bind it to CPUs; empty: no rank is bound.
+        nproc_per_node: Ranks on this node, at least 1.
+        ft: How ranks are watched.
+        name: The script, module or program as the user calls it.
+        entrypoint_kind: ``script``, ``module``, ``program`` or ``run-path``.
+        signal_groups: Signals go to whole process groups and not to the rank's process alone: a
+            program that is not python may be a shell, which passes nothing on to its children.
+        min_nodes: Least number of nodes.
+        max_nodes: Greatest number of nodes.
+        node_rank: Number of this node, where nothing else orders them.
+        run_id: Name of the job.
+        role: Name of the ranks' role.
+        max_restarts: Restarts until the job has failed.
+        restart_window_s: They are counted within any such period; ``None``: over the whole life.
+        restart_backoff_s: Wait before the second of two failures in a row is restarted; doubles.
+        max_same_failures: Give up after so many cycles in a row that ended of the same; 0: never.
+        no_restart_exit_code: Of a launcher that should not be started again.
+        restart_policy: ``any-failed`` or ``min-healthy``.
+        master_addr: Where rank 0 listens.
+        master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
+        workers_stop_timeout_s: From SIGTERM to SIGKILL when the launcher stops ranks.
+        term_timeout_s: From a signal passed on to SIGKILL when the launcher was signalled.
+        signals_to_handle: Numbers of the signals that are passed on.
+        applog: In files named after this path, one for each cycle, all output is kept, too.
+        log_dir: Where this run's folder goes; ``None``: to a temporary folder.
+        log_level: How much the launcher says; a level of the logging package.
+        log_to_stdout: It says it on stdout, and not on stderr.
+        redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
+        tee: By local rank, bits of the streams that go to files and to the console.
+        local_ranks_filter: Local ranks shown on the console; ``None``: all.
+        stdin_rank: Local rank that reads our stdin; ``None``: none does.
+        duplicate_stdout_filters: Texts; lines of stdout that hold one are copied.
+        duplicate_stderr_filters: Texts; lines of stderr that hold one are copied.
+        log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
+        virtual_local_rank: Each rank sees one GPU only, as device 0.
+        monitors_enabled: Ranks are watched.
+        counts_steps: Optimizer steps are heartbeats of ranks that send none.
+        start_hook: What the first lines of a rank set up; None: it is no Python.
+        warm: How ranks restart from parked interpreters; ``None``: they don't.
+        why_cold: Why they don't, where that may surprise.
+        health_endpoint: Path of the socket of this node's health service.
+        care: What of this host is looked at; ``None``: nothing.
+        observing: Who is told of the job's course; ``None``: nobody.
+        meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
+        workload: What they tell each other of what they run; ``None``: this node is all.
+        later: Options in use that have no effect yet.
+        warnings: What to tell the user, once, before the start.
+        notes: The same, where nothing is wrong.
+    """
+
+    command: tuple[str, ...] = ()
+    numa: tuple[tuple[str, ...], ...] = ()
+    nproc_per_node: int = 1
+    ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
+    name: str = ""
+    entrypoint_kind: str = "program"
+    signal_groups: bool = False
+    min_nodes: int = 1
+    max_nodes: int = 1
+    node_rank: int = 0
+    run_id: str = "none"
+    role: str = "default"
+    max_restarts: int = 0
+    restart_window_s: float | None = None
+    restart_backoff_s: float = 0.0
+    max_same_failures: int = 0
+    no_restart_exit_code: int = 93
+    restart_policy: str = ANY_FAILED
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    workers_stop_timeout_s: float = 15.0
+    term_timeout_s: float = 1800.0
+    signals_to_handle: tuple[int, ...] = ()
+    applog: str | None = None
+    log_dir: str | None = None
+    log_level: int = 20
+    log_to_stdout: bool = False
+    redirects: Mapping[int, int] = field(default_factory=dict)
+    tee: Mapping[int, int] = field(default_factory=dict)
+    local_ranks_filter: frozenset[int] | None = None
+    stdin_rank: int | None = None
+    duplicate_stdout_filters: tuple[str, ...] = ()
+    duplicate_stderr_filters: tuple[str, ...] = ()
+    log_line_prefix_template: str = DEFAULT_PREFIX
+    virtual_local_rank: bool = False
+    monitors_enabled: bool = True
+    counts_steps: bool = False
+    start_hook: StartHook | None = None
+    warm: WarmStandby | None = None
+    why_cold: str | None = None
+    health_endpoint: str | None = None
+    care: Wanted | None = None
+    observing: Observed | None = None
+    meeting: MeetingPlan | None = None
+    workload: Workload | None = None
+    later: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def command_for(self, local_rank: int) -> list[str]:
+        """What one rank is started with."""
+        prefix = self.numa[local_rank] if self.numa else ()
+        own = (word.replace(LOCAL_RANK_MACRO, str(local_rank)) for word in self.command)
+        return [*prefix, *own]
+
+
+def make_plan(
+    args: Any,
+    environ: Mapping[str, str],
+    machine: Machine = facts,
+    config: FaultToleranceConfig | None = None,
+) -> LaunchPlan:
+    """Resolve a command line.
+
+    Args:
+        args: What :func:`.parse_args` or the parser of :func:`.get_args_parser` gave.
+        environ: The launcher's environment.
+        machine: Answers questions about this node.
+        config: How ranks are watched; None: as file and options say.
+
+    Raises:
+        UsageError: Something on the command line or in the environment cannot be used.
+        ConfigError: The configuration file cannot be used.
+    """
+    _check_backend(args.rdzv_backend, machine)
+    nodes = min_nodes, max_nodes = _node_count(args, environ)
+    nproc = _nproc(args.nproc_per_node, environ, machine)
+    entry = _entrypoint(args, environ, machine)
+    why_cold = _why_cold(entry)
+    resolved = resolve(args) if config is None else Resolved(config, {}, doubts(config))
+    config = resolved.config
+    later = without_effect.later(args, config)
+    warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
+    shown = _read("local_ranks_filter", args.local_ranks_filter, read_ranks)
+    endpoint = _health_endpoint(args, machine, warnings)
+    meeting = _meeting(args, environ, config, nodes)
+    warnings += meeting.warnings if meeting else ()
+    warnings += without_effect.warnings(args, resolved, environ)
+    if later:
+        warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
+    if nproc > 1 and "OMP_NUM_THREADS" not in environ:
+        warnings.append(
+            f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
+        )
+    is_python = entry.kind != "program"
+    return LaunchPlan(
+        command=entry.command,
+        numa=_numa(args, entry, nproc, environ, machine),
+        nproc_per_node=nproc,
+        ft=config,
+        name=args.training_script,
+        entrypoint_kind=entry.kind,
+        signal_groups=entry.kind == "program",
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
+        node_rank=args.node_rank,
+        run_id=_run_id(args, max_nodes, machine),
+        role=args.role,
+        max_restarts=args.max_restarts,
+        restart_window_s=args.ft_restart_window,
+        restart_backoff_s=args.ft_restart_backoff,
+        max_same_failures=args.ft_max_same_failures,
+        no_restart_exit_code=args.ft_no_restart_exit_code,
+        restart_policy=args.ft_restart_policy,
+        master_addr=bare_host(args.master_addr),
+        master_port=args.master_port or None,
+        workers_stop_timeout_s=args.workers_stop_timeout,
+        term_timeout_s=args.term_timeout,
+        signals_to_handle=_read("signals_to_handle", args.signals_to_handle, read_signals),
+        applog=args.ft_per_cycle_applog_prefix,
+        log_dir=args.log_dir or None,
+        log_level=config.log_level,
+        log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
+        redirects=_streams("redirects", args.redirects, nproc),
+        tee=_streams("tee", args.tee, nproc),
+        local_ranks_filter=shown,
+        stdin_rank=_stdin_rank(args, nproc, shown),
+        duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
+        duplicate_stderr_filters=tuple(filter(None, args.duplicate_stderr_filters)),
+        log_line_prefix_template=environ.get(
+            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
+        ),
+        virtual_local_rank=args.virtual_local_rank,
+        warm=_warm(args) if _wants_warm(args) and not why_cold else None,
+        why_cold=why_cold if _wants_warm(args) else None,
+        health_endpoint=endpoint,
+        care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
+        observing=_observing(args, environ, machine),
+        meeting=meeting,
+        workload=_workload(args, entry, meeting, environ, machine) if meeting else None,
+        monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
+        counts_steps=(counts := monitored and config.auto_heartbeat and is_python),
+        start_hook=StartHook(counts, config.exception_grace_in_force) if is_python else None,
+        later=tuple(later),
+        warnings=tuple(warnings),
+        notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),
+    )
+
+
+# ------------------------------------------------------------------ parts of the plan
+class _Entrypoint(NamedTuple):
+    kind: str
+    command: tuple[str, ...] = ()
+
+
+def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Entrypoint:
+    script: str = args.training_script
+    words = tuple(args.training_script_args)
+    path = script.replace(LOCAL_RANK_MACRO, "0")
+    if args.no_python and not args.run_path:
+        if not machine.program_exists(path, environ):
+            raise UsageError(f"no such program: {script!r}")
+        return _Entrypoint("program", (script, *words))
+    python = sys.executable if args.run_path else environ.get("PYTHON_EXEC") or sys.executable
+    if python != sys.executable and not machine.program_exists(python, environ):
+        raise UsageError(f"PYTHON_EXEC: no such program: {python!r}")
+    if args.module and not args.run_path:
+        # another interpreter has other packages
+        if python == sys.executable and not machine.module_exists(script):
+            raise UsageError(f"no such module: {script!r}")
+        return _Entrypoint("module", (python, "-u", "-m", script, *words))
+    if not machine.path_exists(path):
+        raise UsageError(
+            f"no such script: {script!r}; give -m before a module, --no-python before a program"
+        )
+    if args.run_path:
+        return _Entrypoint("run-path", (python, "-u", "-c", _RUN_PATH, script, *words))
+    return _Entrypoint("script", (python, "-u", script, *words))
+
+
+def _numa(
+    args: Any, entry: _Entrypoint, nproc: int, environ: Mapping[str, str], machine: Machine
+) -> Prefixes:
+    """Nothing for ``--run-path``, which nvidia-resiliency-ext runs within its own process."""
+    is_asked = args.numa_binding or environ.get(GPUS_PER_NUMA)
+    if not is_asked or (entry.kind == "run-path" and not args.numa_binding):
+        return ()
+    return bindings(args.numa_binding, nproc, environ, machine)
+
+
+def _wants_warm(args: Any) -> bool:
+    has_restarts: bool = args.max_restarts > 0
+    return args.ft_warm_start or (args.ft_warm_standby and has_restarts)
+
+
+def _why_cold(entry: _Entrypoint) -> str | None:
+    """Why a rank cannot be started from a parked interpreter; None: it can."""
+    if entry.kind == "program":
+        return "with --no-python it is not known what the program does"
+    if entry.command[0] != sys.executable:
+        return "PYTHON_EXEC is another interpreter than the launcher's"
+    return None
+
+
+def _warm(args: Any) -> WarmStandby:
+    return WarmStandby(
+        preload=tuple(filter(None, args.ft_warm_preload)),
+        delay_s=args.ft_warm_standby_delay,
+        memory_mib_max=args.ft_warm_standby_memory_mb,
+        at_start=args.ft_warm_start,
+    )
+
+
+def _health_endpoint(args: Any, machine: Machine, warnings: list[str]) -> str | None:
+    """Path of the health service's socket; None, with a warning: it is none that can be asked."""
+    text: str | None = args.ft_node_health_check_endpoint
+    if not text:
+        return None
+    try:
+        return machine.absolute(read_uds(text))
+    except Unacceptable:
+        warnings.append(
+            f"--ft-node-health-check-endpoint: {text!r} is not the path of a Unix socket (/path, "
+            "./path or unix:///path); no health service is asked"
+        )
+        return None
+
+
+def _care(
+    args: Any,
+    config: FaultToleranceConfig,
+    environ: Mapping[str, str],
+    nproc: int,
+    endpoint: str | None,
+) -> Wanted:
+    from holdfast.health.messages import Wanted  # noqa: PLC0415 - where used
+
+    paths = config.storage_healthcheck_path or ""
+    return Wanted(
+        nproc=nproc,
+        visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+        folders=tuple(filter(None, (args.log_dir, environ.get("TMPDIR") or "/tmp", "/dev/shm"))),  # noqa: S108
+        endpoint=endpoint,
+        nic_state=config.enable_nic_healthcheck,
+        nic_monitor=config.enable_nic_monitor,
+        storage=config.enable_dist_storage_healthcheck,
+        storage_paths=tuple(filter(None, (path.strip() for path in paths.split(",")))),
+        pci_topo_file=config.pci_topo_file,
+        link_down_path_template=config.link_down_path_template,
+        link_state_path_template=config.link_state_path_template,
+        interval_s=config.node_health_check_interval,
+        reclaim_timeout_s=config.gpu_memory_reclaim_timeout,
+        reclaim_tolerance_mib=config.gpu_memory_tolerance_mb,
+        reclaim_poll_s=config.gpu_memory_poll_interval,
+    )
+
+
+_SHELL_WORDS = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
+
+
+def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Observed | None:
+    port, names = args.ft_metrics_port, args.ft_observers or ()
+    try:
+        command = tuple(shlex.split(args.ft_on_incident or ""))
+    except ValueError as error:
+        raise UsageError(f"--ft-on-incident: {args.ft_on_incident!r}: {error}") from None
+    if port is None and not command and not names:
+        return None
+    if port is not None and not machine.module_exists("prometheus_client"):
+        raise UsageError(
+            "--ft-metrics-port needs prometheus_client, which is not installed: "
+            "pip install 'holdfast[metrics]'"
+        )
+    if for_a_shell := _SHELL_WORDS.intersection(command):
+        raise UsageError(
+            f"--ft-on-incident: no shell is started, so {min(for_a_shell)!r} would be an argument; "
+            "give a script, or: sh -c 'COMMAND with \"$1\"' hook"
+        )
+    if command and not machine.program_exists(command[0], environ):
+        raise UsageError(f"--ft-on-incident: no program that may be executed: {command[0]!r}")
+    from holdfast.events import observer_messages  # noqa: PLC0415 - where used
+
+    registered = machine.plug_in_names(observer_messages.GROUP) if names else ()
+    if unknown := sorted({*names} - {*registered}):
+        raise UsageError(
+            f"--ft-observers: {unknown[0]!r} cannot be used; installed packages register "
+            f"{', '.join(sorted(registered)) or 'none'} as entry points of "
+            f"{observer_messages.GROUP}"
+        )
+    on_every_node = args.ft_on_incident_nodes == "all"
+    return observer_messages.Wanted(
+        port, args.ft_metrics_host or "", command, tuple(names), on_every_node
+    )
+
+
+def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
+    wanted: int | str = _read("nproc_per_node", text, read_nproc)
+    if isinstance(wanted, int):
+        return wanted
+    gpus = 0 if wanted == "cpu" else machine.gpu_count(environ)
+    if gpus is None:
+        raise UsageError(
+            f"--nproc-per-node: {text!r} cannot be used; GPUs of this kind are not counted, "
+            "give their number"
+        )
+    if gpus == 0 and wanted == "gpu":
+        visible = environ.get("CUDA_VISIBLE_DEVICES")
+        because = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+        raise UsageError(f"--nproc-per-node: 'gpu' cannot be used; this node shows no GPU{because}")
+    return gpus or machine.cpu_count()
+
+
+def _check_backend(name: str, machine: Machine) -> None:
+    if name in _TORCHS_BACKENDS:
+        return
+    registered = machine.plug_in_names("torchrun.handlers")
+    if name not in registered:
+        raise UsageError(
+            f"--rdzv-backend: {name!r} cannot be used; it takes {', '.join(_TORCHS_BACKENDS)}, or "
+            "one that an installed package registers as an entry point of torchrun.handlers (here: "
+            f"{', '.join(sorted(registered)) or 'none'})"
+        )
+
+
+def _run_id(args: Any, max_nodes: int, machine: Machine) -> str:
+    """Torchrun's rule: a job that no other node can join needs no name that others know."""
+    alone = max_nodes == 1 and not args.rdzv_endpoint and args.rdzv_id in ("", "none")
+    run_id: str = args.rdzv_id
+    return machine.random_id() if args.standalone or alone else run_id
+
+
+def _node_count(args: Any, environ: Mapping[str, str]) -> tuple[int, int]:
+    """MIN and MAX of ``--nnodes``; of the scheduler where the command line says nothing."""
+    if args.standalone:
+        return 1, 1
+    if "nnodes" in getattr(args, "origins", ()):
+        nodes: tuple[int, int] = _read("nnodes", args.nnodes, read_nnodes)
+        return nodes
+    try:
+        by_default = nodes_by_default(read_cluster(environ))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return by_default, by_default
+
+
+def _meeting(
+    args: Any, environ: Mapping[str, str], config: FaultToleranceConfig, nodes: tuple[int, int]
+) -> MeetingPlan | None:
+    if nodes[1] == 1:
+        return None
+    from holdfast.options.meeting_plan import make_meeting_plan  # noqa: PLC0415
+
+    return make_meeting_plan(args, environ, config, nodes)
+
+
+def _workload(
+    args: Any,
+    entry: _Entrypoint,
+    meeting: MeetingPlan,
+    environ: Mapping[str, str],
+    machine: Machine,
+) -> Workload:
+    from holdfast.options.own_workload import own_workload  # noqa: PLC0415 - as above
+
+    return own_workload(args, entry.kind, meeting, environ, machine)
+
+
+def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
+    streams: int | dict[int, int] = _read(dest, text, read_streams)
+    if isinstance(streams, int):
+        return dict.fromkeys(range(nproc), streams)
+    return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
+
+
+def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | None:
+    """The local rank that is named, or the only one that a person sees."""
+    named: int | None = args.ft_stdin_rank
+    if named is not None and named >= nproc:
+        raise UsageError(
+            f"--ft-stdin-rank: there is no local rank {named}, as this node has "
+            f"{count(nproc, 'rank')}; they are counted from 0"
+        )
+    seen = {*range(nproc)} if shown is None else {*range(nproc)} & {*shown}
+    return named if named is not None or len(seen) != 1 else seen.pop()
+
+
+def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:
+    """What text means; a program may have put text into ``args`` that the parser lets not pass."""
+    option = BY_DEST[dest]
+    try:
+        return read(text)
+    except Unacceptable as error:
+        raise refusal(option, option.name, text, error) from None

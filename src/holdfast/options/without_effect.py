@@ -1,0 +1,121 @@
+"""Options and variables that were given, and have nothing to do in this job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, Resolved, option_of
+from holdfast.options.options import OPTIONS
+
+_OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
+"""Settings that say more about network cards, which only some checks look at."""
+_OF_CARE = (
+    *("enable_nic_healthcheck", "enable_nic_monitor", "enable_dist_storage_healthcheck"),
+    *("storage_healthcheck_path", "node_health_check_interval", "gpu_memory_reclaim_timeout"),
+    *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
+)
+"""Settings of the health checks."""
+_OF_SEVERAL_NODES = (
+    *("rdzv_endpoint", "node_rank", "local_addr", "ft_use_infra_group_rank", "ft_segment"),
+    "ft_active_nodes",
+)
+"""Attributes of the command line that only matter where launchers meet."""
+_OF_RESTARTS = (
+    *("ft_restart_window", "ft_restart_backoff", "ft_warm_standby", "ft_warm_standby_delay"),
+    *("ft_warm_standby_memory_mb", "ft_warm_preload"),
+)
+"""Attributes that only matter where ranks are restarted."""
+MAYBE_IDLE = ("NVRX_", "TORCHELASTIC_")
+"""How the names of all variables begin that have no effect here."""
+
+
+def later(args: Any, config: FaultToleranceConfig) -> list[str]:
+    """What asks for something that nothing does yet, wherever it was asked."""
+    usual = FaultToleranceConfig()
+    options = [
+        option.name
+        for option in OPTIONS
+        if option.later
+        and option.field is None
+        and getattr(args, option.dest, option.default) != option.default
+    ]
+    fields = [
+        option_of(name)
+        for name, setting in SETTINGS.items()
+        if setting.later and getattr(config, name) != getattr(usual, name)
+    ]
+    return [*options, *fields]
+
+
+def warnings(args: Any, resolved: Resolved, environ: Mapping[str, str]) -> list[str]:
+    """What a user expects to have an effect, and what takes it away."""
+    idle, unmeasured = _idle(args, resolved.config), _unmeasured(resolved)
+    return [*idle, *unmeasured, *_variables_without_effect(environ)]
+
+
+def notes(args: Any, resolved: Resolved, *, is_alone: bool) -> list[str]:
+    """One line for each reason why options that were given have nothing to do here."""
+    given = {
+        dest for dest in getattr(args, "origins", ()) if getattr(args, dest, None) is not None
+    } | {f"ft_{name}" for name, origin in resolved.origins.items() if origin != "default"}
+    idle = [f"{each.name} ({each.idle})" for each in OPTIONS if each.idle and each.dest in given]
+    lines = [f"without effect here: {', '.join(idle)}"] if idle else []
+    asked = {dest for dest in given if getattr(args, dest, None) not in ("", [], False)}
+    if is_alone and (names := _names(asked & {*_OF_SEVERAL_NODES})):
+        lines.append(f"without effect, as this job has one node: {names}")
+    if (
+        args.max_restarts == 0
+        and not args.ft_warm_start
+        and (names := _names(asked & {*_OF_RESTARTS}))
+    ):
+        lines.append(f"without effect, as --max-restarts is 0: {names}")
+    return lines
+
+
+def _names(dests: Collection[str]) -> str:
+    return ", ".join(option.name for option in OPTIONS if option.dest in dests)
+
+
+def _variables_without_effect(environ: Mapping[str, str]) -> list[str]:
+    """One line for variables that are set in vain; the table is loaded where there may be some."""
+    if not any(name.startswith(MAYBE_IDLE) for name in environ):
+        return []
+    from holdfast.options.environment import without_effect  # noqa: PLC0415 - see above
+
+    return without_effect(environ)
+
+
+def _unmeasured(resolved: Resolved) -> list[str]:
+    """One line where progress was to be measured, and nothing says how far the job is."""
+    config, origins = resolved.config, resolved.origins
+    if config.checkpoint_iteration_file or not config.is_progress_tracking_enabled:
+        return []
+    names = [
+        option_of(name)
+        for name in ("max_no_progress_cycles", "min_progress_iterations")
+        if origins.get(name, "default") != "default"
+    ]
+    if not names:
+        return []
+    what = ", ".join(names)
+    remedy = f"{option_of('checkpoint_iteration_file')} with the latest checkpoint's iteration"
+    return [f"without effect: {what}: no file says how far the job is; give {remedy}"]
+
+
+def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:
+    """One line for options that were given and that another one leaves without effect."""
+    usual = FaultToleranceConfig()
+    given = {name for name in SETTINGS if getattr(config, name) != getattr(usual, name)}
+    if not args.ft_host_checks:
+        idle = sorted(given & {*_OF_CARE, *_OF_CARDS})
+        names = [option_of(name) for name in idle]
+        if args.ft_node_health_check_endpoint:
+            names.insert(0, "--ft-node-health-check-endpoint")
+        because = "--ft-host-checks is false"
+    elif not (config.enable_nic_healthcheck or config.enable_nic_monitor):
+        names = [option_of(name) for name in sorted(given & {*_OF_CARDS})]
+        because = "neither --ft-enable-nic-healthcheck nor --ft-enable-nic-monitor is on"
+    else:
+        return []
+    return [f"without effect, as {because}: {', '.join(names)}"] if names else []

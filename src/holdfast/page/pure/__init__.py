@@ -1,0 +1,1 @@
+"""The layout of each page, and how it is read."""

@@ -1,0 +1,214 @@
+"""Read a page: from words to what ``watch.pure.hang`` judges.
+
+The rank may be in the middle of a store, may have died there, and may have scribbled over its own
+memory. So nothing here raises for what a page holds: an instant that is no positive number is "not
+running", limits that are incomplete or senseless leave the last complete ones in force.
+Pure.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.value import Value
+from holdfast.page.pure import page
+from holdfast.watch.pure import hang
+from holdfast.watch.pure.hang import Limits, Snapshot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_FOREVER = float("inf")
+_TRIES = 3
+"""Limits change a few times in the life of a rank; who meets that thrice keeps the old ones."""
+
+
+def _instant(word: float) -> float | None:
+    return word if 0.0 < word < _FOREVER else None
+
+
+def _limit(word: float) -> float | None:
+    """Zero is a limit; infinity and "not a number" are none."""
+    return word if 0.0 <= word < _FOREVER else None
+
+
+def _whole(word: float, unknown: int = 0) -> int:
+    return int(word) if -_FOREVER < word < _FOREVER else unknown
+
+
+class Ended(Value):
+    """The occurrences of a section that have ended: how many, seconds, and two instants.
+
+    ``first_at``: when the first was opened. ``closed_at``: when the last was closed.
+    """
+
+    times: int
+    total_s: float
+    longest_s: float
+    first_at: float
+    closed_at: float
+
+
+class PageView:
+    """What one page shows.
+
+    Args:
+        words: Of the page, format ``d``.
+        read_names: Reads the table of section names, in slot order.
+    """
+
+    __slots__ = ("_limits", "_names", "_read_names", "_version", "_words")
+
+    def __init__(self, words: memoryview[float], read_names: Callable[[], Sequence[str]]) -> None:
+        self._words = words
+        self._read_names = read_names
+        self._version = 0.0
+        self._limits = Limits()
+        self._names: Sequence[str] = ()
+
+    @property
+    def pid(self) -> int:
+        """Of the rank, as it knows itself; 0 before it armed."""
+        return _whole(self._words[page.PID])
+
+    @property
+    def start_ticks(self) -> int:
+        """Of the rank."""
+        return _whole(self._words[page.START_TICKS])
+
+    @property
+    def global_rank(self) -> int:
+        """Of the rank."""
+        return _whole(self._words[page.GLOBAL_RANK])
+
+    @property
+    def is_by_steps(self) -> bool:
+        """The steps of its optimizer are all that the rank reports."""
+        return self._words[page.STEPS] > 0.0
+
+    @property
+    def dump_signal(self) -> int:
+        """Signal that dumps the rank's stacks; 0: none, and none may be sent."""
+        return _whole(self._words[page.DUMP_SIGNAL])
+
+    @property
+    def armed_at(self) -> float | None:
+        """When the rank asked to be watched; None: it has not, or has left."""
+        return _instant(self._words[page.ARMED_AT])
+
+    @property
+    def iteration(self) -> int | None:
+        """Training iteration, where the rank reports it."""
+        iteration = _whole(self._words[page.ITERATION], -1)
+        return None if iteration < 0 else iteration
+
+    def snapshot(self) -> Snapshot | None:
+        """The clocks; ``None`` while the rank is not armed, and has not left."""
+        words = self._words
+        armed_at = _instant(words[page.ARMED_AT])
+        if armed_at is None:
+            left_at = _instant(words[page.LEFT_AT])
+            return None if left_at is None else Snapshot(left_at, left_at=left_at)
+        # Before the sections: a rank that closes one stamps this first, then clears the slot.
+        outside_since = _instant(words[page.OUTSIDE_SINCE])
+        iteration = words[page.ITERATION]
+        return Snapshot(
+            armed_at,
+            _instant(words[page.HEARTBEAT_AT]),
+            outside_since,
+            self.open_sections(),
+            warming_up=0.0 <= iteration < words[page.WARM_UNTIL],
+            has_used_sections=words[page.USED_SECTIONS] == 1.0,
+            steps=max(0.0, words[page.STEPS]),
+            longest_step_s=words[page.LONGEST_GAP],
+        )
+
+    def open_sections(self) -> dict[str, float]:
+        """Name to opening time; also of a rank that has left or died."""
+        self.limits()
+        words = self._words
+        sections = {}
+        for index, name in enumerate(self._names):
+            opened_at = _instant(words[page.slot(index) + page.OPENED_AT])
+            if opened_at is not None:
+                sections[name] = opened_at
+        return sections
+
+    def ended_sections(self) -> dict[str, Ended]:
+        """What is known of sections that have ended at least once; see ``page/pure/page.py``."""
+        self.limits()
+        words = self._words
+        sections = {}
+        for index, name in enumerate(self._names):
+            slot = page.slot(index)
+            times, total_s = _whole(words[slot + page.TIMES]), words[slot + page.TOTAL_S]
+            first_at = _instant(words[slot + page.FIRST_AT])
+            closed_at = _instant(words[slot + page.CLOSED_AT])
+            if times > 0 and first_at and closed_at and 0.0 <= total_s < _FOREVER:
+                longest_s = _limit(words[slot + page.LONGEST]) or 0.0
+                sections[name] = Ended(times, total_s, longest_s, first_at, closed_at)
+        return sections
+
+    def section_names(self) -> list[str]:
+        """All that have a slot."""
+        self.limits()
+        return list(self._names)
+
+    def summary(self, armed_at: float | None) -> dict[str, object]:
+        """What is written down of a rank's progress (docs/report.md); also of one that is gone.
+
+        Args:
+            armed_at: When it was armed: a page says so only until the rank leaves.
+        """
+        words = self._words
+        initial_s = _limit(words[page.LONGEST_INITIAL])
+        first = None if armed_at is None or initial_s is None else armed_at + initial_s
+        return {
+            "heartbeat_at": _instant(words[page.HEARTBEAT_AT]),
+            "first_heartbeat_at": first,
+            "left_at": _instant(words[page.LEFT_AT]),
+            "outside_since": _instant(words[page.OUTSIDE_SINCE]),
+            "longest_gap_s": _instant(words[page.LONGEST_GAP]),
+            "iteration": self.iteration,
+            "open": self.open_sections(),
+            "sections": {
+                name: list(vars(ended).values()) for name, ended in self.ended_sections().items()
+            },
+        }
+
+    def limits(self) -> Limits:
+        """The newest complete limits."""
+        for _ in range(_TRIES):
+            version = self._words[page.LIMITS_VERSION]
+            if version == self._version or version % 2 != 0 or not version > 0:
+                break
+            names, limits = self._read_limits()
+            if self._words[page.LIMITS_VERSION] == version:
+                self._version, self._names, self._limits = version, names, limits
+                break
+        return self._limits
+
+    def _read_limits(self) -> tuple[Sequence[str], Limits]:
+        words = self._words
+        try:
+            names = self._read_names()
+        except (ValueError, OverflowError):
+            names = ()
+        learned: list[hang.ClockKey] = []
+        if words[page.LEARNED_HEARTBEAT] == 1.0:
+            learned += [(hang.INITIAL_HEARTBEAT, None), (hang.HEARTBEAT, None)]
+        if words[page.LEARNED_OUTSIDE] == 1.0:
+            learned.append((hang.OUTSIDE_SECTIONS, None))
+        sections = {}
+        for index, name in enumerate(names):
+            slot = page.slot(index)
+            sections[name] = _limit(words[slot + page.LIMIT])
+            if words[slot + page.LEARNED] == 1.0:
+                learned.append((hang.SECTION, name))
+        return names, Limits(
+            _limit(words[page.LIMIT_INITIAL]),
+            _limit(words[page.LIMIT_HEARTBEAT]),
+            _limit(words[page.LIMIT_OUTSIDE]),
+            sections,
+            frozenset(learned),
+            section_ends_initial=words[page.SECTION_ENDS_INITIAL] == 1.0,
+        )

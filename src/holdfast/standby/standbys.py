@@ -1,0 +1,437 @@
+"""The parked interpreters of a node at work: feeds :mod:`holdfast.standby.pure.standby`.
+
+Decides nothing, and waits for nothing: a rank whose process is not ready is started plainly.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock, memory
+from holdfast.base.processes import child, idle_priority, memory_read, proc
+from holdfast.base.processes.inheritance import inherited
+from holdfast.base.processes.memory_read import MemoryRead
+from holdfast.base.pure.codec import decode
+from holdfast.base.pure.common_events import Note, SignalArrived, TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.never import assert_never
+from holdfast.net.channel import Channel
+from holdfast.net.loop import Loop
+from holdfast.node.part import CycleEnding, CycleStarted, Happening, Part
+from holdfast.node.processes.worker_env import LASTING, PER_CYCLE
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.standby import memory_pressure
+from holdfast.standby.pure import standby as machine
+from holdfast.standby.pure.libraries import LATE, TORCH, imported_libraries
+from holdfast.standby.pure.parked_messages import FROM_PARKED, Ready, Unfit
+from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
+from holdfast.watch.pure.monitor_messages import Hello
+
+if TYPE_CHECKING:
+    from holdfast.options.plan import WarmStandby
+    from holdfast.watch.rank.auto_start import StartHook
+
+LOGGER = logging.getLogger("holdfast")
+_SIGKILL = 9
+_OF_DRIVER = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+)
+"""Read when the first CUDA context is made; scripts set them in their first lines."""
+_HARMLESS = (
+    *sorted(PER_CYCLE),
+    *_OF_DRIVER,
+    *("NCCL_", "TORCH_NCCL_", "GLOO_", "HF_", "TOKENIZERS_", "WANDB_"),
+)
+"""Variables, or their beginnings, that torch and numpy do not read while they are imported. Not
+``PYTORCH_CUDA_ALLOC_CONF``: torch's library reads it while it is loaded."""
+
+
+@dataclass
+class _Parked:
+    process: StandbyProcess
+    peer: Channel
+    is_idle: bool
+    is_reaped: bool = False
+    """Its pid may be another process's."""
+
+
+@dataclass
+class _Reading:
+    """The look at what a rank has imported, before its parked process is started."""
+
+    read: MemoryRead
+    step: Callable[[], None]
+
+
+class Standbys(Part):
+    """One parked interpreter for each local rank, or fewer. Main thread only.
+
+    Args:
+        plan: What the command line says.
+        loop: Where their messages arrive.
+        tie: See :func:`.child.death_tie`.
+        job: Marks their environment.
+        folder: For what they leave word in; private.
+        like: Command, environment and pid of a rank as it would be started now; no pid where none
+            runs.
+        start_hook: See ``watch/rank/auto_start.py``.
+
+    Attributes:
+        machine: Decides; to be read.
+    """
+
+    def __init__(
+        self,
+        plan: WarmStandby,
+        nproc: int,
+        loop: Loop,
+        tie: Sequence[str],
+        job: str,
+        folder: str,
+        like: Callable[[int], tuple[list[str], dict[str, str], int | None]],
+        *,
+        start_hook: StartHook | None,
+    ) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._tie = tie
+        self._job = job
+        self._folder = folder
+        self._like = like
+        self._start_hook = start_hook
+        why_reserve = memory.why_score_decides_nothing()
+        self.machine = machine.Standby(
+            nproc,
+            plan.delay_s,
+            plan.memory_mib_max << 10,
+            is_idle=idle_priority.can_return(),
+            reserve_kib=machine.SAFE_KIB if why_reserve else 0,
+            why_reserve=why_reserve,
+        )
+        self._parked: dict[int, _Parked] = {}
+        self._dying: set[int] = set()
+        self._readings: dict[int, _Reading] = {}
+        self._oom_before = memory.oom_kills()
+        self._triggers: list[int] = []
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`on_time` is due."""
+        readings = (each.read.next_deadline() for each in self._readings.values())
+        return earliest(self.machine.next_deadline(), *readings)
+
+    def on_time(self) -> None:
+        """Time has passed."""
+        for reading in list(self._readings.values()):
+            reading.step()
+        self._read_notes()
+        self._feed(TimePassed())
+
+    def waiting(self) -> None:
+        """The node waits for a cycle to take part in."""
+        self._feed(machine.Waiting())
+
+    def hear(self, happening: Happening) -> None:
+        """Prepare parked processes, or give them up."""
+        match happening:
+            case CycleStarted():
+                self._oom_before = memory.oom_kills()
+                self._feed(machine.CycleStarted())
+            case MonitorSaid(_, Hello()):
+                self._feed(machine.RankReportedIn())
+            case CycleEnding():
+                self._read_notes()
+                if memory.CGROUP in memory.oom_since(self._oom_before):
+                    self._feed(machine.OutOfMemory())
+                self._feed(machine.CycleEnding())
+            case SignalArrived():
+                self._feed(machine.JobEnding())
+
+    def take(
+        self,
+        local_rank: int,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
+    ) -> int | None:
+        """Have the parked process of a rank become it; its pid, or None: start it plainly.
+
+        ``streams`` are descriptors for its stdout and stderr, and for its stdin if it has one.
+        """
+        if local_rank not in self._parked:
+            return None
+        shape = _shape(command, env)
+        for effect in self.machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
+            if isinstance(effect, machine.GoOn):
+                return self._go_on(local_rank, env, streams)
+            self._do(effect)
+        return None
+
+    def rank_killed(self) -> None:
+        """A rank was ended by SIGKILL, perhaps by the kernel, because memory ran out."""
+        if self._is_out_of_memory():
+            self._feed(machine.OutOfMemory())
+
+    def held(self) -> tuple[int, int]:
+        """How many interpreters are parked, or being prepared, and how many KiB they have."""
+        held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
+        held = [kib for kib in held if kib > 0]
+        return len(held), sum(held)
+
+    def pids(self) -> frozenset[int]:
+        """Parked processes, and those that were told to end and have not yet."""
+        return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
+
+    def died(self, reaped: child.Reaped) -> bool:
+        """Note that a process was reaped; whether it was parked."""
+        pid = reaped.pid
+        if pid in self._dying:
+            self._dying.discard(pid)
+            return True
+        for local_rank, parked in list(self._parked.items()):
+            if parked.process.pid == pid:
+                parked.is_reaped = True
+                self._receive(local_rank, parked.peer)  # its last words may say why
+                if self._parked.get(local_rank) is parked:
+                    self._forget(local_rank)
+                    signum = -reaped.exit_code if reaped.exit_code < 0 else None
+                    if signum == _SIGKILL and self._is_out_of_memory():
+                        self._feed(machine.OutOfMemory())
+                    self._feed(machine.Died(local_rank, signum))
+                return True
+        return False
+
+    def close(self) -> None:
+        """End them all."""
+        for local_rank in [*self._parked, *self._readings]:
+            self._discard(local_rank)
+        self._watch_pressure()
+
+    # ------------------------------------------------------------ inside
+    def _feed(self, event: machine.Event) -> None:
+        for effect in self.machine.handle(event, clock.monotonic()):
+            self._do(effect)
+
+    def _is_out_of_memory(self) -> bool:
+        """The kernel ended a process for lack of memory: of this control group, where it counts."""
+        scope = memory.CGROUP if memory.CGROUP in self._oom_before else memory.HOST
+        return scope in memory.oom_since(self._oom_before)
+
+    def _watch_pressure(self) -> None:
+        """Have the kernel report memory pressure while something is parked, and only then."""
+        if self._parked and not self._triggers:
+            self._triggers = memory_pressure.open_triggers()
+            for descriptor in self._triggers:
+                self._loop.epoll.register(descriptor, select.EPOLLPRI)
+                self._loop.call(descriptor, lambda: self._feed(machine.MemoryPressure()))
+        elif not self._parked:
+            for descriptor in self._triggers:
+                self._loop.forget(descriptor)
+                os.close(descriptor)
+            self._triggers = []
+
+    def _read_notes(self) -> None:
+        for local_rank in range(self.machine.nproc):
+            if reason := _taken(self._note(local_rank)):
+                self._feed(machine.StartedOver(local_rank, reason))
+
+    def _do(self, effect: machine.Effect) -> None:
+        match effect:
+            case machine.Prepare(local_rank, least, without):
+                if self.machine.is_preparing(local_rank):
+                    self._prepare(local_rank, without, least=least)
+            case machine.Discard(local_rank):
+                self._discard(local_rank)
+            case Note(level, text):
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case machine.Hurry(local_rank):
+                if local_rank in self._parked:
+                    self._restore(local_rank)
+            case machine.MeasureShare(local_rank):
+                if local_rank in self._parked:
+                    self._measure_share(local_rank)
+            case machine.MeasureMemory():
+                self._feed(machine.MemoryLeft(memory.available_kib()))
+            case machine.GoOn():
+                raise AssertionError("only a rank that is wanted goes on")
+            case _:
+                assert_never(effect)
+
+    def _prepare(self, local_rank: int, without: Sequence[str], *, least: bool) -> None:
+        _, _, pid = self._like(local_rank)
+        if pid is None:
+            self._park(local_rank, [TORCH], without, least=least)
+            return
+        # The rank may be stuck with the lock of its memory: nobody here waits for that.
+        path = memory_read.maps_path(pid)
+
+        def watch(fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
+            if wanted:
+                self._loop.watch(fd, step)
+            else:
+                self._loop.forget(fd)
+
+        def step() -> None:
+            reading.step()
+            if reading.is_done and self._readings.pop(local_rank, None) is not None:
+                found = imported_libraries(memory_read.mapped_files(reading.found.get(path)))
+                self._park(local_rank, found, without, least=least)
+
+        reading = MemoryRead([path], watch)
+        self._readings[local_rank] = _Reading(reading, step)
+        if reading.is_done:
+            step()
+
+    def _park(
+        self, local_rank: int, found: list[str], without: Sequence[str], *, least: bool
+    ) -> None:
+        names = [TORCH] if least and TORCH in found else found
+        if not least:
+            names += [name for name in self._plan.preload if name not in names]
+        if not names:
+            self._feed(machine.Nothing(local_rank))
+            return
+        command, env, _ = self._like(local_rank)
+        available_kib = memory.available_kib()
+        if available_kib is not None and not self.machine.has_room(available_kib):
+            self._feed(machine.NoRoom(local_rank, available_kib))
+            return
+        shape = _shape(command, env)
+        start_env = self._start_hook.added_to(shape.env) if self._start_hook else shape.env
+        is_idle = not self.machine.is_hurried(local_rank)
+        try:
+            process = park(
+                self._tie,
+                command,
+                {**start_env, proc.MARKER: f"{self._job}.parked.{local_rank}"},
+                preload=names,
+                follow=not least,
+                late=() if least else LATE,
+                without=without,
+                per_cycle=sorted(PER_CYCLE),
+                likely={name: env[name] for name in LASTING if name in env},
+                harmless=_HARMLESS,
+                note=self._note(local_rank),
+                settled=_differences(start_env, shape.env),
+                is_idle=is_idle,
+            )
+        except KeepsScore as error:
+            self._dying.add(error.pid)
+            child.send_signal(error.pid, _SIGKILL)
+            self._feed(machine.KeepsScore(local_rank, str(error)))
+            return
+        except OSError as error:
+            LOGGER.warning("cannot start a process for warm standby: %s", error)
+            self._feed(machine.Died(local_rank))
+            return
+        peer = Channel(process.control, self._loop.epoll)
+        self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
+        self._parked[local_rank] = _Parked(process, peer, is_idle)
+        self._watch_pressure()
+        self._feed(machine.Started(local_rank, shape))
+        if is_idle and not idle_priority.does_return(process.pid):
+            self._feed(machine.StaysIdle(local_rank))
+
+    def _receive(self, local_rank: int, peer: Channel) -> None:
+        try:
+            for frame in peer.receive():
+                self._take(local_rank, decode(FROM_PARKED, frame))
+        except Exception as error:
+            # The user's own modules are imported there; it may send anything.
+            LOGGER.exception("a process for warm standby sent a message that cannot be handled")
+            self._discard(local_rank)
+            self._feed(
+                machine.Unfit(local_rank, f"sent a message that cannot be handled: {error!r:.200}")
+            )
+        if peer.gone and peer.fileno() >= 0:
+            self._loop.hang_up(peer)  # its end is reported when it is reaped
+
+    def _take(self, local_rank: int, message: Ready | Unfit) -> None:
+        match message:
+            case Ready(memory_kib, assumed):
+                if self._restore(local_rank):
+                    self._feed(machine.Ready(local_rank, memory_kib, assumed))
+            case Unfit(reason, module):
+                self._discard(local_rank)
+                if module is not None and module not in LATE:
+                    module = module.partition(".")[0]
+                self._feed(machine.Unfit(local_rank, reason, module))
+
+    def _measure_share(self, local_rank: int) -> None:
+        share = idle_priority.share(self._parked[local_rank].process.pid)
+        if share is not None:
+            self._feed(machine.Share(local_rank, *share))
+
+    def _restore(self, local_rank: int) -> bool:
+        """Give it the priority of a rank; False: it has not got it."""
+        parked = self._parked[local_rank]
+        if not parked.is_idle:
+            return True
+        if parked.is_reaped:
+            return False
+        try:
+            idle_priority.restore(parked.process.pid)
+            parked.is_idle = False
+        except ProcessLookupError:
+            return False  # its end is reported when it is reaped
+        except OSError as error:
+            LOGGER.debug("a parked process keeps the lowest priority: %s", error)
+            self._feed(machine.StaysIdle(local_rank))
+            return False
+        return True
+
+    def _go_on(self, local_rank: int, env: Mapping[str, str], streams: Sequence[int]) -> int | None:
+        parked = self._parked[local_rank]
+        if not parked.process.go_on(env, streams):
+            LOGGER.info("local rank %d starts plainly: its parked process is gone", local_rank)
+            self._discard(local_rank)
+            return None
+        self._forget(local_rank)
+        return parked.process.pid
+
+    def _discard(self, local_rank: int) -> None:
+        if reading := self._readings.pop(local_rank, None):
+            reading.read.close()
+        if parked := self._parked.get(local_rank):
+            self._forget(local_rank)
+            if not parked.is_reaped:
+                self._dying.add(parked.process.pid)
+                child.send_signal(parked.process.pid, _SIGKILL)
+
+    def _forget(self, local_rank: int) -> None:
+        self._loop.hang_up(self._parked.pop(local_rank).peer)
+        self._watch_pressure()
+
+    def _note(self, local_rank: int) -> str:
+        return os.path.join(self._folder, f"started_over_{local_rank}")
+
+
+def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
+    lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
+    cycle = {name: value for name, value in env.items() if name in PER_CYCLE}
+    return machine.Shape(list(command), lasting, inherited(), cycle)
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables that ``after`` has otherwise, and their values there; None: it has not."""
+    names = (name for name in before if before[name] != after.get(name))
+    return {name: after.get(name) for name in names}
+
+
+def _taken(path: str) -> str:
+    """What a file says, which is removed; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        os.unlink(path)
+    except OSError:
+        return ""
+    return text

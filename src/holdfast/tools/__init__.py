@@ -1,0 +1,1 @@
+"""The command ``holdfast``: reports, traces, live views, metrics, chaos, doctor."""

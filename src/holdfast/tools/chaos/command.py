@@ -1,0 +1,250 @@
+"""``holdfast chaos [OPTIONS] -- the words of an ft_launcher command line``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from holdfast.base.pure.wording import count
+from holdfast.errors import HoldfastError
+from holdfast.options.arguments import parse_args, torchrun_words
+from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.testing.inject import Fault
+from holdfast.tools.chaos import scorecard
+from holdfast.tools.chaos.job import Setup
+from holdfast.tools.chaos.run import Run
+from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, Planned, draw
+from holdfast.tools.chaos.trial import Result, Trial
+
+_PROGRAM = "holdfast chaos"
+_USAGE = f"{_PROGRAM} [OPTIONS] -- [OPTIONS OF ft_launcher ...] SCRIPT ..."
+_WRONG = 2
+_INTERRUPTED = 130
+_SPARE_RESTARTS = 20
+"""For faults that cost several, and for limits that run out on a busy machine."""
+_FOLDER = "{folder}"
+HOLDFAST, TORCHRUN = "holdfast", "torchrun"
+
+
+class _Wrong(Exception):  # noqa: N818 - ends the command with one line
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Wrong(message)
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code.
+
+    0: the job has recovered from every fault; 1: it has not; 2: the command cannot be used so;
+    130: it was interrupted.
+    """
+    try:
+        options, command = _parse(words)
+        plan = make_plan(parse_args(command, os.environ), os.environ)
+        faults = _draw(options, plan)
+        folder = _folder(options)
+    except (_Wrong, HoldfastError) as error:
+        sys.stderr.write(f"{_PROGRAM}: error: {error}\n")
+        return _WRONG
+    head = {"seed": options.seed, "command": [*command], "ranks": plan.nproc_per_node}
+    _tell(
+        f"{_PROGRAM}: {count(len(faults), 'fault')} from seed {options.seed} in "
+        f"{count(plan.nproc_per_node, 'rank')}; consoles and scorecard in {folder}"
+    )
+    runs: dict[str, Any] = {}
+    texts: list[str] = []
+    is_good, was_interrupted = True, False
+    for launcher in [HOLDFAST, *([TORCHRUN] if options.compare else [])]:
+        trial = Trial(faults, options.start_timeout, options.recovery_timeout)
+        try:
+            run = Run(_setup(launcher, command, folder, plan, options), trial, _tell)
+            run.go()
+        except OSError as error:
+            sys.stderr.write(f"{_PROGRAM}: error: cannot run the job: {error}\n")
+            return _WRONG
+        notes = _notes(trial)
+        title = f"{launcher}, seed {options.seed}: {' '.join(command)}"
+        texts.append(scorecard.as_text(title, run.scores, notes))
+        runs[launcher] = {**scorecard.as_json(run.scores), "notes": notes}
+        _write(folder, {"schema_version": scorecard.SCHEMA_VERSION, **head, "runs": runs}, texts)
+        _tell(f"\n{texts[-1]}")
+        was_interrupted |= run.was_interrupted
+        if launcher == HOLDFAST:
+            results = [outcome.result for outcome in trial.outcomes]
+            is_good = not trial.trouble and Result.NOT_RECOVERED not in results
+        if was_interrupted:
+            break
+    return _INTERRUPTED if was_interrupted else int(not is_good)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# ---------------------------------------------------------------- what the user wants
+def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    words = list(words)
+    own = words[: words.index("--")] if "--" in words else words
+    options = _parser().parse_args(own)
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1 << 32)
+    command = words[len(own) + 1 :]
+    if not command:
+        raise _Wrong(f"no command to test; usage: {_USAGE}")
+    return options, command
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=_PROGRAM,
+        usage=_USAGE,
+        description="Runs a job under ft_launcher, injects faults into its ranks, one after the "
+        "other, and measures how it recovers from each.",
+        epilog=f"{_FOLDER} in the command becomes the folder of the run, for the files of the "
+        "script. Kinds of faults: " + ", ".join(fault.value for fault in SYMPTOMS),
+    )
+    add = parser.add_argument
+    add("--faults", type=_positive(int), default=10, metavar="N", help="how many (10)")
+    add("--seed", type=int, metavar="N", help="of the random numbers (a random one, printed)")
+    add("--kinds", type=_kinds, default=DEFAULT, metavar="K,...", help="all that need no GPU")
+    add("--ranks", type=_ranks, metavar="R,...", help="ranks that get faults (all)")
+    add(
+        "--pause",
+        type=_positive(float),
+        default=3.0,
+        metavar="S",
+        help="a fault comes at most so many seconds after the last recovery (3)",
+    )
+    add(
+        "--recovery-timeout",
+        type=_positive(float),
+        default=120.0,
+        metavar="S",
+        help="then the job counts as not recovered, and is started again (120)",
+    )
+    add(
+        "--start-timeout",
+        type=_positive(float),
+        default=300.0,
+        metavar="S",
+        help="for the first step of all ranks (300)",
+    )
+    add(
+        "--step-pattern",
+        type=_pattern,
+        metavar="REGEX",
+        help="a line of output that matches is a step of the training, its first group the step's "
+        "number (steps of torch's optimizers)",
+    )
+    add("--compare", choices=[TORCHRUN], help="run the same faults under torchrun afterwards")
+    add("--output", type=Path, metavar="FOLDER", help="a new folder (chaos-SEED)")
+    return parser
+
+
+def _positive(kind: type[Any]) -> Any:
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+        return value
+
+    return read
+
+
+def _kinds(text: str) -> tuple[Fault, ...]:
+    known = {fault.value: fault for fault in SYMPTOMS}
+    kinds = [word.strip() for word in text.split(",")]
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise argparse.ArgumentTypeError(
+            f"unknown kind {unknown[0]!r}; known are {', '.join(known)}"
+        )
+    return tuple(known[kind] for kind in dict.fromkeys(kinds))
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks, as 0,3")
+    return tuple(sorted(set(map(int, text.split(",")))))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pattern: {error}") from None
+
+
+def _draw(options: argparse.Namespace, plan: LaunchPlan) -> list[Planned]:
+    if plan.max_nodes > 1:
+        raise _Wrong("the command is for several nodes; faults are injected on one node alone")
+    world = plan.nproc_per_node
+    ranks = options.ranks or tuple(range(world))
+    if ranks[-1] >= world:
+        raise _Wrong(f"there is no rank {ranks[-1]}: the command starts {count(world, 'rank')}")
+    return draw(options.seed, options.faults, options.kinds, ranks, options.pause)
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    folder: Path = (options.output or Path(f"chaos-{options.seed}")).absolute()
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise _Wrong(f"{folder} exists; --output names a new folder") from None
+    except OSError as error:
+        raise _Wrong(f"cannot make the folder {folder}: {error.strerror}") from None
+    return folder
+
+
+# ---------------------------------------------------------------- what is run and written
+def _setup(
+    launcher: str,
+    command: Sequence[str],
+    folder: Path,
+    plan: LaunchPlan,
+    options: argparse.Namespace,
+) -> Setup:
+    here = folder / launcher
+    here.mkdir()
+    words = [word.replace(_FOLDER, str(here)) for word in command]
+    log_dir = Path(parse_args(words, os.environ).log_dir or here / "logs")
+    ours = [f"--max-restarts={options.faults + _SPARE_RESTARTS}", f"--log-dir={log_dir}"]
+    if launcher == TORCHRUN:
+        module, log, rest = "torch.distributed.run", None, torchrun_words(words)
+    else:
+        module, log, rest = "holdfast.fault_tolerance.launcher", log_dir, words
+    return Setup(
+        [sys.executable, "-m", module, *ours, *rest],
+        here,
+        plan.nproc_per_node,
+        log,
+        options.step_pattern,
+    )
+
+
+def _notes(trial: Trial) -> list[str]:
+    notes = []
+    if trial.unplanned:
+        notes.append(f"{count(trial.unplanned, 'restart')} without a fault of the schedule")
+    if trial.trouble:
+        done = f"{len(trial.outcomes)} of {count(len(trial.plan), 'fault')}"
+        notes.append(f"ended after {done}: {trial.trouble}")
+    return notes
+
+
+def _write(folder: Path, record: dict[str, Any], texts: Sequence[str]) -> None:
+    (folder / "scorecard.json").write_text(json.dumps(record, indent=2) + "\n")
+    (folder / "scorecard.txt").write_text("\n".join(texts))

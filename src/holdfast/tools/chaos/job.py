@@ -1,0 +1,299 @@
+"""Run the command under test, see what its ranks do, and inject faults into them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.base import clock
+from holdfast.base.processes import child, leftovers, proc
+from holdfast.events.event_log import LAUNCHER_FILE, read_events
+from holdfast.events.follow import Follower
+from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
+from holdfast.testing.inject import HOOK, SIGNALS, Fault
+from holdfast.tools.chaos import explanation
+from holdfast.tools.chaos.explanation import Event, Explanation
+from holdfast.tools.chaos.trial import Seen, Steps, Struck
+
+if TYPE_CHECKING:
+    from holdfast.base.pure.ownership import Identity
+
+GRACE_S = 15.0
+"""Between SIGTERM to a launcher and SIGKILL."""
+_KILL_S = 30.0
+"""How long processes may take to end after SIGKILL."""
+_CHUNK_BYTES = 1 << 20
+
+
+class Ranks(Protocol):
+    """How the processes of a launcher's ranks are found, and what it reports about them."""
+
+    def look(self, lines: Sequence[tuple[float, str]]) -> None:
+        """Read what is new; ``lines``: of the console, with their instants."""
+
+    def pids(self) -> Mapping[int, Mapping[int, int]]:
+        """By cycle and rank."""
+
+    def explain(self, cycle: int) -> Explanation:
+        """Why a cycle ended."""
+
+
+class FtRanks:
+    """Of ``ft_launcher``, which writes events.
+
+    Args:
+        log_dir: Of the launcher.
+        pid: The launcher.
+    """
+
+    def __init__(self, log_dir: Path, pid: int) -> None:
+        self._log_dir = log_dir
+        self._pid = pid
+        self._follower: Follower | None = None
+        self._run_dir = log_dir
+        self._events: list[Event] = []
+        self._lines: list[str] = []
+        self._pids: dict[int, dict[int, int]] = {}
+
+    def look(self, lines: Sequence[tuple[float, str]]) -> None:
+        """Read new events."""
+        self._lines += [line for _, line in lines]
+        if self._follower is None:
+            self._find_run_dir()
+            return
+        for event in self._follower.fresh():
+            self._events.append(event)
+            if event["kind"] == "worker_started":
+                self._pids.setdefault(event["cycle"], {})[event["rank"]] = event["pid"]
+
+    def _find_run_dir(self) -> None:
+        for path in self._log_dir.glob(f"*/{LAUNCHER_FILE}"):
+            if path.parent.is_symlink():  # the latest run, which another one may become
+                continue
+            with path.open(encoding="utf-8", errors="replace") as file:
+                first = next(read_events(file), {})
+            if first.get("pid") == self._pid:
+                self._run_dir, self._follower = path.parent, Follower(path.parent)
+
+    def pids(self) -> Mapping[int, Mapping[int, int]]:
+        """As ``worker_started`` says."""
+        return self._pids
+
+    def explain(self, cycle: int) -> Explanation:
+        """From events, log and incidents."""
+        return explanation.read(self._run_dir, self._events, self._lines, cycle)
+
+
+class TorchrunRanks:
+    """Of torchrun: ranks introduce themselves, and its log names the one that failed.
+
+    Args:
+        folder: Where ranks introduce themselves.
+        pid: torchrun's.
+    """
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self._folder = folder
+        self._pid = pid
+        self._lines: list[tuple[float, str]] = []
+        self._pids: dict[int, dict[int, int]] = {}
+
+    def look(self, lines: Sequence[tuple[float, str]]) -> None:
+        """Look for new ranks."""
+        self._lines += lines
+        for path in self._folder.glob("hello.*[0-9]"):
+            with contextlib.suppress(OSError, ValueError):
+                rank, cycle, parent = map(int, path.read_text().split())
+                if parent == self._pid:
+                    self._pids.setdefault(cycle, {})[rank] = int(path.suffix[1:])
+
+    def pids(self) -> Mapping[int, Mapping[int, int]]:
+        """As the ranks say."""
+        return self._pids
+
+    def explain(self, cycle: int) -> Explanation:
+        """From torchrun's log."""
+        ranks = {pid: rank for rank, pid in self._pids.get(cycle, {}).items()}
+        return explanation.of_torchrun(self._lines, ranks)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is started, and how its ranks are seen.
+
+    Attributes:
+        command: Launcher, script and arguments.
+        folder: For the console and the files of ranks; empty.
+        world: How many ranks there are.
+        log_dir: Of ``ft_launcher``; ``None``: it is torchrun.
+        step_pattern: A line of output that matches is a step, its first group the step's number;
+            ``None``: ranks note their steps.
+    """
+
+    command: Sequence[str]
+    folder: Path
+    world: int
+    log_dir: Path | None
+    step_pattern: re.Pattern[str] | None = None
+
+
+@dataclass
+class _Printed:
+    """Steps by output, of each cycle."""
+
+    pattern: re.Pattern[str]
+    cycles: dict[int, Steps] = field(default_factory=dict)
+
+    def take(self, cycle: int, lines: Sequence[tuple[float, str]]) -> None:
+        for at, line in lines:
+            if match := self.pattern.search(line):
+                number = int(match[1]) if match.groups() and match[1].isdigit() else None
+                old = self.cycles.get(cycle, Steps(0, first_at=at, first=number))
+                self.cycles[cycle] = replace(old, last_at=at, last=number)
+
+
+class Job:
+    """One start of the command. Its processes end with :meth:`close` at the latest.
+
+    Args:
+        setup: What to start.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._console = setup.folder / "console.log"
+        self._printed = _Printed(setup.step_pattern) if setup.step_pattern else None
+        self._rest = b""
+        self._struck_pid = 0
+        self._struck_cycle = -1
+        self._struck: Struck | None = None
+        self._exit_code: int | None = None
+        child.become_subreaper()  # or ranks of a torchrun that was killed would stay
+        with self._console.open("ab") as console:
+            self._read_to = console.tell()
+            streams = {1: console.fileno(), 2: console.fileno()}
+            command = [*child.death_tie(), *setup.command]
+            self._pid = child.spawn(command, self._environ(), streams)
+        self._ranks: Ranks = (
+            TorchrunRanks(setup.folder, self._pid)
+            if setup.log_dir is None
+            else FtRanks(setup.log_dir, self._pid)
+        )
+
+    def _environ(self) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, (str(HOOK), os.environ.get("PYTHONPATH"))))
+        return {**os.environ, "PYTHONPATH": path, FOLDER: str(self._setup.folder)}
+
+    # ------------------------------------------------------------ see
+    def look(self) -> Seen:
+        """What there is to see now."""
+        lines = list(self._fresh_lines())
+        if self._printed is not None:
+            self._printed.take(max(self._complete(), default=-1), lines)
+        self._ranks.look(lines)
+        for reaped in child.reap():
+            if reaped.pid == self._pid:
+                self._exit_code = reaped.exit_code
+        complete = self._complete()
+        cycles = {
+            cycle: {rank: self._steps(cycle, pid) for rank, pid in complete[cycle].items()}
+            for cycle in {self._struck_cycle, max(complete, default=-1)} & {*complete}
+        }
+        return Seen(cycles, self._answer(), self._exit_code)
+
+    def explain(self, cycle: int) -> Explanation:
+        """What the launcher has reported about a cycle that failed."""
+        self._ranks.look(list(self._fresh_lines()))
+        return self._ranks.explain(cycle)
+
+    def _fresh_lines(self) -> Iterator[tuple[float, str]]:
+        now = clock.monotonic()
+        with self._console.open("rb") as file:
+            file.seek(self._read_to)
+            data = file.read(_CHUNK_BYTES)
+        self._read_to += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield now, line.decode(errors="replace")
+
+    def _complete(self) -> dict[int, Mapping[int, int]]:
+        pids = self._ranks.pids()
+        return {cycle: ranks for cycle, ranks in pids.items() if len(ranks) == self._setup.world}
+
+    def _steps(self, cycle: int, pid: int) -> Steps:
+        if self._printed is not None:
+            return replace(self._printed.cycles.get(cycle, Steps(0)), pid=pid)
+        try:
+            data = (self._setup.folder / f"steps.{pid}").read_bytes()
+        except OSError:
+            return Steps(pid)
+        if len(data) != STEPS.size:
+            return Steps(pid)
+        first_at, first, last_at, last, _ = STEPS.unpack(data)
+        return Steps(pid, first_at, _number(first), last_at, _number(last))
+
+    # ------------------------------------------------------------ inject
+    def strike(self, fault: Fault, pid: int) -> None:
+        """Have a rank get a fault; :attr:`.Seen.struck` says when it has it."""
+        self._struck_pid, self._struck = pid, None
+        self._struck_cycle = max(self._complete(), default=-1)
+        state, stat = proc.process_state(pid), proc.stat(pid)
+        if state is None or stat is None or stat.parent != self._pid:
+            return  # its cycle is about to end
+        if fault in SIGNALS:
+            self._struck = Struck(clock.monotonic())
+            os.kill(pid, SIGNALS[fault])
+        elif not state.catches(ORDER_SIGNAL):
+            why = "the rank has no hook: is it Python, without -E, -I and -S?"
+            self._struck = Struck(clock.monotonic(), why)
+        else:
+            order = self._setup.folder / f"order.{pid}"
+            new = order.with_name(f"{order.name}.new")
+            new.write_text(fault.value)
+            new.replace(order)
+            os.kill(pid, ORDER_SIGNAL)
+
+    def withdraw(self) -> None:
+        """Forget the last order, if it was not carried out."""
+        (self._setup.folder / f"order.{self._struck_pid}").unlink(missing_ok=True)
+        self._struck_pid, self._struck = 0, None
+
+    def _answer(self) -> Struck | None:
+        path = self._setup.folder / f"struck.{self._struck_pid}"
+        if self._struck is None and self._struck_pid and path.exists():
+            at, _, refusal = path.read_text().partition(" ")
+            self._struck = Struck(float(at), refusal)
+            path.unlink()
+        return self._struck
+
+    # ------------------------------------------------------------ end
+    def ask_to_end(self) -> None:
+        """SIGTERM to the launcher."""
+        if self._exit_code is None:
+            child.send_signal(self._pid, signal.SIGTERM)
+
+    def kill(self) -> list[int]:
+        """SIGKILL to all processes of the job; pids of those that do not end."""
+        return leftovers.end_all(_KILL_S, self._below, self._reap)
+
+    def _reap(self) -> None:
+        for reaped in child.reap():
+            if reaped.pid == self._pid:
+                self._exit_code = reaped.exit_code
+
+    def _below(self) -> dict[int, Identity]:
+        found = proc.subtree(os.getpid())
+        return {pid: (pid, facts.started) for pid, facts in found.items() if pid != os.getpid()}
+
+
+def _number(value: float) -> int | None:
+    return None if value == UNKNOWN else int(value)

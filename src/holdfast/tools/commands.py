@@ -1,0 +1,152 @@
+"""``holdfast report``, ``holdfast runs`` and ``holdfast trace``: read folders, change nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from holdfast.base.command_output import in_words
+from holdfast.base.pure.printable import printable
+from holdfast.events.run.run_list import NoSuchRunError, find_runs, resolve
+from holdfast.tools.command_words import UsageError, take_flag, take_option, without_options
+
+_REPORT = """\
+usage: holdfast report [RUN ...] [--html FILE | --json]
+
+Tells the story of a run: where its time went, what failed, and how it went on.
+Works while the job runs, and when its launcher was killed.
+
+  RUN          folder of a run, a log folder (its newest run), or a run id;
+               several folders are the nodes of one job. Without: the newest run
+  --html FILE  one page with all of it, which needs no network
+  --json       for programs; docs/report.md has the fields
+
+Exit code: 0; 1 if something cannot be read or written; 2 if there is no such
+run or option.
+"""
+_RUNS = """\
+usage: holdfast runs [LOG FOLDER ...]
+
+Lists runs, the newest last: of the temp folder, of launchers that run now, and
+of these log folders (--log-dir of ft_launcher). A job that ended well without
+--log-dir has left nothing.
+"""
+_TRACE = """\
+usage: holdfast trace [RUN ...] [-o FILE]
+
+Writes the timeline of a run as a Chrome trace, for https://ui.perfetto.dev or
+chrome://tracing: a track for each rank, node and launcher. RUN is as for holdfast
+report. Without -o FILE it goes to trace.json.gz in the present folder; "-o -" is
+stdout, a name that ends with .gz is compressed.
+"""
+_HELP = {"report": _REPORT, "runs": _RUNS, "trace": _TRACE}
+_WRONG = 2
+_GZIP_LEVEL = 6
+"""9 takes twice as long, for a tenth less."""
+
+
+def main(command: str, words: Sequence[str]) -> int:
+    """One of the commands; returns the exit code."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(_HELP[command])
+        return 0
+    try:
+        text = {"report": _report, "runs": _runs, "trace": _trace}[command](list(words))
+    except (UsageError, NoSuchRunError) as error:
+        sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
+        return _WRONG
+    sys.stdout.write(text)
+    return 0
+
+
+def _report(words: list[str]) -> str:
+    to_json, html = take_flag(words, "--json"), take_option(words, "--html")
+    without_options(words)
+    if to_json and html is not None:
+        raise UsageError("--json and --html exclude each other")
+    from holdfast.events.run.run_files import read_run  # noqa: PLC0415
+    from holdfast.tools.report.report import as_json, tell  # noqa: PLC0415 - what is used
+
+    story = tell(read_run(resolve(words)))
+    if to_json:
+        import json  # noqa: PLC0415
+
+        return json.dumps(as_json(story), indent=1) + "\n"
+    if html is not None:
+        from holdfast.tools.report.report_html import as_html  # noqa: PLC0415
+
+        _write(html, [as_html(story)])
+        return "" if html == "-" else f"{html}\n"
+    from holdfast.tools.report.report_text import as_text  # noqa: PLC0415
+
+    return as_text(story)
+
+
+def _write(path: str, parts: Iterable[str]) -> None:
+    """Whole or not at all: a full disk leaves the file of before."""
+    if path == "-":
+        sys.stdout.writelines(parts)
+        return
+    target = Path(os.path.realpath(path))
+    made = target.parent / f".{target.name}.{os.getpid()}"
+    try:
+        if (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
+            _write_to(target, path, parts)  # a device, a pipe, a file in a folder of somebody else
+            return
+        _write_to(made, path, parts)
+        made.replace(target)
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            made.unlink()
+
+
+def _write_to(target: Path, name: str, parts: Iterable[str]) -> None:
+    """Compressed, if the name that was given says so."""
+    data = (part.encode(errors="backslashreplace") for part in parts)
+    with target.open("wb") as file:
+        if not name.endswith(".gz"):
+            file.writelines(data)
+            return
+        import gzip  # noqa: PLC0415 - where it is used
+
+        with gzip.GzipFile("", "wb", _GZIP_LEVEL, file) as packed:
+            packed.writelines(data)
+
+
+def _runs(words: list[str]) -> str:
+    without_options(words)
+    missing = [word for word in words if not Path(word).is_dir()]
+    if missing:
+        raise UsageError(f"{missing[0]} is not a folder")
+    from holdfast.events.run.run_files import read_run  # noqa: PLC0415
+    from holdfast.tools.report.report_text import runs_table  # noqa: PLC0415 - what is used
+
+    runs, unread = [], []
+    for folder in find_runs(Path(word) for word in words):
+        try:
+            runs.append(read_run([folder]))
+        except FileNotFoundError:  # its job has ended well meanwhile, and has removed it
+            continue
+        except OSError as error:
+            unread.append(f"cannot be read: {in_words(error)}\n")
+    if not runs and not unread:
+        return (
+            "no runs here: name the log folder that --log-dir named, or see holdfast runs --help\n"
+        )
+    return (runs_table(runs) if runs else "") + printable("".join(unread))
+
+
+def _trace(words: list[str]) -> str:
+    out = take_option(words, "-o", "--output") or "trace.json.gz"
+    without_options(words)
+    from holdfast.events.run.run_files import read_run  # noqa: PLC0415 - what is used
+    from holdfast.tools.report.trace import trace_lines  # noqa: PLC0415
+
+    _write(out, trace_lines(read_run(resolve(words))))
+    return "" if out == "-" else f"{out}\n"

@@ -1,0 +1,122 @@
+"""``holdfast doctor [--json] [the words of an ft_launcher command line]``: starts no rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from holdfast.errors import ConfigError
+from holdfast.health.bounded import BoundedChecks
+from holdfast.health.checks import Checks
+from holdfast.health.pure.health import Finding, Verdict
+from holdfast.options.arguments import UsageError, parse_args
+from holdfast.options.cluster_env import read_cluster
+from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.tools.doctor import advice, host, limits, warm_standby
+from holdfast.tools.doctor.faults import faults_of, what_a_restart_is
+from holdfast.tools.doctor.page import as_json, as_text, is_ok
+
+_USAGE = """\
+usage: holdfast doctor [--json] [OPTIONS OF ft_launcher ... SCRIPT ...]
+
+Checks this host, and the command line, configuration file and environment of a
+job as ft_launcher would resolve them; tells what will happen on each kind of
+fault, who notices it, and after how long. Takes seconds. Does not run the
+script, but imports its libraries in a process of their own: that tries warm
+standby.
+
+  holdfast doctor                                             this host alone
+  holdfast doctor --nproc-per-node 8 --max-restarts 3 train.py
+
+Exit code: 0, also with warnings; 1 with an error; 2 if the command line cannot
+be used.
+"""
+_WRONG = 2
+
+
+def main(words: Sequence[str]) -> int:
+    """The command; returns the exit code."""
+    is_for_programs = words[:1] == ["--json"]
+    command = list(words[1:] if is_for_programs else words)
+    if command[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_USAGE)
+        return 0
+    try:
+        plan = _plan(command, os.environ)
+        findings = examine(plan, os.environ, is_host_alone=not command)
+    except UsageError as error:
+        sys.stderr.write(f"holdfast doctor: error: {error}\n")
+        return _WRONG
+    except ConfigError as error:
+        sys.stderr.write(f"holdfast doctor: error: {error}\n")
+        return 1
+    told = faults_of(plan) if command else []
+    if is_for_programs:
+        page = json.dumps(as_json(findings, told), indent=2) + "\n"
+    else:
+        title = _title(plan, is_host_alone=not command)
+        page = as_text(title, findings, told, what_a_restart_is(plan))
+    return 0 if _show(page) and is_ok(findings) else 1
+
+
+def _show(page: str) -> bool:
+    """Whether it could be written: a reader was there, and space."""
+    try:
+        sys.stdout.write(page)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - nor at the end
+        sys.stderr.write(f"holdfast doctor: error: cannot write: {error.strerror}\n")
+        return False
+    return True
+
+
+def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool) -> list[Finding]:
+    """All there is to say about a plan and this host, by topic.
+
+    Raises:
+        ConfigError: The scheduler's environment contradicts itself.
+    """
+    findings = [] if is_host_alone else _job(plan, environ)
+    findings += advice.about_scheduler(read_cluster(environ), plan.term_timeout_s)
+    findings += advice.about_host(host.facts(plan.nproc_per_node, environ))
+    if plan.care is not None:
+        seen: list[Finding] = []
+        looks = [
+            look for look in Checks(plan.care).before_join() if look.name != "host"
+        ]  # ours say more
+        BoundedChecks().run(looks, seen.append)
+        findings += sorted(seen, key=lambda finding: finding.probe)
+    if plan.meeting is not None and plan.meeting.other is None:
+        findings += advice.about_network(host.network_facts(plan.meeting))
+    return findings
+
+
+def _job(plan: LaunchPlan, environ: Mapping[str, str]) -> list[Finding]:
+    findings = [
+        Finding("configuration", "command line", Verdict.SUSPECT, warning)
+        for warning in plan.warnings
+    ]
+    if not plan.warnings:
+        text = "everything in it is known and has an effect"
+        findings.append(Finding("configuration", "command line", Verdict.HEALTHY, text))
+    findings += warm_standby.findings(plan, environ)
+    return findings + limits.judge(plan.ft, environ, monitored=plan.monitors_enabled)
+
+
+def _plan(command: Sequence[str], environ: Mapping[str, str]) -> LaunchPlan:
+    """Without a command line: a job of no script in particular, on this host alone."""
+    words = command or ["--standalone", "--nproc-per-node=auto", os.devnull]
+    return make_plan(parse_args(words, environ), environ)
+
+
+def _title(plan: LaunchPlan, *, is_host_alone: bool) -> str:
+    if is_host_alone:
+        return "this host"
+    nodes = str(plan.max_nodes)
+    if plan.min_nodes != plan.max_nodes:
+        nodes = f"{plan.min_nodes} to {plan.max_nodes}"
+    ranks = "rank" if plan.nproc_per_node == 1 else "ranks"
+    return f"{plan.name}: {plan.nproc_per_node} {ranks} on this node, of {nodes}"

@@ -1,0 +1,340 @@
+"""What happens on each kind of fault, with times, for one resolved command line. Pure.
+
+Every number is the plan's, or the constant that the machine which acts uses. This is the one list
+of faults: ``holdfast doctor`` prints it for a job, and docs/failure-model.md for an example
+(``make tables`` writes the table of that page, and a test compares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.base.pure import kill_ladder
+from holdfast.base.pure.wording import count
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.rules import Rules
+from holdfast.node.pure import node, rank_life
+from holdfast.options.ft_options import ANY_FAILED
+from holdfast.options.plan import LaunchPlan
+from holdfast.options.values import NEVER, AutoKill
+from holdfast.tools.doctor.limits import in_force
+
+_AT_ONCE = "within milliseconds"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        name: The process or device, and its fault.
+        noticed: The process that notices it, and after how long at most.
+        then: What is done, and how long that may take.
+        exit_code: Of this node's launcher, if the fault ends it; None: it goes on.
+    """
+
+    name: str
+    noticed: str
+    then: str
+    exit_code: int | None = None
+
+
+def faults_of(plan: LaunchPlan) -> list[Fault]:
+    """All kinds of faults, those of single ranks first."""
+    found = [*_of_ranks(plan), *_hangs(plan), *_of_holdfast(plan)]
+    if plan.meeting is not None:
+        found += _of_nodes(plan)
+    return [*found, *_asked(plan), *_ends(plan)]
+
+
+def _of_ranks(plan: LaunchPlan) -> Iterator[Fault]:
+    many = plan.meeting is not None
+    later = "; all nodes, a few milliseconds later" if many else ""
+    report = (
+        "the report has its exit code, the last lines of its stderr, and the error file of "
+        f"@record; then {_restart(plan)}"
+    )
+    yield Fault("a rank raises an exception that nothing catches", _raised(plan) + later, report)
+    yield Fault("a rank exits or crashes", f"its launcher, {_AT_ONCE}{later}", report)
+    yield Fault(
+        "a rank is killed (SIGKILL, out of memory)",
+        "its launcher, when the kernel has freed its memory: 0.1 to 0.2 s for each GiB",
+        "the report has the signal, and whether the kernel has counted an out-of-memory kill; then "
+        + _restart(plan),
+    )
+    yield Fault(
+        "a rank cannot be killed (state D: dead storage, a driver)",
+        f"its launcher, {node.UNKILLABLE_AFTER_S:g} s after SIGKILL",
+        "the launcher of this node reports it and leaves; "
+        + ("the others go on" if many else "the job ends"),
+        1,
+    )
+
+
+def _raised(plan: LaunchPlan) -> str:
+    grace_s = plan.ft.exception_grace_in_force
+    if plan.start_hook is None or grace_s is None:
+        return "its launcher, when its process has ended, which waits for threads and peers"
+    handlers = f", its exit handlers ({grace_s:g} s at most, --ft-exception-grace)"
+    return f"its launcher, {_AT_ONCE} after the exception{handlers if grace_s else ''}"
+
+
+def _hangs(plan: LaunchPlan) -> Iterator[Fault]:
+    if not plan.monitors_enabled:
+        text = "not noticed: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
+        yield Fault("a rank hangs", text, "only torch's own timeouts end it")
+        return
+    within_s = plan.ft.evidence_timeout
+    whose = "every rank of the job" if within_s else "it"
+    evidence = (
+        f"its incident records what {whose} does: stacks of all threads, state in /proc, open "
+        f"sections, collectives (within {within_s or kill_ladder.EVIDENCE_S:g} s)"
+    )
+    signal = plan.ft.rank_termination_signal.name
+    kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"
+    then = f"{evidence}, then {signal}{kill}; then {_restart(plan)}"
+    for name, limit_s in in_force(plan.ft).items():
+        yield Fault(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
+    sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
+    for name in sorted(sections):
+        text = "not noticed before its timeout is learned (calculate_and_set_section_timeouts)"
+        yield Fault(f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}")
+    if plan.ft.rank_out_of_section_timeout is None:
+        text = "by its monitor if the rank sends heartbeats; otherwise not noticed"
+        unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
+        yield Fault("a rank hangs: outside all sections", text, unseen)
+    exit_s = plan.ft.exit_timeout
+    at_exit = "not noticed: --ft-exit-timeout is null"
+    if exit_s is not None:
+        at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
+    late = then if exit_s is not None else "it stays until you end it"
+    yield Fault("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
+    yield _unreported(plan)
+
+
+def _unreported(plan: LaunchPlan) -> Fault:
+    name = "a rank hangs and never called init_workload_monitoring()"
+    warned = "not noticed; a warning says that no rank has called it" + _after(
+        plan.ft.initial_rank_heartbeat_timeout
+    )
+    if (first_s := plan.ft.first_call_timeout) is not None:
+        after = f"its monitor, {first_s:g} s after another rank has (--ft-first-call-timeout)"
+        warned = f"{after}; where none has, {warned}"
+    torchs = "only torch's own timeouts end it"
+    if not plan.counts_steps:
+        return Fault(name, warned, torchs)
+    ends = "where it is proved that no time can help, ranks are ended, with an incident as above"
+    kill = plan.ft.auto_kill
+    if kill == NEVER or not plan.max_restarts:
+        why = "--ft-auto-kill never" if kill == NEVER else "no restart"
+        then = f"a stall is reported, with the stacks of all ranks; with {why}, {torchs}"
+    else:
+        after_s = AutoKill().after_s(kill)
+        also = f", or after {after_s:g} s ({kill})" if after_s is not None else ""
+        then = (
+            f"a stall is reported, with the stacks of all ranks; {ends}{also}; then "
+            f"{_restart(plan)}; in all other cases {torchs}"
+        )
+    return Fault(
+        name,
+        f"if it makes optimizer steps, its monitor, after {plan.ft.auto_heartbeat_floor:g} s "
+        "without one (--ft-auto-heartbeat-floor), or longer where its pauses are long; otherwise "
+        + warned,
+        then,
+    )
+
+
+def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
+    many = plan.meeting is not None
+    if plan.monitors_enabled:
+        yield Fault(
+            "a rank monitor dies",
+            f"the launcher, {_AT_ONCE}",
+            "the rank trains on, another monitor takes over; after "
+            f"{rank_life.MONITOR_DEATHS} deaths in {rank_life.MONITOR_DEATHS_PERIOD_S:g} s it is "
+            "left unwatched, with an error",
+        )
+    yield Fault(
+        "the launcher is killed",
+        "the kernel and the monitors, within 0.1 s",
+        "every process that it started ends with it; only the scheduler can start it again"
+        + ("; the others see a lost node" if many else ""),
+    )
+    if plan.care is None:
+        yield Fault(
+            "this host is not healthy",
+            "not noticed: --ft-host-checks is false",
+            "ranks are started here anyway, and fail or hang",
+        )
+    else:
+        yield Fault(
+            "this host is not healthy before a start",
+            f"its health process, at once or after {plan.care.limit_s:g} s at most",
+            "this node has no ranks and leaves"
+            + (
+                "; a spare takes its place, or the job ends with exit code "
+                f"{Ending.NO_NODE_LEFT.code()} if too few nodes are left. The launcher that "
+                "hosts the store stays"
+                if many
+                else ""
+            ),
+            (Ending.UNHEALTHY if many else Ending.NO_NODE_LEFT).code(),
+        )
+        yield Fault(
+            "a GPU breaks under its rank",
+            f"the health process, within {plan.care.interval_s:g} s (where there is a driver)",
+            f"the rank is ended, its GPU is named as the cause; {_restart(plan)}, or, "
+            "if the host is not healthy then, the node leaves",
+        )
+
+
+def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
+    assert plan.meeting is not None
+    pace = plan.meeting.pace
+    if plan.min_nodes < plan.max_nodes:
+        goes_on = f"a spare takes its place, or the job goes on with {plan.min_nodes} or more nodes"
+    else:
+        goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
+    if plan.max_restarts:
+        yield Fault(
+            "a node is lost (power, network)",
+            f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+            f"while restarts are left, the ranks of all other nodes are stopped; {goes_on}",
+        )
+        yield Fault(
+            "a node is cut off, or its launcher is stopped",
+            f"itself or its monitors, after {pace.fence_s:g} s",
+            "while restarts are left, it ends its ranks before the others go on without it, and "
+            "joins again when it can",
+        )
+    else:
+        yield Fault(
+            "a node is lost, or cut off",
+            f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+            "a warning; as no restart is left, the node is awaited until ranks of others fail of "
+            "their own timeouts",
+        )
+    yield Fault(
+        "the job is suspended, on all nodes or one after the other",
+        "each launcher, when it wakes",
+        "it asks before it ends anything, and the job goes on, or restarts",
+    )
+    yield Fault(
+        "the launcher that hosts the store is lost",
+        f"all others, {_AT_ONCE}, or, if its host is gone, {pace.fence_s + pace.return_s:g} s "
+        "after its last message",
+        "they leave; the job has to be started again",
+        Ending.LEADER_LOST.code(),
+    )
+    yield Fault(
+        "too few nodes come",
+        f"all launchers, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
+        "they leave; nothing was started",
+        Ending.TOO_FEW.code(),
+    )
+
+
+def _asked(plan: LaunchPlan) -> Iterator[Fault]:
+    others = (
+        "; a spare takes its place, or the job ends if too few nodes are left"
+        if plan.meeting is not None
+        else ""
+    )
+    yield Fault(
+        "a rank asks for ExcludeThisNode",
+        "its launcher",
+        f"when the cycle is over, this node leaves{others}",
+        Ending.EXCLUDED.code(),
+    )
+    yield Fault(
+        "a rank asks for ShutdownWorkload",
+        "its launcher",
+        "the job ends for all",
+        Ending.SHUT_DOWN.code(),
+    )
+    yield Fault(
+        "the scheduler sends SIGTERM",
+        f"the launcher, {_AT_ONCE}",
+        f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout), or "
+        f"at a second SIGTERM that comes {node.SAME_REQUEST_S:g} s later; hangs are found "
+        f"meanwhile; no restart; exit code {Ending.SIGNALLED.code()}, however they end",
+    )
+
+
+def _ends(plan: LaunchPlan) -> Iterator[Fault]:
+    window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
+    yield Fault(
+        f"one failure more than {count(plan.max_restarts, 'restart')}{window} (--max-restarts)",
+        "the launcher" if plan.meeting is None else "the leader",
+        "the job ends; the summary names the first cause",
+        Ending.FAILED.code(),
+    )
+    cycles = plan.ft.max_no_progress_cycles
+    if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
+        yield Fault(
+            f"{count(cycles, 'failed cycle')} in a row without progress",
+            f"the number in {plan.ft.checkpoint_iteration_file}",
+            "the job ends: another attempt would not help",
+            Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
+        )
+    if plan.max_same_failures:
+        yield Fault(
+            f"the same exception at the same line in {count(plan.max_same_failures, 'cycle')} in a "
+            "row, without known progress",
+            "the last lines of the first rank that failed",
+            "the job ends: another attempt would not help (--ft-max-same-failures)",
+            Ending.SAME_FAILURE.code(plan.no_restart_exit_code),
+        )
+    if plan.no_restart_exit_code != 1:
+        yield Fault(
+            f"a rank exits with {plan.no_restart_exit_code}",
+            f"its launcher, {_AT_ONCE}",
+            "the job ends without a restart (--ft-no-restart-exit-code), whatever else ranks ask "
+            "for",
+            Ending.NO_USE.code(plan.no_restart_exit_code),
+        )
+
+
+def _restart(plan: LaunchPlan) -> str:
+    """In short; :func:`what_a_restart_is` has the rest."""
+    last = "no restart (--max-restarts 0)" if plan.max_restarts == 0 else "a restart"
+    if plan.restart_policy != ANY_FAILED and plan.meeting is None:
+        return f"the other ranks go on; when none of them is left, {last}"
+    if plan.max_restarts == 0:
+        return f"{last}: the job ends with exit code {Ending.FAILED.code()}"
+    if plan.restart_policy != ANY_FAILED:
+        return (
+            f"no restart while at least {count(plan.min_nodes, 'healthy node')} run; otherwise a "
+            "restart"
+        )
+    return last
+
+
+def what_a_restart_is(plan: LaunchPlan) -> str:
+    """How ranks are stopped and started again, and how long that may take."""
+    text = (
+        f"All ranks get SIGTERM, SIGKILL {plan.workers_stop_timeout_s:g} s later "
+        "(--workers-stop-timeout); processes that they leave behind are ended"
+    )
+    if plan.max_restarts == 0:
+        return f"{text}. There is no restart (--max-restarts 0)."
+    if plan.care is not None:
+        text += "; the host is checked"
+        if plan.care.reclaim_timeout_s:
+            text += (
+                f", the restart waits for GPU memory (at most {plan.care.reclaim_timeout_s:g} s)"
+            )
+    how = "from warm standby" if plan.warm else "with a plain start, which imports torch again"
+    text += f"; all ranks start again {how}"
+    if plan.restart_backoff_s:
+        text += (
+            f"; from the second failure in a row on they wait {plan.restart_backoff_s:g} s, then "
+            f"twice as long each time, at most {Rules.backoff_max_s:g} s"
+        )
+    window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
+    return f"{text}. At most {count(plan.max_restarts, 'time')}{window} (--max-restarts)."
+
+
+def _after(limit_s: float | None) -> str:
+    return "" if limit_s is None else f", after {limit_s:g} s"

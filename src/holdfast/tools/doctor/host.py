@@ -1,0 +1,152 @@
+"""Facts about this host and its network, each looked up within a bound. Judges nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.base import clock
+from holdfast.base.bounded import call_within
+from holdfast.base.processes import proc, system_calls
+from holdfast.net.address import gloo_interface, is_our_address, publish
+from holdfast.net.tcp import bound_socket
+from holdfast.options.meeting_plan import MeetingPlan
+from holdfast.tools.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
+
+BOUND_S = 5.0
+"""For one look: a name server or a file system may not answer at all."""
+_CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+_T = TypeVar("_T")
+_Resolved = tuple[tuple[str, ...], str]
+"""Addresses of a host, and why there are none."""
+
+
+def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
+    """About this host."""
+    folder = environ.get("TMPDIR") or tempfile.gettempdir()
+    group = _own_group()
+    return HostFacts(
+        nproc=nproc,
+        descriptors=_limit(resource.RLIMIT_NOFILE),
+        processes=_least(_limit(resource.RLIMIT_NPROC), _number(f"{group}/pids.max")),
+        shared_memory=within(BOUND_S, lambda: _free(SHARED_MEMORY), None),
+        temporary_folder=folder,
+        temporary_space=within(BOUND_S, lambda: _writable(folder), None),
+        clock_source=_text(_CLOCK_SOURCE),
+        calls=system_calls.survey(),
+        kills_groups=_text(f"{group}/memory.oom.group") == "1",
+        memory_limit=_number(f"{group}/memory.max"),
+        no_processes=proc.what_is_missing(),
+    )
+
+
+def network_facts(meeting: MeetingPlan) -> NetworkFacts:
+    """About the place where launchers meet; tries to listen there, where that is our part."""
+    host, port = meeting.host, meeting.port
+    silence: _Resolved = ((), f"no answer within {BOUND_S:g} s")
+    addresses, why_not = within(BOUND_S, lambda: _resolve(host), silence)
+    hosts = meeting.hosts_store
+    if hosts is None:
+        hosts = within(BOUND_S, lambda: is_our_address(host), default=False)
+    refusal = _refusal(port) if hosts else None
+    published = within(BOUND_S, lambda: publish(host), None)
+    address = meeting.local_addr or (published.address if published else host)
+    return NetworkFacts(
+        host=host,
+        port=port,
+        addresses=addresses,
+        why_not=why_not,
+        hosts_store=hosts,
+        refusal=refusal,
+        is_reached=None if hosts or not addresses else _is_reached(addresses[0], port),
+        reverse_s=within(BOUND_S, lambda: _reverse(addresses[0]), None) if addresses else 0.0,
+        published=published,
+        local_addr=meeting.local_addr,
+        gloo_interface=within(BOUND_S, lambda: gloo_interface(address), None),
+    )
+
+
+def within(bound_s: float, look: Callable[[], _T], default: _T) -> _T:
+    """What ``look`` returns, or ``default``: it fails, or has not come back by then."""
+    try:
+        return call_within(bound_s, look)
+    except (OSError, UnicodeError):  # UnicodeError: a name of an impossible form
+        return default
+
+
+def _resolve(host: str) -> _Resolved:
+    try:
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return (), error.strerror or str(error)
+    return tuple(dict.fromkeys(str(info[4][0]) for info in infos)), ""
+
+
+def _reverse(address: str) -> float:
+    began_at = clock.monotonic()
+    with contextlib.suppress(OSError):
+        socket.getnameinfo((address, 0), 0)
+    return clock.monotonic() - began_at
+
+
+def _refusal(port: int) -> str | None:
+    """Why we cannot listen on a port. As torch's store will, on all addresses."""
+    try:
+        with bound_socket(port) as listener:
+            listener.listen(1)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _is_reached(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), BOUND_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _limit(which: int) -> int | None:
+    soft, _ = resource.getrlimit(which)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _free(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def _writable(folder: str) -> int:
+    with tempfile.TemporaryFile(dir=folder):
+        return _free(folder)
+
+
+def _own_group() -> str:
+    """Our control group's folder (version 2); a folder without such files elsewhere."""
+    for line in (_text("/proc/self/cgroup") or "").splitlines():
+        if line.startswith("0::"):
+            return f"/sys/fs/cgroup{line.removeprefix('0::')}"
+    return "/sys/fs/cgroup"
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+
+
+def _number(path: str) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and text.isdecimal() else None

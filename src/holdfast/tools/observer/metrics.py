@@ -1,0 +1,204 @@
+"""The state of a node's job for Prometheus: counters from events, ages from the ranks' pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+from holdfast.base import clock
+from holdfast.events.run.accounts import ACCOUNTS
+from holdfast.events.run.ledger import LiveLedger
+from holdfast.events.run.outages import FAULTS, STATES, Fault, Outages, Recovered
+from holdfast.events.run.section_totals import SectionTotals
+from holdfast.evidence.pure.evidence import KINDS as VERDICTS
+from holdfast.evidence.pure.evidence import STALL
+from holdfast.page.page import PageError, map_page
+from holdfast.page.pure.page_view import PageView
+
+_LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
+_STALLED = (1, 10, 30, 60, 300, 600, 1800, 3600)
+_RECOVERY = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900)
+_INF = float("inf")
+
+
+class Metrics:
+    """Takes events, and is asked by Prometheus.
+
+    Args:
+        outages: Has taken each event before.
+        runtime_dir: Where the pages of ranks are.
+        labels: Of all of them; ``node`` and ``run``: Prometheus has a ``job`` of its own.
+        version: Of holdfast.
+    """
+
+    def __init__(
+        self, outages: Outages, runtime_dir: str, labels: dict[str, str], version: str
+    ) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # series that nobody draws
+        self.registry = CollectorRegistry()
+        self.outages = outages
+        self._runtime_dir = runtime_dir
+        self._ledger, self._ledger_lock = LiveLedger(), threading.Lock()
+        self._sections = SectionTotals()
+        self._names, self._values = tuple(labels), tuple(labels.values())
+        self._version = version
+
+        def made(kind: Any, name: str, text: str, *names: str, **more: Any) -> Any:
+            return kind(f"holdfast_{name}", text, (*labels, *names), registry=self.registry, **more)
+
+        self._events = made(Counter, "events", "Events of this node's launcher.", "kind")
+        self._faults = made(
+            Counter, "faults", "Cycles that failed, by the first symptom on this node.", "kind"
+        )
+        self._restarts = made(Counter, "restarts", "Cycles after the first.")
+        self._in_place = made(
+            Counter, "restarts_in_place", "Calls of a restartable function after the first."
+        )
+        self._incidents = made(Counter, "incidents", "Incidents written, by verdict.", "kind")
+        self._late = made(
+            Histogram,
+            "detection_lateness_seconds",
+            "From the end of a timeout until the hang was noticed.",
+            buckets=_LATE,
+        )
+        self._stalled = made(
+            Histogram,
+            "stalled_seconds",
+            "Without progress of a hung rank, until the hang was noticed.",
+            buckets=_STALLED,
+        )
+        self._recovery = made(
+            Histogram,
+            "recovery_seconds",
+            "From noticing a fault until all ranks of this node were started again.",
+            buckets=_RECOVERY,
+        )
+        # All are 0 from the start: from a series that begins with 1, increase() learns nothing.
+        for each in (self._restarts, self._in_place, self._late, self._stalled, self._recovery):
+            each.labels(*self._values)
+        for counter, kinds in ((self._faults, FAULTS), (self._incidents, (*VERDICTS, STALL))):
+            for kind in kinds:
+                counter.labels(*self._values, kind)
+        self.registry.register(self)
+
+    def take(self, event: dict[str, Any], meanings: list[Fault | Recovered]) -> None:
+        """Count an event, and what it means."""
+        self._events.labels(*self._values, str(event.get("kind"))).inc()
+        with self._ledger_lock:
+            self._ledger.take(event)
+            if event.get("kind") == "progress":
+                self._sections.take(event)
+        if event.get("kind") == "cycle_started" and event.get("cycle", 0) > 0:
+            self._restarts.labels(*self._values).inc()
+        elif event.get("kind") == "restarted_in_place":
+            self._in_place.labels(*self._values).inc()
+        for meaning in meanings:
+            if isinstance(meaning, Recovered):
+                self._recovery.labels(*self._values).observe(meaning.after_s)
+                continue
+            self._faults.labels(*self._values, meaning.kind).inc()
+            if meaning.late_s is not None and meaning.stalled_s is not None:
+                self._late.labels(*self._values).observe(max(0.0, meaning.late_s))
+                self._stalled.labels(*self._values).observe(meaning.stalled_s)
+
+    def incident(self, kind: str) -> None:
+        """Count an incident."""
+        self._incidents.labels(*self._values, kind).inc()
+
+    # ------------------------------------------------------------ when Prometheus asks
+    def collect(self) -> Iterator[Any]:
+        """What is true now (prometheus_client calls this)."""
+        outages = self.outages
+        yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
+        yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
+        yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
+        if outages.restarts_left is not None:
+            left = "Of --max-restarts, when a cycle was last over."
+            yield self._gauge("restarts_left", left, outages.restarts_left)
+        ranks = list(outages.ranks.items())
+        states = self._family("ranks", "Ranks of this node, by state.", "state")
+        for state in STATES:
+            n = sum(rank.state == state for _, rank in ranks)
+            states.add_metric((*self._values, state), n)
+        yield states
+        running = [(k, rank.rank) for k, rank in ranks if rank.state == "running"]
+        shown: dict[str, Any] = {}
+        yield from self._of_pages(running, outages.cycle, shown)
+        yield from self._of_ledger(clock.monotonic(), outages.cycle, shown)
+
+    def _of_ledger(self, now: float, cycle: int, shown: Any) -> Iterator[GaugeMetricFamily]:
+        progress = {"kind": "progress", "t": now, "cycle": cycle, "ranks": shown}
+        with self._ledger_lock:
+            ledger, is_watched = self._ledger.at(now, progress), self._ledger.spans.is_watched
+        seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")
+        for account in ACCOUNTS:
+            seconds.add_metric((*self._values, account), ledger.seconds.get(account, 0.0))
+        yield seconds
+        if is_watched:
+            yield self._gauge("goodput_ratio", "Share of productive steps.", ledger.goodput)
+
+    def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
+        family = self._family(name, text)
+        family.add_metric(self._values, value)
+        return family
+
+    def _family(self, name: str, text: str, *names: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"holdfast_{name}", text, labels=(*self._names, *names))
+
+    def _of_pages(
+        self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Also puts into ``shown`` what each page shows, by local rank, as events have it."""
+        watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
+        beats = self._family("heartbeat_age_seconds", "Since the last heartbeat.", "rank")
+        limits = self._family("heartbeat_timeout_seconds", "Of heartbeats.", "rank")
+        ages = self._family("section_age_seconds", "Of each open section.", "rank", "section")
+        section_limits = self._family(
+            "section_timeout_seconds", "Of each section.", "rank", "section"
+        )
+        names = (*self._names, "rank", "section")
+        spent = CounterMetricFamily("holdfast_section_seconds", "In each section.", labels=names)
+        ends = CounterMetricFamily("holdfast_section_ends", "Of each section.", labels=names)
+        iterations = self._family("iteration", "Training iteration, where reported.", "rank")
+        for local_rank, rank in ranks:
+            labels = (*self._values, str(rank))
+            try:
+                page = map_page(
+                    f"{self._runtime_dir}/c{cycle}_r{local_rank}.page",
+                    writable=False,
+                )
+            except PageError:
+                continue
+            view = PageView(page.words, page.names)
+            now, snapshot, limit = clock.monotonic(), view.snapshot(), view.limits()
+            watched.add_metric(labels, float(snapshot is not None and snapshot.left_at is None))
+            if snapshot is not None:
+                if snapshot.heartbeat_at is not None:
+                    beats.add_metric(labels, max(0.0, now - snapshot.heartbeat_at))
+                    limits.add_metric(labels, _seconds(limit.subsequent))
+                for name, opened_at in snapshot.sections.items():
+                    ages.add_metric((*labels, name), max(0.0, now - opened_at))
+                for name, limit_s in limit.sections.items():
+                    section_limits.add_metric((*labels, name), _seconds(limit_s))
+            with self._ledger_lock:
+                for name, ended in view.ended_sections().items():
+                    self._sections.see(cycle, rank, name, ended.total_s, ended.times)
+            shown[str(local_rank)] = view.summary(view.armed_at)
+            if view.iteration is not None:
+                iterations.add_metric(labels, view.iteration)
+            del view
+            page.close()
+        with self._ledger_lock:
+            totals = list(self._sections.all())
+        for rank, name, total_s, times in totals:
+            spent.add_metric((*self._values, str(rank), name), total_s)
+            ends.add_metric((*self._values, str(rank), name), times)
+        yield from (watched, beats, limits, ages, section_limits, spent, ends, iterations)
+
+
+def _seconds(limit_s: float | None) -> float:
+    return _INF if limit_s is None else limit_s

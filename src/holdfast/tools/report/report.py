@@ -1,0 +1,247 @@
+"""The story of a run as data: what ``holdfast report --json`` prints and the other forms show.
+
+Instants are seconds since the run began, on one axis for all nodes (``node_clocks.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from holdfast.events.run.in_place import InPlace, restarts_in_place
+from holdfast.events.run.incident_files import Incident
+from holdfast.events.run.ledger import Ledger
+from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
+from holdfast.events.run.run_files import NodeRun, Run
+from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
+from holdfast.tools.report.timeline import Recovery, recoveries
+
+SCHEMA_VERSION = 1
+_DIGITS = 6
+
+
+@dataclass
+class NodeSpans:
+    """The spans of one launcher, with what it takes to put them on the axis of the run."""
+
+    node: NodeRun
+    made: RankSpans
+    spans: list[Span]
+    began: float
+    """Of the run."""
+
+    def at(self, t: float) -> float:
+        """An instant of this launcher, in seconds since the run began."""
+        return self.node.axis.at(t) - self.began
+
+
+@dataclass
+class Story:
+    """All that is known of a run."""
+
+    run: Run
+    nodes: list[NodeSpans]
+    ledger: Ledger
+    recoveries: list[Recovery]
+    in_place: list[InPlace]
+
+    @property
+    def length_s(self) -> float:
+        """From the first event to the last, or to now."""
+        return max(0.0, self.run.ended - self.run.began)
+
+    @cached_property
+    def cycles(self) -> list[dict[str, Any]]:
+        """A row for each cycle, as ``--json`` has it."""
+        return _cycles(self)
+
+    @cached_property
+    def slow(self) -> list[tuple[int, Slow]]:
+        """Ranks that were slower than their peers, with the cycle; over each whole cycle."""
+        means: dict[int, dict[str, dict[int, float]]] = {}
+        for each in self.nodes:
+            started = [event for event in each.node.events if event["kind"] == "worker_started"]
+            rank_of = {(e["cycle"], e["local_rank"]): int(e["rank"]) for e in started}
+            for key, progress in each.made.last_progress.items():
+                for name, ended in progress.ended.items():
+                    if key in rank_of and ended.times >= LEAST_TIMES:
+                        by_rank = means.setdefault(key[0], {}).setdefault(name, {})
+                        by_rank[rank_of[key]] = ended.total_s / ended.times
+        return [(cycle, one) for cycle, sections in sorted(means.items()) for one in slow(sections)]
+
+    @property
+    def restarts(self) -> int:
+        """By the launcher; those in place are others."""
+        return max((row["cycle"] for row in self.cycles), default=0)
+
+    @property
+    def is_watched(self) -> bool:
+        """A rank has reported progress."""
+        return any(each.made.is_watched for each in self.nodes)
+
+    @property
+    def saves(self) -> bool:
+        """Steps that were done again are known."""
+        return any(each.made.saves for each in self.nodes)
+
+
+def tell(run: Run) -> Story:
+    """Derive the story of a run from its files."""
+    nodes, ledger = [], Ledger()
+    for index, node in enumerate(run.nodes):
+        made, spans = spans_of(node.events, node.now)
+        nodes.append(NodeSpans(node, made, spans, run.began))
+        ledger.add(place(run, index), spans)
+    return Story(run, nodes, ledger, recoveries(run.events), restarts_in_place(run.events))
+
+
+def place(run: Run, index: int) -> str:
+    """Name of a node, unique in its run: several launchers may run on one host."""
+    name = run.nodes[index].node
+    alike = [i for i, node in enumerate(run.nodes) if node.node == name]
+    return name if len(alike) == 1 else f"{name}#{alike.index(index)}"
+
+
+def as_json(story: Story) -> dict[str, Any]:
+    """The story as plain values (docs/report.md has the fields)."""
+    run = story.run
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": run.name,
+        "run_id": run.run_id,
+        "state": run.state,
+        "began": run.began + run.offset_s,
+        "length_s": _round(story.length_s),
+        "goodput": _round(story.ledger.goodput) if story.is_watched else None,
+        "steps_again_are_known": story.saves,
+        "rank_seconds": _seconds(story.ledger.seconds),
+        "nodes": [
+            {
+                "node": place(run, index),
+                "folder": str(node.folder),
+                "state": node.state,
+                "end": node.end,
+                "exit_code": node.exit_code,
+                "clock_ahead_s": round(node.axis.ahead_s, 3),
+                "clock_set_by_s": round(node.marks.set_by_s, 3),
+                "events": node.n_events,
+                "lines_passed_over": node.passed_over,
+            }
+            for index, node in enumerate(run.nodes)
+        ],
+        "cycles": story.cycles,
+        "ranks": [
+            {"node": node, "local_rank": local_rank, "rank_seconds": _seconds(seconds)}
+            for (node, local_rank), seconds in story.ledger.by_rank.items()
+        ],
+        "slow": [
+            {
+                "cycle": cycle,
+                "rank": one.rank,
+                "section": one.section,
+                "mean_s": _round(one.mean_s),
+                "median_s": _round(one.median_s),
+            }
+            for cycle, one in story.slow
+        ],
+        "restarts_in_place": [
+            {
+                "cycle": one.cycle,
+                "call": one.call,
+                "noticed_s": _round(one.noticed_at - run.began),
+                "stalled_s": _round(one.noticed_at - one.progress_at),
+                "took_s": _round(one.entered_at - one.noticed_at),
+                "culprits": list(one.culprits),
+                "why": one.why,
+            }
+            for one in story.in_place
+        ],
+        "incidents": [_incident(story, one) for one in run.incidents],
+        "stalls": [_incident(story, one) for one in run.stalls],
+    }
+
+
+def _cycles(story: Story) -> list[dict[str, Any]]:
+    """A row for each cycle: when, how it ended, how long each part of the recovery took."""
+    failed = {recovery.cycle: recovery for recovery in story.recoveries}
+    by_cycle: dict[int, list[tuple[float, float, Span]]] = {}
+    for each in story.nodes:
+        for span in each.spans:
+            ends = each.at(span.start), each.at(span.end)
+            by_cycle.setdefault(span.cycle, []).append((*ends, span))
+    rows = []
+    for cycle, seconds in sorted(story.ledger.by_cycle.items()):
+        spans = by_cycle[cycle]
+        recovery = failed.get(cycle)
+        row: dict[str, Any] = {
+            "cycle": cycle,
+            "at_s": _round(min(start for start, _, _ in spans)),
+            "until_s": _round(max(end for _, end, _ in spans)),
+            "ranks": len({span.rank for _, _, span in spans if span.rank is not None}),
+            "steps": _steps(story, cycle),
+            "rank_seconds": _seconds(seconds),
+            "failure": None,
+        }
+        if recovery is not None:
+            row["failure"] = _failure(story, recovery, by_cycle.get(cycle + 1, ()))
+        rows.append(row)
+    return rows
+
+
+def _failure(
+    story: Story, recovery: Recovery, following: Iterable[tuple[float, float, Span]]
+) -> dict[str, Any]:
+    steps = [start for start, _, span in following if span.account == "steps"]
+    began = story.run.began
+    again = None if recovery.restarted_at is None else recovery.restarted_at - recovery.detected_at
+    resumed = max(steps) - (recovery.detected_at - began) if steps and story.is_watched else None
+    return {
+        "ended_by": recovery.ended_by,
+        "symptom": recovery.symptom,
+        "fault": recovery.fault,
+        "detected_s": _round(recovery.detected_at - began),
+        "stacks": {str(rank): path for rank, path in recovery.stacks.items()},
+        "ranks_started_after_s": _round(again),
+        "steps_after_s": _round(resumed),
+    }
+
+
+def _steps(story: Story, cycle: int) -> int | None:
+    """Steps of the rank that has done most of them in this cycle; None: not known."""
+    counts = [
+        progress.n_steps
+        for each in story.nodes
+        for (of_cycle, _), progress in each.made.last_progress.items()
+        if of_cycle == cycle
+    ]
+    return max(counts, default=0) or None
+
+
+def _incident(story: Story, one: Incident) -> dict[str, Any]:
+    at = one.at
+    return {
+        "path": str(one.path),
+        "node": one.node,
+        "cycle": one.cycle,
+        "at_s": None if at is None else _round(at - story.run.began),
+        "culprits": one.culprits,
+        "kind": one.kind,
+        "confidence": one.confidence,
+        "reason": one.reason,
+        "actions": one.actions,
+        "advice": one.advice,
+        "groups": [
+            {"ranks": group.ranks, "doing": group.doing, "stack": group.stack}
+            for group in one.groups
+        ],
+    }
+
+
+def _seconds(sums: Mapping[Any, float]) -> dict[str, float]:
+    return {str(account): round(s, _DIGITS) for account, s in sums.items() if s > 0.0}
+
+
+def _round(s: float | None) -> float | None:
+    return None if s is None else round(s, _DIGITS)

@@ -1,0 +1,302 @@
+"""The story of a run as one HTML page that needs no network, and no script to be read.
+
+Everything is drawn here; the page's script only zooms the timeline (wheel, drag, double click,
+keys, or a click on a cycle). ``report_page.html`` has style and script.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.pure.printable import printable
+from holdfast.base.pure.wording import count, restarts
+from holdfast.events.run.accounts import ACCOUNTS, LABELS
+from holdfast.events.run.incident_files import Incident
+from holdfast.events.run.ledger import as_shares, duration
+from holdfast.events.run.rank_spans import Span
+from holdfast.events.run.rank_words import done, named
+from holdfast.tools.report.report import NodeSpans, Story, place
+from holdfast.tools.report.report_text import STALLS, end, in_place_words, notes, slow_words
+
+_ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
+_ROWS_MAX = 128
+_RECTS_MAX = 20_000
+_SHOWN_PX = 0.1
+_TICKS = 4
+
+
+def as_html(story: Story) -> str:
+    """The page."""
+    rows = _rows(story)
+    title = f"{story.run.name}: {end(story.run)}"
+    body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
+    body += [*_in_place(story), *_incidents("Incidents", story.run.incidents)]
+    body += [*_incidents(STALLS, story.run.stalls), *_slow(story), *_nodes(story)]
+    page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
+    rules = "\n".join(
+        f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"
+        for account in ACCOUNTS
+    )
+    fillings = {
+        "@TITLE@": escape(title),
+        "@ROW@": str(_row_px(rows)),
+        "@HEIGHT@": str(_row_px(rows) * max(1, len(rows))),
+        "@RULES@": rules,
+        "@BODY@": "\n".join(body),  # last: it holds what users have named
+    }
+    for mark, text in fillings.items():
+        page = page.replace(mark, text, 1)
+    return printable(page)
+
+
+def _head(story: Story) -> Iterator[str]:
+    run = story.run
+    began = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.began + run.offset_s))
+    state = run.state.replace(" ", "-")
+    yield f'<h1>{escape(run.name)} <span class="badge {state}">{escape(end(run))}</span></h1>'
+    facts = [
+        f"run {run.run_id}",
+        f"began {began}",
+        f"ran for {duration(story.length_s)}",
+        count(len(run.nodes), "node"),
+        count(story.ledger.n_ranks, "rank"),
+        restarts(story.restarts, len(story.in_place)),
+    ]
+    told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
+    yield f'<div class="facts dim">{told}</div>'
+    for line in notes(run):
+        yield f"<p>{escape(line)}</p>"
+
+
+def _goodput(story: Story) -> Iterator[str]:
+    ledger = story.ledger
+    if not ledger.seconds:
+        return
+    ranks = max(1, ledger.n_ranks)
+    shares = as_shares(ledger.seconds)
+    yield "<h2>Goodput</h2>"
+    yield '<div class="card goodput"><div>'
+    if story.is_watched:
+        yield f'<div class="big">{100 * ledger.goodput:.1f} %</div>'
+        yield '<div class="dim">of the time of the ranks<br>were productive steps</div>'
+    else:
+        yield '<div class="big">?</div><div class="dim">no rank reports progress</div>'
+    if story.is_watched and not story.saves and ledger.may_hide_steps_again:
+        yield '<div class="dim">Steps done again are not known: no section saves checkpoints.</div>'
+    yield '</div><div><div class="bar">'
+    for account, s, share in shares:
+        words = escape(f"{LABELS[account]}: {duration(s / ranks)}, {100 * share:.2f} %")
+        yield f'<i class="{account}" style="width:{100 * share:.3f}%" title="{words}"></i>'
+    yield '</div><table><thead><tr><th>account<th class="n">per rank<th class="n">share</thead>'
+    for account, s, share in shares:
+        yield (
+            f'<tr><td><span class="key {account}"></span>{escape(LABELS[account])}'
+            f'<td class="n">{duration(s / ranks)}<td class="n">{100 * share:.2f} %'
+        )
+    yield "</table></div></div>"
+
+
+# ---------------------------------------------------------------- timeline
+Row = tuple[str, NodeSpans, list[Span]]
+
+
+def _rows(story: Story) -> list[Row]:
+    """A row for each rank; where they are too many, of each node the rank that lost most."""
+    rows: list[Row] = []
+    for index, each in enumerate(story.nodes):
+        by_rank: dict[int, list[Span]] = {}
+        for span in each.spans:
+            by_rank.setdefault(span.local_rank, []).append(span)
+        node = place(story.run, index)
+        rows += [(f"{node} {_rank_name(spans)}", each, spans) for spans in by_rank.values()]
+    if len(rows) <= _ROWS_MAX:
+        return rows
+    worst = [
+        min((row for row in rows if row[1] is each), key=lambda row: _steps_s(row[2]))
+        for each in story.nodes
+        if any(row[1] is each for row in rows)
+    ]
+    return sorted(worst, key=lambda row: _steps_s(row[2]))[:_ROWS_MAX]
+
+
+def _row_px(rows: list[Row]) -> int:
+    return _FEW_ROWS_PX if len(rows) <= _FEW_ROWS else _ROW_PX
+
+
+def _rank_name(spans: Iterable[Span]) -> str:
+    ranks = sorted({span.rank for span in spans if span.rank is not None})
+    return f"rank {'/'.join(map(str, ranks)) or '?'}"
+
+
+def _steps_s(spans: Iterable[Span]) -> float:
+    return sum(span.shares.get("steps", 0.0) for span in spans)
+
+
+def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    length = story.length_s or 1.0
+    keys = "ctrl + wheel: zoom, drag: move, double click: all; keys: + - ← → 0"
+    yield f'<h2>Timeline <span class="dim zoom">{keys}</span></h2>'
+    if len(rows) < story.ledger.n_ranks:
+        yield (
+            f'<p class="dim">{count(story.ledger.n_ranks, "rank")}: of each node the one with '
+            "the fewest productive seconds</p>"
+        )
+    yield '<div class="card"><div class="lanes"><div class="names">'
+    yield "".join(f"<div>{escape(name)}</div>" for name, _, _ in rows)
+    yield "</div><div>"
+    height = _row_px(rows) * len(rows)
+    yield (
+        f'<svg class="time" data-length="{length:.6f}" viewBox="0 0 {length:.6f} {height}" '
+        'preserveAspectRatio="none" tabindex="0" role="img" '
+        'aria-label="accounts of each rank over time">'
+    )
+    yield from _rects(rows, length)
+    marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
+    marks += [(each.noticed_at, f"restart in place: {each.why}") for each in story.in_place]
+    for instant, what in marks:
+        at = instant - story.run.began
+        words = escape(f"{what}, at {duration(at)}")
+        yield (
+            f'<line class="mark" x1="{at:.6f}" x2="{at:.6f}" y1="0" y2="{height}">'
+            f"<title>{words}</title></line>"
+        )
+    yield '</svg><div class="axis" id="axis">'
+    for tick in range(_TICKS + 1):
+        share = tick / _TICKS
+        left, shift = 100 * share, -100 * share
+        yield (
+            f'<span style="left:{left:g}%;transform:translateX({shift:g}%)">'
+            f"{duration(share * length)}</span>"
+        )
+    yield '</div></div></div><p class="dim">'
+    for account in ACCOUNTS:
+        if account in story.ledger.seconds:
+            key = f'<span class="key {account}"></span>'
+            yield f"<span style='white-space:nowrap'>{key}{escape(LABELS[account])}</span>&ensp; "
+    yield "</p><p class='dim'>While a rank is at work, heights are shares of that time.</p></div>"
+
+
+def _rects(rows: list[Row], length: float) -> Iterator[str]:
+    """Too many cannot be shown: then the shortest are left out, as nobody would see them."""
+    spans = sorted((span.end - span.start for _, _, some in rows for span in some), reverse=True)
+    shortest = spans[_RECTS_MAX] if len(spans) > _RECTS_MAX else length * 1e-7
+    for index, (_, each, some) in enumerate(rows):
+        y, full = index * _row_px(rows) + 2, _row_px(rows) - 3
+        for span in some:
+            length_s = span.end - span.start
+            if length_s < shortest:
+                continue
+            x, bottom = max(0.0, each.at(span.start)), float(y + full)
+            width = each.at(span.end) - x
+            yield f"<g><title>{escape(_span_words(span))}</title>"
+            for account, s in span.shares.items():  # the height is the share
+                height = full * s / length_s
+                if height < _SHOWN_PX:
+                    continue
+                bottom -= height
+                yield (
+                    f'<rect class="{account}" x="{x:.6f}" y="{bottom:.2f}" width="{width:.6f}" '
+                    f'height="{height:.2f}"/>'
+                )
+            yield "</g>"
+
+
+def _span_words(span: Span) -> str:
+    parts = ""
+    if len(span.shares) > 1:
+        shown = [f"{LABELS[a]} {duration(s)}" for a, s in span.shares.items() if s > 0.0]
+        parts = f" ({', '.join(shown)})"
+    who = "" if span.rank is None else f"rank {span.rank}, "
+    return (
+        f"{who}cycle {span.cycle}: {LABELS[span.account]} {duration(span.end - span.start)}{parts}"
+    )
+
+
+# ---------------------------------------------------------------- tables
+def _cycles(story: Story) -> Iterator[str]:
+    yield "<h2>Cycles</h2><div class='card scroll'><table class='cycles'>"
+    yield "<thead><tr><th class='n'>cycle"
+    heads = ("began", "length", "ranks", "steps", "productive")
+    yield "".join(f'<th class="n">{head}' for head in heads)
+    yield '<th>ended by<th class="n">ranks started again<th class="n">steps again</thead>'
+    for row in story.cycles:
+        failure: dict[str, Any] = row["failure"] or {}
+        seconds = row["rank_seconds"]
+        share = seconds.get("steps", 0.0) / (sum(seconds.values()) or 1.0)
+        cells = (
+            duration(row["at_s"]),
+            duration(row["until_s"] - row["at_s"]),
+            str(row["ranks"]),
+            "" if row["steps"] is None else str(row["steps"]),
+            f"{100 * share:.1f} %" if story.is_watched else "",
+        )
+        yield (
+            f'<tr data-from="{row["at_s"]}" data-until="{row["until_s"]}">'
+            f'<td class="n">{row["cycle"]}' + "".join(f'<td class="n">{cell}' for cell in cells)
+        )
+        yield f"<td>{escape(failure.get('fault') or failure.get('ended_by') or '')}"
+        for key in ("ranks_started_after_s", "steps_after_s"):
+            after = failure.get(key)
+            yield f'<td class="n">{"" if after is None else "+" + duration(after)}'
+    yield "</table></div>"
+
+
+def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
+    if not incidents:
+        return
+    yield f"<h2>{title}</h2><div class='card'>"
+    for one in incidents:
+        who = ""
+        if one.culprits:
+            who = f'<span class="culprit">{named(one.culprits)}</span>: '
+        sure = f", {one.confidence} confidence" if one.culprits and one.confidence else ""
+        yield (
+            f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {who}"
+            f"{escape(one.kind)}{escape(sure)} <span class='dim'>{escape(one.reason)}</span>"
+            "</summary>"
+        )
+        if one.actions:
+            yield f"<p>done: {escape(done(one.actions))}</p>"
+        for group in one.groups:
+            where = f": {group.doing}" if group.doing else ""
+            yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
+            if group.stack:
+                yield f"<pre>{escape(group.stack)}</pre>"
+        if one.advice:
+            yield f"<p>{escape(one.advice)}</p>"
+        yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
+    yield "</div>"
+
+
+def _in_place(story: Story) -> Iterator[str]:
+    if story.in_place:
+        yield "<h2>Restarts in place</h2><div class='card'>"
+        yield "".join(f"<div>{escape(in_place_words(story, one))}</div>" for one in story.in_place)
+        yield "</div>"
+
+
+def _slow(story: Story) -> Iterator[str]:
+    if story.slow:
+        yield "<h2>Slow ranks</h2><div class='card'>"
+        yield "".join(f"<div>{escape(slow_words(*each))}</div>" for each in story.slow)
+        yield "</div>"
+
+
+def _nodes(story: Story) -> Iterator[str]:
+    yield "<h2>Launchers</h2><div class='card scroll'><table><thead><tr><th>node<th>state"
+    heads = ("exit code", "events", "unreadable lines")
+    yield "".join(f"<th class='n'>{head}" for head in heads) + "<th>folder</thead>"
+    for index, node in enumerate(story.run.nodes):
+        code = "" if node.exit_code is None else str(node.exit_code)
+        yield (
+            f"<tr><td>{escape(place(story.run, index))}<td>{escape(node.end or node.state)}"
+            f"<td class='n'>{code}<td class='n'>{node.n_events}<td class='n'>{node.passed_over}"
+            f"<td><code>{escape(str(node.folder))}</code>"
+        )
+    yield "</table></div>"

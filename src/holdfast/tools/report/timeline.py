@@ -1,0 +1,232 @@
+"""What became of each failure: when it was found, when the ranks ran again, where they went on.
+
+Pure: events in (see :mod:`holdfast.events.event_log`), values and text out; no file, no clock.
+Instants are seconds of the monotonic clock of the node that the events come from.
+
+    fault ......... detected ......... restarted ......... resumed
+    (if recorded)   first symptom      every rank of the   (if the training says so)
+                                       next cycle started
+
+The launcher and the monitors know of detection and restart. The other two are the training's: it
+may append ``{"kind": "fault", "what", "rank", "step"}`` (injected faults) and ``{"kind": "resumed",
+"step"}`` to a file of the same form. What was not recorded is ``None``, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.events.run.rank_words import named
+from holdfast.evidence.pure.failure import Hang, describe_exit
+
+Event = Mapping[str, Any]
+_ENDS = ("worker_exited", "rank_raised")
+_UNSURE_S = 0.02
+"""Instants of two nodes that are nearer than that may be in either order."""
+_PLACE = re.compile(r" \(pid \d+(?:, node [^)]*)?\)")
+"""Where a rank is, in a verdict."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One cycle that failed, and how the job went on.
+
+    Attributes:
+        cycle: The cycle that failed.
+        symptom: What was seen first, in words; of crashes the first cause.
+        detected_at: When.
+        stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
+        evidence_at: When the last of them was.
+        verdict: Which ranks are to blame, in words.
+        verdict_at: When that was known.
+        culprits: Global ranks that it names.
+        fault: What was injected, in words.
+        fault_at: When.
+        fault_step: Steps done when it struck: the step it struck in, counted from 0.
+        restarted_at: When the last rank of the next cycle had been started.
+        resumed_at: When the training went on.
+        resumed_step: Steps done according to the checkpoint it went on from.
+    """
+
+    cycle: int
+    symptom: str
+    detected_at: float
+    stacks: Mapping[int, str] = field(default_factory=dict)
+    evidence_at: float | None = None
+    verdict: str | None = None
+    verdict_at: float | None = None
+    culprits: tuple[int, ...] = ()
+    fault: str | None = None
+    fault_at: float | None = None
+    fault_step: int | None = None
+    restarted_at: float | None = None
+    resumed_at: float | None = None
+    resumed_step: int | None = None
+
+    @property
+    def ended_by(self) -> str:
+        """What the cycle ended of, in few words: where ranks hung, the one they waited for."""
+        if not self.verdict or not self.culprits:
+            return self.symptom
+        return _PLACE.sub("", self.verdict.partition("; ")[0])
+
+    @property
+    def began_at(self) -> float:
+        """The fault, or its detection where the fault was not recorded."""
+        return self.detected_at if self.fault_at is None else self.fault_at
+
+    @property
+    def steps_lost(self) -> int | None:
+        """Steps that were done and had to be done again."""
+        if self.fault_step is None or self.resumed_step is None:
+            return None
+        return self.fault_step - self.resumed_step
+
+
+def recoveries(events: Iterable[Event]) -> list[Recovery]:
+    """Every cycle in which a rank failed or hung, in order; events may come in any order."""
+    by_cycle: dict[int, list[Event]] = {}
+    for event in sorted(events, key=lambda event: float(event["t"])):
+        by_cycle.setdefault(int(event["cycle"]), []).append(event)
+    found = []
+    for cycle, here in sorted(by_cycle.items()):
+        if symptoms := _symptoms(here):
+            found.append(_recovery(cycle, here, symptoms, by_cycle.get(cycle + 1, ())))
+    return found
+
+
+def _symptoms(here: Sequence[Event]) -> list[Event]:
+    """What went wrong in a cycle, first things first; not ranks that a launcher has then ended.
+
+    Where nothing went wrong with a rank, something else did, of which a launcher has said why the
+    others go on without that cycle: a host that is not healthy, a node that is gone.
+    """
+    stops = [event for event in here if event["kind"] in ("cycle_stopping", "signal_received")]
+    stopped_at: dict[object, float] = {}
+    for event in stops:
+        stopped_at.setdefault(event.get("launcher"), float(event["t"]))
+    found = [
+        event
+        for event in here
+        if event["kind"] == "rank_overdue"
+        or (
+            event["kind"] in _ENDS
+            and event["exit_code"] != 0
+            and float(event["t"]) <= stopped_at.get(event.get("launcher"), float("inf"))
+        )
+    ]
+    return sorted(found, key=_noticed_at) or [e for e in stops if e.get("restart") is True][:1]
+
+
+def _noticed_at(symptom: Event) -> float:
+    return float(symptom.get("detected_at", symptom["t"]))
+
+
+def _recovery(
+    cycle: int, here: Sequence[Event], symptoms: Sequence[Event], following: Sequence[Event]
+) -> Recovery:
+    stacks = [event for event in here if event["kind"] == "evidence" and event.get("stacks")]
+    started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
+    recovery = Recovery(
+        cycle=cycle,
+        symptom=_words(symptoms, here),
+        detected_at=_noticed_at(symptoms[0]),
+        stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
+        evidence_at=max((float(event["t"]) for event in stacks), default=None),
+        restarted_at=max(started, default=None),
+    )
+    if incident := _first("incident", here):
+        reason, at = str(incident.get("reason") or ""), float(incident["t"])
+        culprits = tuple(incident.get("culprits") or ())
+        recovery = replace(recovery, verdict=reason, verdict_at=at, culprits=culprits)
+    if fault := _first("fault", here):
+        recovery = replace(
+            recovery,
+            fault=f"{fault['what']} of rank {fault['rank']} at step {fault['step']}",
+            fault_at=float(fault["t"]),
+            fault_step=int(fault["step"]),
+        )
+    if resumed := _first("resumed", following):
+        recovery = replace(
+            recovery, resumed_at=float(resumed["t"]), resumed_step=int(resumed["step"])
+        )
+    return recovery
+
+
+def _first(kind: str, events: Iterable[Event]) -> Event | None:
+    return next((event for event in events if event["kind"] == kind), None)
+
+
+def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
+    first = symptoms[0]
+    causes = [event for event in here if event["kind"] == "first_cause"]
+    if causes and all(event["kind"] in _ENDS for event in symptoms):
+        cause = _first_cause(causes, here)
+        return f"rank {cause['rank']}: {cause.get('why')}"
+    if first["kind"] == "cycle_stopping":
+        return str(first.get("cause") or "not known")
+    if first["kind"] in _ENDS:
+        return f"rank {first['rank']}: {describe_exit(int(first['exit_code']))}"
+    clock, name = str(first["clock"]), first.get("name")
+    hang = Hang(clock, name, age_s=float(first["age_s"]), limit_s=float(first["limit_s"]))
+    # One hung rank makes the others wait for it, so most hangs are several, found at once.
+    alike = {
+        int(event["rank"])
+        for event in symptoms
+        if (event.get("clock"), event.get("name")) == (first["clock"], name)
+    }
+    incident = _first("incident", here) or {}
+    culprits = {*(incident.get("culprits") or ())}
+    if culprits and culprits.isdisjoint(alike):
+        return f"{named(alike)} waited for {named(culprits)} ({hang})"
+    return f"{named(alike & culprits or alike)} hung ({hang})"
+
+
+def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
+    """Of what each node found out when its ranks had ended; of a tie, what the leader heard first.
+
+    For that node it has stopped the cycle, and only that one says which local rank was the cause.
+    """
+    causes = [it for it in causes if not it.get("names_a_peer")] or causes
+    first = min(causes, key=lambda it: float(it["began_at"]))
+    heard = {
+        event.get("launcher")
+        for event in here
+        if event["kind"] == "cycle_stopping" and event.get("cause_local_rank") is not None
+    }
+    ties = (it for it in causes if it["began_at"] - first["began_at"] <= _UNSURE_S)
+    return next((it for it in ties if it.get("launcher") in heard), first)
+
+
+def lines(found: Iterable[Recovery], start: float) -> list[str]:
+    """The recoveries as text for people, at most 80 columns for short names.
+
+    Args:
+        found: What :func:`recoveries` returned.
+        start: The instant to count from, seconds.
+    """
+    text = []
+    for recovery in found:
+        rows: list[tuple[float, str, str]] = []
+        if recovery.fault_at is not None:
+            rows.append((recovery.fault_at, "fault", recovery.fault or ""))
+        rows.append((recovery.detected_at, "detected", recovery.symptom))
+        if recovery.evidence_at is not None:
+            whose = named(recovery.stacks.keys())
+            rows.append((recovery.evidence_at, "evidence", f"stacks of {whose} written"))
+        if recovery.verdict_at is not None:
+            rows.append((recovery.verdict_at, "verdict", recovery.verdict or ""))
+        if recovery.restarted_at is not None:
+            began = f"all ranks of cycle {recovery.cycle + 1} started"
+            rows.append((recovery.restarted_at, "restarted", began))
+        if recovery.resumed_at is not None:
+            lost = "" if recovery.steps_lost is None else f", {recovery.steps_lost} steps lost"
+            rows.append((recovery.resumed_at, "resumed", f"at step {recovery.resumed_step}{lost}"))
+        for at, what, words in sorted(rows, key=lambda row: row[0]):
+            since = at - recovery.began_at
+            when = f"at {at - start:7.2f} s" if at == recovery.began_at else f"+{since:9.3f} s"
+            text.append(f"  {when}   {what:<10} {words}")
+    return text

@@ -1,0 +1,434 @@
+"""The timeline of a run in the Chrome trace format, which Perfetto opens. Pure.
+
+    process   a node            thread 0   its launcher: cycles, and what it did in them
+                                then       each rank: accounts; evidence and kill within them
+                                           its sections, a track each
+
+Times are microseconds since the run began. A rank's spans lie end to end: they are those of the
+ledger. Slices of a track lie apart or within each other, as the format asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from math import inf
+from typing import Any
+
+from holdfast.events.run.accounts import LABELS
+from holdfast.events.run.rank_spans import Progress, Span, number, spans_of
+from holdfast.events.run.run_files import Event, NodeRun, Run, looks_in
+from holdfast.events.run.section_slices import RankSections, SectionSlice
+from holdfast.evidence.pure.failure import describe_exit, signal_name
+from holdfast.tools.report.report import place
+from holdfast.tools.report.sorted_lines import SortedLines
+
+TraceEvent = dict[str, Any]
+
+_LAUNCHER = 0
+_LINES = 1000
+_US = 1e6
+_ARGS_CHARS_MAX = 500
+_COLOURS = {
+    "steps": "good",
+    "steps_again": "bad",
+    "stalled": "terrible",
+    "stopping": "bad",
+    "restarting": "yellow",
+    "waiting": "grey",
+    "checkpointing": "olive",
+    "evaluating": "rail_response",
+    "finishing": "rail_idle",
+}
+"""Names that the format reserves; Perfetto has colours of its own."""
+_OF_RANK = {
+    "rank_armed": "reports in",
+    "rank_overdue": "overdue",
+    "evidence": "evidence taken",
+    "kill_sent": "signal sent",
+    "rank_stuck": "cannot be killed",
+    "rank_raised": "ended by an exception",
+    "worker_exited": "exits",
+    "fault": "fault planted",
+    "resumed": "resumed",
+}
+_OF_LAUNCHER = {
+    "launcher_started": "launcher starts",
+    "host_checked": "host checked",
+    "joining": "joins the rendezvous",
+    "standing_by": "waits as a spare",
+    "cycle_stopping": "cycle ends",
+    "cycle_stopped": "nothing of the cycle is left",
+    "control_request": "a rank asks",
+    "signal_received": "a signal ends the job",
+    "incident": "verdict",
+    "stall": "stall, no rank is ended",
+    "monitor_exited": "a monitor died",
+    "restarted_in_place": "restarted in place",
+    "job_succeeded": "job succeeded",
+    "job_failed": "job failed",
+}
+
+
+def trace_lines(run: Run) -> Iterator[str]:
+    """The whole trace as JSON text, part by part: all of it would be long.
+
+    The format lets events come in any order; these are in order of time, the longest first.
+    """
+    lines = SortedLines()
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    for index, node in enumerate(run.nodes):
+        for event in _Node(index, node, run.began).all(place(run, index)):
+            lines.add(event.get("ts", -1.0), -event.get("dur", 0.0), encode(event))
+    separator, ordered = '{"traceEvents":[\n', iter(lines)
+    while some := list(islice(ordered, _LINES)):
+        yield separator + ",\n".join(some)
+        separator = ",\n"
+    about = {"run_id": run.run_id, "script": run.name, "state": run.state}
+    yield f'\n],"displayTimeUnit":"ms","otherData":{encode(about)}}}\n'
+
+
+Slice = tuple[str, str, float, float, dict[str, Any]]
+"""Name, category, start and end as instants of the launcher, arguments."""
+
+
+class _Node:
+    """The tracks of one launcher and its ranks.
+
+    Args:
+        pid: Of the trace's process.
+        node: What the launcher has left.
+        began: Of the run, on its axis of time.
+    """
+
+    def __init__(self, pid: int, node: NodeRun, began: float) -> None:
+        self._pid = pid
+        self._folder = node.folder
+        self._axis = node.axis
+        self._began = began
+        self._events = node.events
+        self._end = max((float(event["t"]) for event in self._events), default=0.0)
+        self._end = max(self._end, node.now or self._end)
+        self._made, spans = spans_of(node.events, node.now)
+        self._spans: dict[int, list[Span]] = {}
+        for span in spans:
+            self._spans.setdefault(span.local_rank, []).append(span)
+        self._tracks: dict[tuple[int, str], int] = {}
+        self._has_slices: set[tuple[int, str]] = set()
+        for k in sorted(self._spans):
+            for name in ("", *self._sections_of(k)):
+                self._track(k, name)
+
+    def _track(self, local_rank: int, section: str) -> int:
+        return self._tracks.setdefault((local_rank, section), len(self._tracks) + 1)
+
+    def _sections_of(self, local_rank: int) -> list[str]:
+        """All that its last looks show, in the order in which they were opened first."""
+        opened: dict[str, float] = {}
+        for (_, k), shown in self._made.last_progress.items():
+            if k == local_rank:
+                first = {name: each.first_at for name, each in shown.ended.items()}
+                for name, at in {**shown.open, **first}.items():
+                    opened[name] = min(at, opened.get(name, at))
+        return sorted(opened, key=lambda name: opened[name])
+
+    def all(self, name: str) -> Iterator[TraceEvent]:
+        """All events.
+
+        Args:
+            name: Of the node.
+        """
+        yield from self._accounts()
+        yield from self._done_to_ranks()
+        yield from self._sections()
+        yield from self._cycles()
+        yield from self._marks()
+        yield from self._names(name)  # last: only now is known which tracks there are
+
+    # ------------------------------------------------------------ tracks
+    def _names(self, node: str) -> Iterator[TraceEvent]:
+        """Of process and threads."""
+        pid = self._pid
+        yield _meta(pid, _LAUNCHER, "process_name", name=f"node {node}")
+        yield _meta(pid, _LAUNCHER, "process_sort_index", sort_index=pid)
+        yield _meta(pid, _LAUNCHER, "thread_name", name="launcher")
+        yield _meta(pid, _LAUNCHER, "thread_sort_index", sort_index=-1)
+        for (k, section), tid in self._tracks.items():
+            if section and (k, section) not in self._has_slices:
+                continue
+            ranks = dict.fromkeys(s.rank for s in self._spans[k] if s.rank is not None)
+            name = f"rank {'/'.join(map(str, ranks))}" if ranks else f"local rank {k}"
+            yield _meta(pid, tid, "thread_name", name=f"{name}: {section}" if section else name)
+            yield _meta(pid, tid, "thread_sort_index", sort_index=tid)
+
+    def _us(self, t: float) -> float:
+        """An instant of this launcher, as the format has it."""
+        return round(max(0.0, self._axis.at(t) - self._began) * _US, 3)
+
+    def _slice(self, tid: int, one: Slice) -> TraceEvent:
+        name, category, start, end, args = one
+        # Both ends are rounded, not the length: slices that touch must not overlap.
+        began, over = self._us(start), self._us(end)
+        return {
+            "ph": "X",
+            "pid": self._pid,
+            "tid": tid,
+            "ts": began,
+            "dur": round(max(0.0, over - began), 3),
+            "name": name,
+            "cat": category,
+            "args": args,
+        }
+
+    # ------------------------------------------------------------ ranks
+    def _accounts(self) -> Iterator[TraceEvent]:
+        """What each rank's time was spent on."""
+        for k, spans in self._spans.items():
+            for span in spans:
+                args: dict[str, Any] = {"cycle": span.cycle, "rank": span.rank}
+                if len(span.shares) > 1:
+                    args |= {f"{LABELS[a]} (s)": round(s, 6) for a, s in span.shares.items()}
+                one = LABELS[span.account], "account", span.start, span.end, args
+                event = self._slice(self._tracks[k, ""], one)
+                if colour := _COLOURS.get(span.account):
+                    event["cname"] = colour
+                yield event
+
+    def _done_to_ranks(self) -> Iterator[TraceEvent]:
+        """Evidence and signals, within the account that the time belongs to."""
+        done: dict[int, list[Slice]] = {}
+        ends = {(e["cycle"], int(e["rank"])): float(e["t"]) for e in self._of("worker_exited")}
+        places = {
+            (e["cycle"], int(e["rank"])): int(e["local_rank"]) for e in self._of("worker_started")
+        }
+        for event in self._of("evidence", "kill_sent"):
+            key, t = (event["cycle"], int(event["rank"])), float(event["t"])
+            local_rank = places.get(key)
+            if local_rank not in self._spans:
+                continue
+            if event["kind"] == "evidence":
+                took_s = max(0.0, number(event.get("took_s")) or 0.0)
+                one = "evidence", "taking evidence", t - took_s, t, _args(event)
+            else:
+                name = f"{signal_name(int(event['signal']))}, until it has ended"
+                one = name, "kill", t, ends.get(key, self._end), _args(event)
+            done.setdefault(local_rank, []).append(one)
+        for local_rank, slices in done.items():
+            spans = self._spans[local_rank]
+            for one in _one_by_one(slices, [(span.start, span.end) for span in spans]):
+                yield self._slice(self._tracks[local_rank, ""], one)
+
+    def _sections(self) -> Iterator[TraceEvent]:
+        """A track for each section of each rank."""
+        free_from: dict[int, float] = {}
+        for k, one in self._section_slices():
+            tid = self._track(k, one.name)
+            if one.start >= free_from.get(tid, -inf):  # else a page held what cannot be
+                free_from[tid] = one.end
+                self._has_slices.add((k, one.name))
+                yield self._slice(tid, _section(one))
+
+    def _section_slices(self) -> Iterator[tuple[int, SectionSlice]]:
+        """With the local rank; those of each of its sections in order."""
+        began: dict[tuple[int, int], float] = {}
+        ended: dict[tuple[int, int], float] = {}
+        stopped: dict[int, float] = {}
+        last: dict[int, float] = {}
+        for event in self._of("rank_armed", "worker_exited", "cycle_stopped", "progress"):
+            cycle, t = int(event["cycle"]), float(event["t"])
+            if event["kind"] == "cycle_stopped":
+                stopped[cycle] = t
+            elif event["kind"] == "progress":
+                last[cycle] = t
+            elif event["kind"] == "rank_armed":
+                armed_at = number(event.get("armed_at")) or t
+                began.setdefault((int(event["local_rank"]), cycle), armed_at)
+            else:
+                ended[int(event["local_rank"]), cycle] = t
+        open_cycles: dict[int, dict[int, RankSections]] = {}
+        for event in looks_in(self._folder):
+            cycle, t = int(event["cycle"]), float(event["t"])
+            if t > last.get(cycle, -inf):  # written after we have read the rest
+                continue
+            ranks = open_cycles.setdefault(cycle, {})
+            read_at = min(t, number(event.get("at")) or t)
+            for k, shown in _shown(event):
+                if k not in self._spans:
+                    continue
+                if k not in ranks:
+                    until = ended.get((k, cycle), stopped.get(cycle, self._end))
+                    ranks[k] = RankSections(began.get((k, cycle), read_at), until)
+                yield from ((k, one) for one in ranks[k].look(read_at, t, shown))
+            if t == last[cycle]:
+                for k, rank in open_cycles.pop(cycle).items():
+                    yield from ((k, one) for one in rank.over())
+
+    def _of(self, *kinds: str) -> Iterator[Event]:
+        return (event for event in self._events if event["kind"] in kinds)
+
+    # ------------------------------------------------------------ launcher
+    def _cycles(self) -> Iterator[TraceEvent]:
+        """Each cycle until nothing of it is left, what the launcher does in it, and restarts."""
+        cycles: list[tuple[int, float, float]] = []
+        slices: list[Slice] = []
+        inner: list[Slice] = []
+        begun: tuple[int, float] | None = None
+        stopped_at: float | None = None
+        found_at: dict[int, float] = {}
+        for event in self._of("rank_overdue"):
+            at = number(event.get("detected_at")) or float(event["t"])
+            found_at.setdefault(int(event["cycle"]), at)
+        stopping: tuple[float, Event] | None = None
+
+        def stop(at: float) -> None:
+            nonlocal begun, stopping
+            if begun is not None:
+                cycles.append((*begun, at))
+                if stopping is not None:
+                    inner.append(("stopping", "stopping", stopping[0], at, _args(stopping[1])))
+            begun = stopping = None
+
+        for event in self._events:
+            kind, t, cycle = event["kind"], float(event["t"]), int(event["cycle"])
+            if kind == "cycle_started":
+                stop(t)
+                if stopped_at is not None:
+                    slices.append(("restart", "restart", stopped_at, t, {"cycle": cycle}))
+                begun, stopped_at = (cycle, t), None
+            elif begun is None or cycle != begun[0]:
+                continue
+            elif kind == "worker_started":
+                name = f"starts rank {int(event['rank'])}"
+                inner.append(
+                    (name, "start", max(begun[1], inner[-1][3] if inner else 0.0), t, _args(event))
+                )
+            elif kind == "restarted_in_place":
+                noticed = number(event.get("noticed_at")) or t
+                entered = number(event.get("entered_at")) or t
+                inner.append(("restart in place", "in place", noticed, entered, _args(event)))
+            elif kind == "incident" and cycle in found_at:
+                look = "all ranks are looked at", "incident", found_at[cycle], t
+                inner.append((*look, _args(event)))
+            elif kind == "cycle_stopping" and stopping is None:
+                stopping = t, event
+            elif kind == "cycle_stopped":
+                stop(t)
+                stopped_at = t
+        stop(self._end)
+        slices += [(f"cycle {c}", "cycle", start, end, {"cycle": c}) for c, start, end in cycles]
+        slices += _one_by_one(inner, [(start, end) for _, start, end in cycles])
+        for one in slices:
+            yield self._slice(_LAUNCHER, one)
+
+    # ------------------------------------------------------------ instants
+    def _marks(self) -> Iterator[TraceEvent]:
+        """What happened at an instant."""
+        yield from self._first_steps()
+        places: dict[int, int] = {}
+        for event in self._events:
+            kind = event["kind"]
+            if kind == "worker_started":
+                places[int(event["rank"])] = int(event["local_rank"])
+            if kind in _OF_LAUNCHER:
+                yield self._mark(_LAUNCHER, event, _OF_LAUNCHER[kind])
+            elif kind in _OF_RANK:
+                rank, local_rank = number(event.get("rank")), number(event.get("local_rank"))
+                if local_rank is None and rank is not None:
+                    local_rank = places.get(int(rank))
+                track = (-1 if local_rank is None else int(local_rank)), ""
+                yield self._mark(self._tracks.get(track, _LAUNCHER), event, _named(event))
+
+    def _first_steps(self) -> Iterator[TraceEvent]:
+        """Where each rank is at work in a cycle for the first time."""
+        if not self._made.is_watched:
+            return
+        for k, spans in self._spans.items():
+            seen: set[int] = set()
+            for span in spans:
+                if span.account == "steps" and span.cycle not in seen:
+                    seen.add(span.cycle)
+                    event = {"t": span.start, "kind": "first_step", "cycle": span.cycle}
+                    yield self._mark(self._tracks[k, ""], event, "first step")
+
+    def _mark(self, tid: int, event: Event, name: str) -> TraceEvent:
+        exact = (number(event.get(key)) for key in ("detected_at", "armed_at"))
+        at = next((at for at in exact if at), float(event["t"]))
+        return {
+            "ph": "i",
+            "s": "t",
+            "pid": self._pid,
+            "tid": tid,
+            "ts": self._us(at),
+            "name": name,
+            "cat": event["kind"],
+            "args": _args(event),
+        }
+
+
+def _shown(event: Event) -> Iterator[tuple[int, Progress]]:
+    """By local rank; what has not the form of it is passed over."""
+    told = event.get("ranks")
+    for local_rank, shown in told.items() if isinstance(told, dict) else ():
+        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            yield int(local_rank), Progress.of(shown)
+
+
+def _section(one: SectionSlice) -> Slice:
+    args: dict[str, Any] = {"section": one.name, "seconds": round(one.total_s, 6)}
+    name = one.name
+    if one.times > 1:
+        share = 100 * one.total_s / (one.end - one.start)
+        name = f"{name} x{one.times}, {share:.0f} %"
+        args |= {"times": one.times, "mean (s)": round(one.total_s / one.times, 6)}
+        args["share of this time (%)"] = round(share, 2)
+    if one.is_open:
+        args["still open"] = True
+    return name, "section", one.start, one.end, args
+
+
+def _one_by_one(slices: Iterable[Slice], parents: list[tuple[float, float]]) -> Iterator[Slice]:
+    """Each within the parent where it begins, and after the one before it.
+
+    Args:
+        slices: Of one track.
+        parents: Start and end of the slices that these lie in; in order, without overlap.
+    """
+    starts = [start for start, _ in parents]
+    free_from = float("-inf")
+    for name, category, start, end, args in sorted(slices, key=lambda one: one[2:4]):
+        begin = max(start, free_from)
+        index = bisect_right(starts, begin) - 1
+        if index >= 0 and begin < (until := min(end, parents[index][1])):
+            free_from = until
+            yield name, category, begin, until, args
+
+
+def _meta(pid: int, tid: int, what: str, **args: Any) -> TraceEvent:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": args}
+
+
+def _named(event: Event) -> str:
+    name = _OF_RANK[event["kind"]]
+    if event["kind"] == "kill_sent":
+        return f"{signal_name(int(event['signal']))} sent"
+    if event["kind"] == "worker_exited":
+        return f"exits: {describe_exit(int(event['exit_code']))}"
+    return name
+
+
+def _args(event: Event) -> dict[str, Any]:
+    left_out = ("t", "wall", "kind", "node", "job")
+    return {key: _plain(value) for key, value in event.items() if key not in left_out}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it, which has no infinity, and not too deep."""
+    if isinstance(value, float) and number(value) is None:
+        return str(value)
+    if isinstance(value, (dict, list)):
+        text = str(value)
+        return text if len(text) <= _ARGS_CHARS_MAX else f"{text[:_ARGS_CHARS_MAX]} ..."
+    return value

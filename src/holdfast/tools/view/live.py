@@ -1,0 +1,485 @@
+"""What a job looks like now: its ranks, what they are in and for how long, what went wrong.
+
+Reads what is there anyway: the run folders of the job's nodes, and for nodes on this host the pages
+of their ranks. Changes nothing but for :meth:`LiveJob.stacks`, which asks ranks for their stacks.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.base import clock, wait_for
+from holdfast.base.processes import proc
+from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
+from holdfast.events.follow import Follower
+from holdfast.events.run.in_place import why
+from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
+from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
+from holdfast.events.run.outages import Outages, Rank
+from holdfast.events.run.rank_spans import number
+from holdfast.evidence.pure.failure import describe_exit, signal_name
+from holdfast.evidence.stack_dump import StackDump
+from holdfast.page.page import PageError, map_page
+from holdfast.page.pure.page_view import PageView
+from holdfast.tools.report.stragglers import Slow, Stragglers
+
+_TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is in it
+SCHEMA_VERSION = 1
+_RATE_S = 10.0
+"""Iterations per second are taken over this time."""
+_EVENTS_MAX = 200
+_STACKS_S = 1.0
+
+
+@dataclass
+class RankView:
+    """One rank. Seconds; ``None``: not known, or there is none.
+
+    Attributes:
+        rank: Global.
+        node: Of its host.
+        local_rank: Within its node.
+        pid: Of its process.
+        state: ``running``, ``overdue``, ``completed``, ``failed``; ``gone`` with its launcher.
+        section: The open section that is nearest to its timeout.
+        section_age_s: Since it was opened.
+        section_limit_s: Its timeout.
+        heartbeat_age_s: Since the last heartbeat.
+        heartbeat_limit_s: Its timeout.
+        used: The largest share of a timeout that is over.
+        iteration: Of the training.
+        per_s: Iterations per second.
+        slow: In which section the rank is slower than its peers, and how many times.
+    """
+
+    rank: int
+    node: str
+    local_rank: int
+    pid: int | None = None
+    state: str = "running"
+    section: str | None = None
+    section_age_s: float | None = None
+    section_limit_s: float | None = None
+    heartbeat_age_s: float | None = None
+    heartbeat_limit_s: float | None = None
+    used: float | None = None
+    iteration: int | None = None
+    per_s: float | None = None
+    slow: tuple[str, float] | None = None
+
+
+@dataclass
+class NodeView:
+    """One node.
+
+    Attributes:
+        node: Name of its host.
+        state: ``running``, ``restarting``, ``spare``, ``succeeded``, ``failed`` or ``gone``.
+        cycle: The latest.
+        is_here: Its ranks can be looked at.
+        run_dir: Its run folder.
+    """
+
+    node: str
+    state: str
+    cycle: int
+    is_here: bool
+    run_dir: str
+
+
+@dataclass
+class JobView:
+    """A job.
+
+    Attributes:
+        name: Of its script.
+        run_id: Of the job.
+        wall: When this was seen, seconds since 1970.
+        age_s: Since its first launcher began; of a job that is over, until it was.
+        restarts: So far.
+        restarts_left: When a cycle was last over.
+        nodes: All whose folders are known.
+        ranks: In order.
+        incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
+            ``reason``.
+        events: The newest last: ``wall``, ``node``, ``text``.
+        restarts_in_place: Of the function, so far.
+    """
+
+    name: str = ""
+    run_id: str = ""
+    wall: float = 0.0
+    age_s: float = 0.0
+    restarts: int = 0
+    restarts_left: int | None = None
+    nodes: list[NodeView] = field(default_factory=list)
+    ranks: list[RankView] = field(default_factory=list)
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    restarts_in_place: int = 0
+
+    @property
+    def state(self) -> str:
+        """Of the job: the first of these that one of its nodes is in."""
+        states = {node.state for node in self.nodes}
+        order = ("restarting", "running", "failed", "gone", "spare", "succeeded")
+        return next((state for state in order if state in states), "gone")
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs (docs/live-views.md has the fields)."""
+        return {"schema_version": SCHEMA_VERSION, "state": self.state, **asdict(self)}
+
+
+class _Node:
+    """One launcher's folder, followed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.start: Mapping[str, Any] = {}
+        self.name = "?"
+        self.outages = Outages(nproc=1 << 30)
+        self.pids: dict[int, int] = {}
+        self.incidents: list[Incident] = []
+        self.in_place: set[tuple[int, int]] = set()
+        self.marks = Marks(str(folder))
+        self.axis = Axis()
+        self.last_at = 0.0
+        self._follower = Follower(folder)
+        self._runtime_dir: str | None = None
+
+    def follow(self) -> Iterator[tuple[float, str]]:
+        """Fresh events, in words for people, with their instants."""
+        for event in self._follower.fresh():
+            if event.get("kind") == "launcher_started":
+                self.start, self.name = event, str(event.get("node", "?"))
+                job = str(event.get("job", ""))
+                self._runtime_dir = _runtime_dir(job)
+                self.marks = Marks(clock_of(job) or str(self.folder))
+            self.marks.take(event)
+            if event.get("kind") == "worker_started":
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    self.pids[int(event["local_rank"])] = int(event["pid"])
+            if event.get("kind") == "incident":
+                self.incidents.append(of_event(event, self.folder))
+            if event.get("kind") == "restarted_in_place":
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    self.in_place.add((int(event["cycle"]), int(event["call"])))
+            at = number(event.get("t")) or 0.0
+            self.last_at = max(self.last_at, at)
+            list(self.outages.take(event))
+            text = None
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                text = _in_words(event, self.outages)
+            if text is not None:
+                yield at, text
+
+    @property
+    def is_here(self) -> bool:
+        return self._runtime_dir is not None and Path(self._runtime_dir).is_dir()
+
+    @property
+    def has_left(self) -> bool:
+        """Its launcher was on this host, and is gone."""
+        return self._runtime_dir is not None and not self.is_here
+
+    def began(self) -> float:
+        """When its launcher started, on the axis of the job."""
+        return self.axis.at(self.marks.began_at or 0.0)
+
+    def now(self) -> float | None:
+        """The present on that axis; None: it runs on another host."""
+        return None if self._runtime_dir is None else self.axis.at(clock.monotonic())
+
+    def view(self) -> NodeView:
+        """How it stands."""
+        ends = {"job_succeeded": "succeeded", "job_failed": "failed"}
+        outages = self.outages
+        if outages.end:
+            state = ends[outages.end]
+        elif self.has_left:
+            # It removes its folder where nothing went wrong, with the event that says so.
+            state = "gone" if self.folder.exists() else "succeeded"
+        elif outages.is_spare:
+            state = "spare"
+        else:
+            running = [rank.state in ("running", "completed") for rank in outages.ranks.values()]
+            state = "running" if running and all(running) else "restarting"
+        return NodeView(self.name, state, outages.cycle, self.is_here, str(self.folder))
+
+    def page_path(self, local_rank: int) -> str:
+        """Of a rank of the latest cycle."""
+        return f"{self._runtime_dir}/c{self.outages.cycle}_r{local_rank}.page"
+
+    def dump_path(self, local_rank: int) -> str:
+        """Where the rank writes its stacks."""
+        cycle = self.outages.cycle
+        return f"{self._runtime_dir}/evidence/{cycle}/attempt_{cycle}/{local_rank}/stacks.txt"
+
+
+_Fresh = tuple[_Node, float, str]
+"""An event in words, with its instant on the clock of its node."""
+
+
+def _instant(event: _Fresh) -> float:
+    node, at, _ = event
+    return node.axis.at(at)
+
+
+class LiveJob:
+    """Follows the folders of one job's nodes.
+
+    Args:
+        folders: Run folders.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._nodes = [_Node(folder) for folder in folders]
+        self._stragglers = Stragglers()
+        self._iterations: dict[tuple[int, int], deque[tuple[float, int]]] = {}
+        self._events: deque[_Fresh] = deque(maxlen=_EVENTS_MAX)
+        self._incidents: dict[str, Incident] = {}
+        self._incidents_read: dict[Path, int] = {}
+        self._where: dict[int, tuple[_Node, int]] = {}
+
+    def look(self) -> JobView:
+        """How it stands now."""
+        fresh = [(node, *event) for node in self._nodes for event in node.follow()]
+        axes, offset_s = on_one_axis([node.marks for node in self._nodes])
+        for node, axis in zip(self._nodes, axes, strict=True):
+            node.axis = axis
+        self._events.extend(sorted(fresh, key=_instant))
+        for node in self._nodes:
+            self._read_incidents(node)
+        view = JobView(wall=clock.wall(), nodes=[node.view() for node in self._nodes])
+        self._say_which(view, offset_s)
+        view.restarts = max((0, *(node.cycle for node in view.nodes)))
+        view.restarts_in_place = len(set().union(*(node.in_place for node in self._nodes)))
+        left = [node.outages.restarts_left for node in self._nodes]
+        view.restarts_left = min((n for n in left if n is not None), default=None)
+        self._look_at_all(view)
+        hangs = (one for one in self._incidents.values() if not one.is_stall)
+        view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
+        view.events = [
+            {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
+            for event in sorted(self._events, key=_instant)
+        ]
+        return view
+
+    def _say_which(self, view: JobView, offset_s: float) -> None:
+        """Which job it is, and how old."""
+        if not (begun := [node for node in self._nodes if node.start]):
+            return
+        first = min(begun, key=_Node.began)
+        view.name = str(first.start.get("name", ""))
+        view.run_id = str(first.start.get("run_id", ""))
+        is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
+        ends = [node.axis.at(node.last_at) for node in begun]
+        nows = (now for node in begun if (now := node.now()) is not None)
+        until = max(ends) if is_over else next(nows, view.wall - offset_s)
+        view.age_s = max(0.0, until - first.began())
+
+    def _look_at_all(self, view: JobView) -> None:
+        """All ranks, and which of them are slower than their peers."""
+        totals: dict[int, dict[str, tuple[int, float]]] = {}
+        self._where.clear()
+        for node, seen in zip(self._nodes, view.nodes, strict=True):
+            for local_rank, rank in sorted(node.outages.ranks.items()):
+                self._where[rank.rank] = node, local_rank
+                one, sections = self._look_at(node, local_rank, rank)
+                is_told = bool(node.outages.end) or one.state not in ("running", "overdue")
+                if node.has_left and not is_told:  # or its folder is gone
+                    one.state = "gone" if seen.state == "gone" else "completed"
+                view.ranks.append(one)
+                totals[rank.rank] = sections
+        by_rank: dict[int, Slow] = {}
+        for slow in self._stragglers.look(totals, clock.monotonic()):
+            by_rank.setdefault(slow.rank, slow)
+        for one in view.ranks:
+            if found := by_rank.get(one.rank):
+                one.slow = found.section, round(found.factor, 2)
+        view.ranks.sort(key=lambda one: one.rank)
+
+    def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
+        """The stacks of these ranks now, as text; of one that gives none, the reason in brackets.
+
+        Each writes them from a signal handler of its own, as for its monitor; it takes a second at
+        most, and its training goes on.
+        """
+        self.look()
+        dumps: dict[int, StackDump | str] = {rank: self._ask(rank) for rank in ranks}
+        give_up_at = clock.monotonic() + _STACKS_S
+        waiting = [dump for dump in dumps.values() if isinstance(dump, StackDump)]
+        while waiting := [dump for dump in waiting if not dump.step(clock.monotonic())]:
+            now = clock.monotonic()
+            if now >= give_up_at:
+                break
+            next_at = min(dump.next_step_at or now for dump in waiting)
+            fds = [fd for dump in waiting if (fd := dump.fileno()) >= 0]
+            wait_for.any_readable(fds, max(0.0, min(next_at, give_up_at) - now))
+        texts = {}
+        for rank, dump in dumps.items():
+            if isinstance(dump, str):
+                texts[rank] = f"({dump})"
+                continue
+            texts[rank] = dump.text() or f"({dump.why_not})"
+            dump.close()
+            dump.process.close()
+        return texts
+
+    def _ask(self, rank: int) -> StackDump | str:
+        if rank not in self._where:
+            return f"there is no rank {rank}"
+        node, local_rank = self._where[rank]
+        pid = node.pids.get(local_rank, 0)
+        if node.has_left:
+            return f"rank {rank} has ended: its launcher is gone"
+        if not node.is_here:
+            return f"rank {rank} does not run on this host"
+        try:
+            page = map_page(node.page_path(local_rank), writable=False)
+        except PageError as error:
+            return str(error)
+        view = PageView(page.words, page.names)
+        signum, is_same = view.dump_signal, view.pid == pid
+        del view
+        page.close()
+        if not is_same:
+            return f"rank {rank} is not monitored"
+        try:
+            process = proc.Process(pid)
+        except ProcessLookupError:
+            return f"rank {rank} has ended"
+        state = proc.process_state(pid)
+        if state is not None and state.is_stopped:  # to ask it would wake it
+            process.close()
+            return f"rank {rank} is stopped (SIGSTOP, or a debugger)"
+        path = node.dump_path(local_rank)
+        return StackDump(process, signum, path, clock.monotonic())
+
+    # ------------------------------------------------------------ one rank
+    def _look_at(
+        self, node: _Node, local_rank: int, rank: Rank
+    ) -> tuple[RankView, dict[str, tuple[int, float]]]:
+        one = RankView(rank.rank, node.name, local_rank, node.pids.get(local_rank), rank.state)
+        if not node.is_here or rank.state not in ("running", "overdue"):
+            return one, {}
+        try:
+            page = map_page(node.page_path(local_rank), writable=False)
+        except PageError:
+            return one, {}
+        view = PageView(page.words, page.names)
+        now, shown, limits = clock.monotonic(), view.snapshot(), view.limits()
+        if shown is not None and shown.left_at is None:
+            _fill(one, shown.sections, limits.sections, now)
+            if shown.heartbeat_at is not None:
+                one.heartbeat_age_s = max(0.0, now - shown.heartbeat_at)
+                one.heartbeat_limit_s = limits.subsequent
+                one.used = max(one.used or 0.0, _share(one.heartbeat_age_s, limits.subsequent))
+        one.iteration = view.iteration
+        ended = {name: (each.times, each.total_s) for name, each in view.ended_sections().items()}
+        times = max((each[0] for each in ended.values()), default=None)
+        del view
+        page.close()
+        progress = one.iteration if one.iteration is not None else times
+        one.per_s = self._rate((node.outages.cycle, rank.rank), now, progress)
+        return one, ended
+
+    def _rate(self, key: tuple[int, int], now: float, progress: int | None) -> float | None:
+        if progress is None:
+            return None
+        past = self._iterations.setdefault(key, deque())
+        while len(past) > 1 and past[1][0] <= now - _RATE_S:
+            past.popleft()
+        past.append((now, progress))
+        (then, before), took_s = past[0], now - past[0][0]
+        return (progress - before) / took_s if took_s > 0 and then else None
+
+    def _read_incidents(self, node: _Node) -> None:
+        while node.incidents:  # told of before its file is there, if that can be written
+            keep(self._incidents, node.incidents.pop())
+        for path in node.folder.glob("incidents/*/incident.json"):
+            with suppress(OSError):
+                version = path.stat().st_mtime_ns  # it is written again when more is known
+                if self._incidents_read.get(path) != version and (
+                    found := of_file(path, node.name)
+                ):
+                    self._incidents_read[path] = version
+                    keep(self._incidents, found)
+
+
+def _shown(one: Incident) -> dict[str, Any]:
+    return {
+        "path": str(one.path),
+        "node": one.node,
+        "cycle": one.cycle,
+        "wall": one.wall,
+        "kind": one.kind,
+        "culprits": one.culprits,
+        "reason": one.reason,
+    }
+
+
+def _fill(
+    one: RankView,
+    sections: Mapping[str, float],
+    limits: Mapping[str, float | None],
+    now: float,
+) -> None:
+    """The open section that is nearest to its timeout, else the youngest."""
+    ages = {name: max(0.0, now - at) for name, at in sections.items()}
+    shares = {name: _share(age_s, limits.get(name)) for name, age_s in ages.items()}
+    if ages:
+        one.section = max(ages, key=lambda name: (shares[name], -ages[name]))
+        one.section_age_s = ages[one.section]
+        one.section_limit_s = limits.get(one.section)
+        one.used = shares[one.section]
+
+
+def _share(age_s: float, limit_s: float | None) -> float:
+    return age_s / limit_s if limit_s else 0.0
+
+
+def _runtime_dir(job: str) -> str | None:
+    """Of a launcher of this host; None: it runs elsewhere, or that is not known."""
+    if launcher_of(job) is None:
+        return None
+    paths = [Path(parent) / (PREFIX + job) for parent in (_TMPFS, tempfile.gettempdir())]
+    return str(next((path for path in paths if path.is_dir()), paths[0]))
+
+
+def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
+    """A line for people; None: the event is not for them."""
+    match event.get("kind"):
+        case "cycle_started":
+            return f"cycle {event.get('cycle')} started"
+        case "rank_raised" if not outages.is_stopping:
+            return f"rank {event.get('rank')}: an exception has ended its program"
+        case "worker_exited" if event.get("exit_code") and not outages.is_stopping:
+            return f"rank {event.get('rank')}: {describe_exit(int(event['exit_code']))}"
+        case "rank_overdue":
+            clock_name = event.get("name") or event.get("clock")
+            return (
+                f"rank {event.get('rank')} is overdue in {clock_name}: "
+                f"{event.get('age_s', 0):.1f} s, timeout {event.get('limit_s', 0):g} s"
+            )
+        case "cycle_stopping":
+            return f"cycle {event.get('cycle')} is over: {event.get('cause')}"
+        case "job_succeeded" | "job_failed":
+            return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
+        case "steps_paused":
+            return f"optimizer steps have paused: {event.get('reason')}"
+        case "stall":
+            return f"a stall, no rank is ended: {event.get('reason')}"
+        case "restarted_in_place":
+            return f"restarted in place: {why(event)}"
+        case "signal_received":
+            return f"{signal_name(int(event['signal']))}: the job is to end"
+        case "standing_by":
+            return "waits as a spare"
+    return None

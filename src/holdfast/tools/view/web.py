@@ -1,0 +1,153 @@
+"""``holdfast view``: the ranks of a job on a page in a browser, live by server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.base import clock
+from holdfast.base.pure.printable import one_line
+from holdfast.tools.view.live import LiveJob
+
+_LOOK_S = 1.0
+_PAGE = Path(__file__).with_name("page.html")
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_RANK_DIGITS_MAX = 9
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+class _Hosts:
+    """Middleware: refuses requests under other names, which a page of another site can lead here.
+
+    Args:
+        app: What it guards.
+        hosts: Names that are ours; None: those of this machine, and any address, as nobody can
+            lead an address elsewhere.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str] | None) -> None:
+        self._app = app
+        self._any_address = hosts is None
+        own = socket.gethostname(), socket.getfqdn(), socket.gethostname().partition(".")[0]
+        self._names = {name.lower() for name in (hosts or (*LOCAL, *own))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_ours(Headers(scope=scope).get("host", "")):
+            text = (
+                f"{one_line(Headers(scope=scope).get('host', ''))!r} is not a name of this server\n"
+            )
+            await PlainTextResponse(text, 400, _HEADERS)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_ours(self, header: str) -> bool:
+        try:
+            host = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        if self._any_address:
+            with suppress(ValueError):
+                ip_address(host)
+                return True
+        return (f"[{host}]" if ":" in host else host) in self._names
+
+
+class _Looks:
+    """One look a second, however many browsers there are; none while there is none."""
+
+    def __init__(self, job: LiveJob) -> None:
+        self._job = job
+        self._busy = asyncio.Lock()
+        self._at = 0.0
+        self._latest = ""
+
+    async def latest(self) -> str:
+        """As JSON, made once for all browsers; not older than a second."""
+        async with self._busy:
+            if clock.monotonic() - self._at >= _LOOK_S * 0.9:
+                self._latest = await asyncio.to_thread(self._look)
+                self._at = clock.monotonic()
+            return self._latest
+
+    def _look(self) -> str:
+        return json.dumps(self._job.look().as_json(), separators=(",", ":"))
+
+    async def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Asked of the ranks now."""
+        async with self._busy:
+            return await asyncio.to_thread(self._job.stacks, ranks)
+
+
+def make_app(
+    job: LiveJob, token: str | None = None, hosts: Sequence[str] | None = LOCAL
+) -> Starlette:
+    """The application.
+
+    Args:
+        job: What is shown.
+        token: Who sends it may ask ranks for their stacks; None: nobody may.
+        hosts: Names by which browsers may call this server; None: those of this machine.
+    """
+    looks = _Looks(job)
+
+    async def page(_: Request) -> Response:
+        return Response(_PAGE.read_bytes(), media_type="text/html", headers=_HEADERS)
+
+    async def state(_: Request) -> Response:
+        return Response(await looks.latest(), media_type="application/json", headers=_HEADERS)
+
+    async def stream() -> AsyncIterator[str]:
+        while True:
+            yield f"data: {await looks.latest()}\n\n"
+            await asyncio.sleep(_LOOK_S)
+
+    async def events(_: Request) -> Response:
+        return StreamingResponse(stream(), media_type="text/event-stream", headers=_HEADERS)
+
+    async def stacks(request: Request) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token is None:
+            return PlainTextResponse(
+                "this view only shows; holdfast view --token TEXT lets it ask ranks for stacks\n",
+                403,
+            )
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            return PlainTextResponse("wrong token\n", 401)
+        words = request.query_params.getlist("rank")
+        ranks = [int(word) for word in words if word.isdecimal() and len(word) <= _RANK_DIGITS_MAX]
+        found = await looks.stacks(ranks)
+        shown = {str(rank): text for rank, text in found.items()}
+        return JSONResponse(shown, headers=_HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/state", state),
+            Route("/events", events),
+            Route("/stacks", stacks, methods=["POST"]),
+        ],
+        middleware=[Middleware(_Hosts, hosts=hosts)],
+    )

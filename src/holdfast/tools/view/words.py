@@ -1,0 +1,123 @@
+"""How a job's state is written, in a terminal and as plain text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.base.pure.printable import one_line
+from holdfast.base.pure.wording import count, restarts
+from holdfast.events.run.ledger import duration
+from holdfast.events.run.rank_words import named
+from holdfast.tools.view.live import JobView, RankView
+
+COLUMNS = (
+    "rank",
+    "node",
+    "pid",
+    "state",
+    "section",
+    "used",
+    "heartbeat",
+    "iteration",
+    "/s",
+    "slow",
+)
+SORTS: dict[str, Callable[[RankView], tuple[float, int]]] = {
+    "rank": lambda one: (0.0, one.rank),
+    "used": lambda one: (-(one.used or 0.0), one.rank),
+    "iterations per second": lambda one: (one.per_s if one.per_s is not None else 1e9, one.rank),
+    "slow": lambda one: (-(one.slow[1] if one.slow else 0.0), one.rank),
+}
+"""What rows can be ordered by; the first row is the one to look at."""
+
+
+_IN_SECONDS = 600
+"""A timeout below is written in seconds."""
+
+
+def seconds(s: float | None) -> str:
+    """``0.3``, ``12``, ``4:05``, ``2:00:00``; a dash for none."""
+    if s is None:
+        return "-"
+    if s < 10:
+        return f"{s:.1f}"
+    minutes, rest = divmod(int(s), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else str(rest)
+
+
+def of_limit(age_s: float | None, limit_s: float | None) -> str:
+    """``12 of 60 s``, ``4:05 of 1:00:00``; without a limit the age alone."""
+    if age_s is None:
+        return ""
+    if limit_s is None:
+        return seconds(age_s)
+    if limit_s < _IN_SECONDS:
+        return f"{age_s:.1f} of {limit_s:g} s" if age_s < 10 else f"{int(age_s)} of {limit_s:g} s"
+    return f"{seconds(age_s)} of {seconds(limit_s)}"
+
+
+def cells(one: RankView) -> list[str]:
+    """One rank, in the order of ``COLUMNS``."""
+    section = f"{one.section} {of_limit(one.section_age_s, one.section_limit_s)}"
+    row = [
+        str(one.rank),
+        one.node,
+        str(one.pid or ""),
+        one.state,
+        section if one.section else "",
+        f"{one.used:.0%}" if one.used is not None else "",
+        of_limit(one.heartbeat_age_s, one.heartbeat_limit_s),
+        "" if one.iteration is None else str(one.iteration),
+        "" if one.per_s is None else f"{one.per_s:.3g}",
+        f"{one.slow[0]} x{one.slow[1]:g}" if one.slow else "",
+    ]
+    return [one_line(cell) for cell in row]
+
+
+def headline(job: JobView) -> str:
+    """Name, state, age, size and restarts in one line."""
+    left = "" if job.restarts_left is None else f", {job.restarts_left} left"
+    return one_line(
+        f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
+        f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
+        f"{restarts(job.restarts, job.restarts_in_place)}{left}  "
+        f"{count(len(job.incidents), 'incident')}"
+    )
+
+
+def incident_line(incident: dict[str, object]) -> str:
+    """``cycle 3: lock: rank 5 waits ...``; who it is, where the reason does not begin with that."""
+    culprits = incident["culprits"]
+    assert isinstance(culprits, list)
+    reason = str(incident["reason"])
+    who = f", {named(culprits)}" if culprits and not reason.startswith("rank") else ""
+    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{who}: {reason}")
+
+
+def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:
+    """The last of these lines, as many as fit when they are wrapped; one at least."""
+    shown: list[str] = []
+    for line in reversed(lines):
+        rows -= max(1, -(-len(line) // columns))
+        if shown and rows < 0:
+            break
+        shown.insert(0, line)
+    return shown
+
+
+def as_text(job: JobView, sort: str = "rank") -> str:
+    """The whole view, once."""
+    rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
+    lines = [headline(job), "", *(_row(row, widths) for row in rows)]
+    if job.incidents:
+        lines += ["", "incidents", *(f"  {incident_line(each)}" for each in job.incidents)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = zip(row, widths, strict=True)
+    return "  ".join(cell.ljust(width) for cell, width in padded).rstrip()

@@ -1,0 +1,337 @@
+"""The life of one rank's watch, from armed to dead.
+
+Pure: ``handle(event, now)`` returns effects as data, :meth:`Watch.next_deadline` says when it wants
+to look again. Times are seconds of the caller's monotonic clock. ::
+
+    IDLE ──armed──► WATCHING ──overdue, twice──► the steps of ``kill_ladder``, evidence first
+    any state ──gone, disarmed──► IDLE          any state ──armed anew, left──► WATCHING
+
+A rank that has left its monitor is watched on, by one clock: its process is expected to end.
+
+Rules kept here:
+
+    H-1  a verdict needs a second look that agrees with the first: the page has no lock
+    H-2  tickless: look again at ``min(next deadline, now + shortest limit)``; see
+         watch/pure/hang.py
+    K-2  nobody is signalled before the evidence is concluded: ``TakeEvidence`` precedes
+         ``Conclude`` precedes ``Send``
+    one verdict per watch; it is dropped where the rank dies or disarms in the meantime
+    a monitor that woke late by itself gives the rank the delay back (``base/pure/excuse.py``)
+    a learned limit never trips twice at the same value (``learned.TrippedLimits``)
+    a rank that its launcher has asked to end may be saving its work: of its clocks only those of
+    sections that it opens from then on count
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.excuse import LATE_S, Excuse, overslept
+from holdfast.base.pure.kill_ladder import (
+    EVIDENCE_S,
+    SIGCONT,
+    SIGNALLED,
+    STUCK,
+    TAKING_EVIDENCE,
+    KillLadder,
+)
+from holdfast.base.pure.value import Value
+from holdfast.watch.pure import hang
+from holdfast.watch.pure.hang import Limits, Overdue, Snapshot
+from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.steps import Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+IDLE = "idle"
+WATCHING = "watching"
+
+ARMED_ANEW = "was armed anew"
+"""Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
+
+GOES_ON = "goes on: it makes no steps, but nothing proves that it hangs"
+"""Why a verdict is dropped of a rank that is watched by its optimizer's steps alone."""
+
+HAS_LEFT = "is not monitored any more"
+"""Why a verdict is dropped of a rank that leaves its monitor."""
+
+HUNG = "hung"
+GRACE_OVER = "grace over"
+
+
+class Looked(Value):
+    """The page was read; ``snapshot`` is ``None`` when the rank is not armed.
+
+    ``waited_s``: see :meth:`.KillLadder.climb`.
+    """
+
+    snapshot: Snapshot | None
+    limits: Limits
+    waited_s: float = 0.0
+
+
+class EvidenceTaken(Value):
+    """All evidence that will come has come. ``is_hang``: a rank without steps is to be ended."""
+
+    is_hang: bool = False
+
+
+class StallJudged(Value):
+    """All ranks of the job have been looked at, as others make no steps; none is ended for it.
+
+    Attributes:
+        is_pause: It is too short to be a stall.
+        again_s: After which another look may tell more; 0.0: no such time is known.
+    """
+
+    is_pause: bool = False
+    again_s: float = 0.0
+
+
+class CollectivesCounted(Value):
+    """The rank has said how many there were; see ``steps.Progress.counted``."""
+
+    total: int
+
+
+class RankGone(Value):
+    """The rank is dead, or has left its monitor."""
+
+
+class LookAgain(Value):
+    """Read the page once more, now."""
+
+
+class LookAtState(Value):
+    """Look whether the rank is stopped; ``asks``: for its collectives, too."""
+
+    asks: bool
+
+
+class TakeEvidence(Value):
+    """Collect traces of why, until ``EvidenceTaken`` or the instant ``until``."""
+
+    overdue: Overdue
+    until: float
+
+
+class Conclude(Value):
+    """Write down what is known, before anything is done."""
+
+    overdue: Overdue
+
+
+class Send(Value):
+    """Send a signal to the rank's process alone; ``why`` is ``HUNG`` or ``GRACE_OVER``."""
+
+    signal: int
+    why: str
+
+
+class Abandon(Value):
+    """The verdict is dropped; ``why`` completes "abandoned: the rank ...". Nothing more is sent."""
+
+    overdue: Overdue
+    why: str
+
+
+class ReportStuck(Value):
+    """SIGKILL did not end the process."""
+
+    overdue: Overdue
+
+
+if TYPE_CHECKING:
+    Event: TypeAlias = Looked | EvidenceTaken | StallJudged | CollectivesCounted | RankGone
+    Effect: TypeAlias = (
+        LookAgain | LookAtState | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+    )
+
+
+def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
+    """The limits, learned ones raised where the same value tripped before."""
+    if not limits.learned:
+        return limits
+
+    def raised(clock: str, name: str | None, limit_s: float | None) -> float | None:
+        if limit_s is None or (clock, name) not in limits.learned:
+            return limit_s
+        return tripped.raise_limit(clock, name, limit_s)
+
+    return Limits(
+        raised(hang.INITIAL_HEARTBEAT, None, limits.initial),
+        raised(hang.HEARTBEAT, None, limits.subsequent),
+        raised(hang.OUTSIDE_SECTIONS, None, limits.out_of_section),
+        {name: raised(hang.SECTION, name, s) for name, s in limits.sections.items()},
+        limits.learned,
+        section_ends_initial=limits.section_ends_initial,
+    )
+
+
+class Watch:
+    """Watches one rank at a time; the same object serves every rank and cycle.
+
+    Args:
+        signal: Sent on a verdict, after SIGCONT.
+        grace_s: Seconds until SIGKILL follows, infinite for never; not used where ``signal`` is
+            SIGKILL.
+        tripped: Remembers learned limits that tripped; shared by all watches of the monitor.
+        exit_s: How long a process may go on after its rank has left; ``None``: for ever.
+        evidence_s: How long evidence may take; 0: as by default.
+        step_floor_s: Least limit of a rank that is watched by its optimizer's steps.
+
+    Attributes:
+        stopping_at: When the launcher asked the rank to end, which it ends after its grace; None:
+            it has not.
+    """
+
+    def __init__(
+        self,
+        signal: int,
+        grace_s: float,
+        tripped: TrippedLimits,
+        exit_s: float | None = None,
+        evidence_s: float = EVIDENCE_S,
+        step_floor_s: float = 0.0,
+    ) -> None:
+        self.signal = signal
+        self.grace_s = grace_s
+        self.tripped = tripped
+        self.exit_s = exit_s
+        self.evidence_s = evidence_s or EVIDENCE_S
+        self.progress = Progress(step_floor_s)
+        self.stopping_at: float | None = None
+        self.verdict: Overdue | None = None
+        self._kill: KillLadder | None = None
+        self._is_hang = False
+        self._judged: StallJudged | None = None
+        self._armed_at: float | None = None
+        self._suspect: Overdue | None = None
+        self._excuse: Excuse | None = None
+        self._wake_at: float | None = None
+
+    @property
+    def state(self) -> str:
+        """``IDLE``, ``WATCHING``, or a step of ``kill_ladder``."""
+        if self._kill is not None:
+            return self._kill.step
+        return IDLE if self._armed_at is None else WATCHING
+
+    def next_deadline(self) -> float | None:
+        """When to look at the page again at the latest; ``None``: whenever something happens."""
+        return self._wake_at if self._kill is None else self._kill.due_at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in what happened; return what to do, in order."""
+        if isinstance(event, Looked):
+            return self._looked(event.snapshot, event.limits, event.waited_s, now)
+        if isinstance(event, RankGone):
+            return self._leave("died or left its monitor")
+        if isinstance(event, CollectivesCounted):
+            self.progress.counted(event.total, now)
+            return []
+        if isinstance(event, StallJudged):
+            if self._kill is None:
+                self.progress.judged(now, event.again_s, is_pause=event.is_pause)
+            else:
+                self._judged = event
+            return []
+        if self._kill is not None:
+            if self._is_of_steps(self.verdict):
+                self._is_hang = event.is_hang
+            # Not at once: the caller looks first whether the rank is still armed.
+            self._kill.evidence_taken(now)
+        return []
+
+    def _looked(
+        self, snapshot: Snapshot | None, limits: Limits, waited_s: float, now: float
+    ) -> list[Effect]:
+        if snapshot is None:
+            return self._leave(HAS_LEFT)
+        if snapshot.left_at is not None:
+            limits = Limits(exit=self.exit_s)
+        elif snapshot.steps:
+            snapshot, limits = self._by_progress(snapshot, limits)
+        effects: list[Effect] = []
+        if snapshot.steps and self.progress.is_look_due(now):
+            effects += [LookAtState(self.progress.is_question_due(now))]
+        if snapshot.armed_at != self._armed_at:
+            effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
+            self._armed_at = snapshot.armed_at
+        if self.verdict is None or self._kill is None:
+            return effects + self._judge(snapshot, raise_learned(limits, self.tripped), now)
+        return effects + self._go_on(self.verdict, self._kill, waited_s, now)
+
+    def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
+        if self.stopping_at is not None:
+            snapshot, limits = _while_stopping(snapshot, limits, self.stopping_at)
+        self._excuse = overslept(self._wake_at, now, LATE_S) or self._excuse
+        found = hang.overdue(snapshot, limits, now, self._excuse)
+        if found is None:
+            self._suspect = None
+            self._wake_at = self._plan(snapshot, limits, now)
+            return []
+        # Until the second look there is nothing to be late for.
+        self._wake_at = now
+        if found != self._suspect:
+            self._suspect = found
+            return [LookAgain()]
+        if (found.clock, found.name) in limits.learned:
+            self.tripped.tripped(found.clock, found.name, found.limit_s)
+        self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
+        return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
+
+    def _is_of_steps(self, found: Overdue | None) -> bool:
+        return found is not None and found.clock in (hang.STEP, hang.PAUSE)
+
+    def _by_progress(self, snapshot: Snapshot, limits: Limits) -> tuple[Snapshot, Limits]:
+        """As known until now; ``initial`` never runs, and has us look again where no limit is."""
+        progress = self.progress
+        progress.looked(snapshot)
+        limit_s = progress.limit_s(limits.subsequent)
+        told = {"heartbeat_at": progress.sign_at, "is_pause_known": progress.is_pause_known}
+        seen = Snapshot(**{**vars(snapshot), **told})
+        return seen, Limits(initial=progress.every_s, subsequent=limit_s)
+
+    def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
+        shortest_s = hang.shortest_limit(limits)
+        if shortest_s is None:
+            return None
+        deadline = hang.next_deadline(snapshot, limits, self._excuse)
+        return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
+
+    def _go_on(
+        self, verdict: Overdue, kill: KillLadder, waited_s: float, now: float
+    ) -> list[Effect]:
+        """The rank is still there and armed: take the next step of its verdict, if it is due."""
+        step = kill.climb(now, waited_s)
+        if step == STUCK:
+            return [ReportStuck(verdict)]
+        if step is None:
+            return []
+        if self._is_of_steps(verdict) and not self._is_hang:
+            judged = self._judged or StallJudged(is_pause=verdict.clock == hang.PAUSE)
+            self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
+            self._leave(GOES_ON)
+            written: list[Effect] = [] if judged.is_pause else [Conclude(verdict)]
+            return [*written, Abandon(verdict, GOES_ON), LookAgain()]  # or nobody would look again
+        is_first = SIGCONT in kill.signals
+        why = HUNG if is_first else GRACE_OVER
+        signals = [Send(signal, why) for signal in kill.signals]
+        return [Conclude(verdict), *signals] if is_first else [*signals]
+
+    def _leave(self, why: str) -> list[Effect]:
+        abandoned = self.verdict if self.state in (TAKING_EVIDENCE, SIGNALLED) else None
+        self.verdict = self._kill = None
+        self._is_hang, self._judged = False, None
+        self._armed_at = self._suspect = self._excuse = self._wake_at = None
+        return [] if abandoned is None else [Abandon(abandoned, why)]
+
+
+def _while_stopping(
+    snapshot: Snapshot, limits: Limits, stopping_at: float
+) -> tuple[Snapshot, Limits]:
+    """Of a rank that was asked to end then: what it opens a section for has its own limit."""
+    opened = {name: at for name, at in snapshot.sections.items() if at >= stopping_at}
+    seen = Snapshot(**{**vars(snapshot), "sections": opened})
+    return seen, Limits(sections=limits.sections, learned=limits.learned)

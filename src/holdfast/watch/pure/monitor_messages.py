@@ -1,0 +1,272 @@
+"""What the launcher of a node and the monitors of its ranks say to each other.
+
+Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). ::
+
+    launcher ──► monitor    Configure, once    Cycle    Tripped    Await    LookNow    GoOn
+                            Stopping
+    monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
+                            Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
+                            Looked                      of one incident of the job
+                            Log Event
+
+An incident of the job: every rank is looked at before one is signalled. ::
+
+    monitor of an overdue rank ──Overdue──► launcher ──► leader: incident N
+    every monitor of the job ◄──LookNow(N)── launcher          ──Looked(N)──► launcher ──► leader
+    every monitor of the job ◄──GoOn(N)──── launcher ◄── leader: the verdict
+
+The monitor of an overdue rank looks at once, and waits for ``GoOn`` before it ends its rank, but no
+longer than the timeout of evidence. Fields of a verdict go into event files as they are, in this
+order.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.codec import Characters, Count, Raw, family
+from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.evidence.pure.evidence import Verdict as JobVerdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    Line: TypeAlias = str
+else:
+    Line = Characters(most=1 << 17, is_cut=True)  # stacks that no file takes: less than a frame
+
+
+# ---------------------------------------------------------------- to a monitor
+class Configure(Value):
+    """The first message to a monitor.
+
+    Attributes:
+        cfg: The configuration (``FaultToleranceConfig.to_wire``).
+        local_rank: Whose monitor it is.
+        marker: The job's, in the environment of its processes; None: they are left alone.
+        grace_s: From the configured signal to SIGKILL; None: no SIGKILL follows.
+        node: Name of the node, for people.
+        runtime_dir: Folder of the launcher's records; None: there is none.
+        lease: Page of a launcher that others may go on without; None: there are no others.
+        standalone: It has no launcher: it writes its lines itself, and ends on a signal.
+        restarter: It writes lines of layered restarts.
+        private_dir: Folder that it removes when it ends; None: there is none.
+        awaits_verdict: The launcher answers ``Overdue`` with ``LookNow`` and ``GoOn``.
+    """
+
+    cfg: dict[str, object]
+    local_rank: Count
+    marker: Raw | None
+    grace_s: float | None
+    node: Raw
+    runtime_dir: Raw | None = None
+    lease: Raw | None = None
+    standalone: bool = False
+    restarter: bool = False
+    private_dir: Raw | None = None
+    awaits_verdict: bool = False
+
+
+class Cycle(Value):
+    """A cycle begins: forget the rank of the last one.
+
+    Attributes:
+        cycle: Its number.
+        page: Page of the rank; None: there was no space for one.
+        dump: Where the rank writes its stacks.
+        incidents: Folder of incidents; None: none are written.
+        staged: Beginning of these paths, where the launcher delivers what they hold elsewhere.
+        run_dir: Where it delivers that.
+        room: A file that keeps space free for an incident.
+    """
+
+    cycle: Count
+    page: Raw | None
+    dump: Raw | None = None
+    incidents: Raw | None = None
+    staged: Raw | None = None
+    run_dir: Raw | None = None
+    room: Raw | None = None
+
+
+class Tripped(Value):
+    """A learned limit tripped on another rank of this node."""
+
+    clock: str
+    name: Raw | None
+    limit_s: float
+
+
+class Await(Value):
+    """The rank, which is process ``pid``, is to be armed: another of this node was at ``since``."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    since: float
+
+
+class Stopping(Value):
+    """The rank was asked to end, and may save its work; its launcher ends it after its grace.
+
+    A verdict that was begun is carried out. From now on only those of its sections count in this
+    cycle that it opens after ``at``, the instant before it was asked; the first one counts.
+    """
+
+    cycle: Count
+    at: float
+
+
+class LookNow(Value):
+    """Take evidence of the rank, hung or not, and answer ``Looked``: an incident has begun.
+
+    Attributes:
+        incident: Its number in the job, from 1.
+        cycle: In which it is.
+        rank: Whom to look at.
+        pid: The process that the launcher has started for it: it may not have said hello.
+        within_s: Seconds; evidence that takes longer is left out, and the digest says so.
+    """
+
+    incident: Count
+    cycle: Count
+    rank: Count
+    pid: Count
+    within_s: float
+
+
+class GoOn(Value):
+    """All evidence of an incident is there that will come: end the rank, if it is hung."""
+
+    incident: Count
+    cycle: Count
+    verdict: JobVerdict
+
+
+# ---------------------------------------------------------------- to the launcher: one rank
+class Ready(Value):
+    """The monitor is configured."""
+
+
+class Hello(Value):
+    """A rank has connected."""
+
+    rank: Count
+    pid: Count
+
+
+class Armed(Value):
+    """The rank is watched from now on. ``by_steps``: it reports nothing but optimizer steps."""
+
+    cycle: Count
+    by_steps: bool = False
+
+
+class Bye(Value):
+    """The rank has left."""
+
+    rank: Count
+    pid: Count
+
+
+class LeaseOver(Value):
+    """The ranks of this node are ended, for their launcher did nothing for ``slept_s``.
+
+    Each monitor of the node says so.
+    """
+
+    cycle: Count
+    slept_s: float
+
+
+# ---------------------------------------------------------------- to the launcher: one verdict
+class Overdue(Value):
+    """The rank is hung; evidence is taken now. ``at``: when the clock ran out."""
+
+    cycle: Count
+    rank: Count
+    local_rank: Count
+    pid: Count
+    clock: str
+    name: Raw | None
+    age_s: float
+    limit_s: float
+    learned: bool
+    at: float
+    detected_at: float
+
+
+class Evidence(Value):
+    """There is no more evidence. ``stacks``, ``incident``: files; ``why_not``: there are none."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    stacks: Raw | None
+    incident: Raw | None
+    took_s: float
+    why_not: Raw | None
+
+
+class Signalled(Value):
+    """The rank was sent a signal, because of ``why``."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    signal: Count
+    why: str
+
+
+class Stuck(Value):
+    """SIGKILL has not ended the process since ``since_s``; ``place``: where it is."""
+
+    cycle: Count
+    rank: Count
+    pid: Count
+    since_s: float
+    place: Raw
+
+
+class Recovered(Value):
+    """The verdict is dropped: the rank was armed anew, or is not hung."""
+
+    cycle: Count
+
+
+class Closed(Value):
+    """Nothing more is written about the verdict."""
+
+    cycle: Count
+
+
+# ---------------------------------------------------------------- to the launcher: one incident
+class Looked(Value):
+    """The evidence that ``LookNow`` asked for. Texts are in the incident's folder on this node."""
+
+    incident: Count
+    cycle: Count
+    digest: RankDigest
+
+
+# ---------------------------------------------------------------- to the launcher: what it writes
+class Log(Value):
+    """A line of the log. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
+
+    level: str
+    text: Line
+
+
+class Event(Value):
+    """A line of the events file."""
+
+    event: dict[str, object]
+
+
+ToMonitor = Configure | Cycle | Tripped | Await | Stopping | LookNow | GoOn
+Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
+ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log | Event
+
+TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
+TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -1,0 +1,232 @@
+"""What a rank says to its monitor, and to the launcher of its node, and what they answer.
+
+Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). ::
+
+    rank ──► monitor    Hello                        ◄── Welcome, or Error
+                        Armed Limits Bye             ◄── Ok, or Error
+
+    helper ──► monitor  Helper                       ◄── Look, at an incident
+                        Alive, then Operations
+
+    rank ──► launcher   Control                      ◄── Ok, or Error
+                        Uncaught                     ◄── Ok, or Error
+                        then ExitsNow, on the same connection; not answered
+    guard ─► launcher   CallBegan CallEnded RestartedInPlace EndsHungRank
+                        (inplace/pure/in_place.py; not answered)
+
+The helper is a thread of the rank with a connection of its own.
+
+The names of files and sections may hold bytes that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.codec import Count, Limit, Raw, Text, Whole, family
+from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import GroupDigest
+from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    Rank: TypeAlias = int
+else:
+    Rank = Whole(0, (1 << 31) - 1)
+
+
+# ---------------------------------------------------------------- a rank to its monitor
+class Hello(Value):
+    """Serve me: the first message of a connection.
+
+    Attributes:
+        rank: Its global rank.
+        pid: Its process, for a monitor that cannot see it (another pid namespace).
+        clock_s: CLOCK_MONOTONIC of the rank; None: not said.
+        resume: It was served before, by this monitor or by one that this one replaces.
+        by_steps: It will report optimizer steps and nothing else, and was not asked to: it may be a
+            child of the rank.
+    """
+
+    rank: Rank
+    pid: Count
+    clock_s: float | None = None
+    resume: bool = False
+    by_steps: bool = False
+
+
+class Armed(Value):
+    """The page is filled in: watch me."""
+
+
+class HeartbeatLimits(Value):
+    """Seconds; None: never. ``learned``: calculated from measured intervals, now or before."""
+
+    initial: Limit | None
+    subsequent: Limit | None
+    learned: bool = False
+
+
+class SectionLimits(Value):
+    """Seconds, None: never. ``learned``: the sections whose limit was calculated."""
+
+    section: dict[str, Limit | None]
+    out_of_section: Limit | None
+    learned: tuple[Raw, ...] = ()
+    out_of_section_learned: bool = False
+
+
+class Limits(Value):
+    """The limits in force are these from now on; None: as before."""
+
+    heartbeat: HeartbeatLimits | None = None
+    section: SectionLimits | None = None
+
+
+class Bye(Value):
+    """The rank leaves its monitor. Its process is expected to end."""
+
+
+class Helper(Value):
+    """The first message of a connection of the rank's helper thread; see ``look_helper.py``."""
+
+    rank: Rank
+    pid: Count
+
+
+class Alive(Value):
+    """The first answer to ``Look``: a thread of the rank can run."""
+
+
+class Counted(Value):
+    """The answer to ``CountCollectives``.
+
+    ``total``: the sum of all groups' sequence numbers, begun and ended; -1: not known.
+    """
+
+    total: int = -1
+
+
+class Operations(Value):
+    """The second answer to ``Look``.
+
+    Attributes:
+        groups: Where the rank is in the collectives of its groups.
+        recent: Its last operations, for people, newest last.
+        why_not: Why these are missing.
+        frames: Of the thread that trains, innermost first, as :class:`~.stacks.Frame` writes them.
+        thread: Its number as the kernel has it; 0: it is the main thread.
+        call: The function in C that it calls, as ``req.wait``; "": not known.
+        awaits: Where tasks wait, if the main thread waits for tasks.
+        is_at_store: A request to torch's store has had no answer.
+    """
+
+    groups: tuple[GroupDigest, ...] = ()
+    recent: tuple[Raw, ...] = ()
+    why_not: Raw = ""
+    frames: tuple[Raw, ...] = ()
+    thread: Count = 0
+    call: Raw = ""
+    awaits: tuple[Raw, ...] = ()
+    is_at_store: bool = False
+
+
+class Dumped(Value):
+    """The answer to ``Dump``: all stacks have been written."""
+
+
+# ---------------------------------------------------------------- answers to a rank
+class Look(Value):
+    """To the helper thread: say where the rank is."""
+
+
+class Dump(Value):
+    """To the helper thread: write all stacks where the signal for that would write them."""
+
+
+class CountCollectives(Value):
+    """To the helper thread: say how many collectives there were."""
+
+
+class Learned(Value):
+    """Which limits of a configuration were calculated, in an earlier cycle."""
+
+    heartbeat: bool = False
+    out_of_section: bool = False
+    sections: tuple[Raw, ...] = ()
+
+
+class Welcome(Value):
+    """The rank is served.
+
+    Attributes:
+        page: Its page; None: there is none, and the rank runs unwatched.
+        dump: Where its stacks are written; None: nowhere.
+        cycle: The cycle that it is a rank of.
+        cfg: The configuration (``FaultToleranceConfig.to_wire``), with the limits in force.
+        learned: The origin of those.
+        takes_helper: It serves the rank's helper thread.
+    """
+
+    page: Raw | None
+    cfg: dict[str, object]
+    dump: Raw | None = None
+    cycle: Count = 0
+    learned: Learned | None = None
+    takes_helper: bool = False
+
+
+class Raised(Value):
+    """Limits that must be longer than asked for, because they tripped before; None: as asked."""
+
+    heartbeat: HeartbeatLimits | None = None
+    section: dict[str, Limit | None] | None = None
+    out_of_section: Limit | None = None
+
+
+class Ok(Value):
+    """It is done."""
+
+    raised: Raised | None = None
+
+
+class Error(Value):
+    """It is not done. ``text``: why, for people."""
+
+    text: Text
+
+
+# ---------------------------------------------------------------- a rank to its launcher
+class Control(Value):
+    """The rank asks for something that takes effect at the next restart.
+
+    ``action``: the name of a ``WorkloadAction``. ``description``: why, for people.
+    """
+
+    rank: Rank
+    action: str
+    description: Raw = ""
+
+
+class Uncaught(Value):
+    """An exception that nothing caught ends the rank's program: exit handlers run next.
+
+    ``traceback``: as Python prints it. The answer is Ok if the launcher will see to the end.
+    """
+
+    traceback: Raw
+
+
+class ExitsNow(Value):
+    """Exit handlers have run; the process ends with exit code 1 as its next step."""
+
+
+FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped | Counted
+ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
+
+FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
+TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
+OfGuard = CallBegan | CallEnded | RestartedInPlace | EndsHungRank
+ToLauncher = Control | Uncaught | ExitsNow | OfGuard
+TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

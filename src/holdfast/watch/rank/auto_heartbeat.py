@@ -1,0 +1,61 @@
+"""Heartbeats of a rank whose script sends none: the steps of its optimizer.
+
+A rank that is watched so is never called hung for being slow: see ``watch/pure/steps.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.errors import RankMonitorClientError
+from holdfast.fault_tolerance import rank_monitor_client
+from holdfast.fault_tolerance.data import FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR
+from holdfast.page.pure import page as layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.fault_tolerance.data import RankInfo
+
+
+class StepClient(rank_monitor_client.RankMonitorClient):
+    """The client of a rank whose script has none. Raises nothing."""
+
+    _is_automatic = True
+
+    def beat(self) -> None:
+        """A step was done."""
+        words = self._words
+        if words is not None:
+            words[layout.STEPS] += 1.0
+            self.send_heartbeat()
+
+    def _announce(self, info: RankInfo) -> None:
+        """The launcher says it: logging and stderr of such a script are its own."""
+
+
+def begin() -> Callable[[], None]:
+    """Called after some steps; what is to be called after each one from now on."""
+    others = rank_monitor_client.initialised_clients()
+    if others or not os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR) or _is_child():
+        return _nothing
+    client = StepClient()
+    try:
+        client.init_workload_monitoring()
+    except (RankMonitorClientError, OSError, RuntimeError) as error:
+        client.logger.debug("optimizer steps do not count as heartbeats: %s", error)
+        return _nothing
+    client.beat()
+    return client.beat
+
+
+def _nothing() -> None:
+    pass
+
+
+def _is_child() -> bool:
+    """Of ``multiprocessing``: it has the variables of its rank, and is not the rank."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and module.parent_process() is not None

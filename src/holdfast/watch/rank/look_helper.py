@@ -1,0 +1,179 @@
+"""A thread in each rank that sleeps until the monitor asks where the rank is.
+
+It costs nothing while it sleeps: it waits in the kernel, for its socket. Asked, it says first that
+it is there, then in which collectives the rank is, and writes the stacks. A thread needs the
+interpreter's lock for that: **silence means that the lock is held**. The signal that dumps stacks
+is for this thread then, for in the main thread it would end a sleep in C, and so the hang.
+
+It starts with the monitoring, so never in a parked interpreter before that is a rank; a forked
+child has none. It is no thread of ``threading``: programs count those, and wait for them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.base.own_descriptor import LostDescriptorError, OwnSocket
+from holdfast.base.pure.codec import MessageError, decode, encode
+from holdfast.evidence.dump_signal import dump_signal, write_stacks
+from holdfast.net.pure.frames import Decoder, FrameError
+from holdfast.net.pure.frames import encode as frame
+from holdfast.watch.pure.rank_messages import (
+    TO_RANK,
+    Alive,
+    CountCollectives,
+    Counted,
+    Dump,
+    Dumped,
+    Helper,
+    Look,
+    Operations,
+)
+from holdfast.watch.rank.whereabouts import whereabouts
+
+if TYPE_CHECKING:
+    from holdfast.fault_tolerance.data import RankInfo
+    from holdfast.watch.pure.rank_messages import FromRank
+
+THREAD_NAME = "holdfast-look"
+"""As in /proc, where the monitor looks whether it has the CPU."""
+_CHUNK_BYTES = 4096
+_START_S = 0.1
+"""How long its start may hold up the rank, on a machine that has no time for it."""
+_C10D = "torch.distributed.distributed_c10d"
+
+
+class LookHelper:
+    """The helper of one rank, from init to shutdown.
+
+    Args:
+        path: Socket of the monitor.
+        info: Which rank this is.
+    """
+
+    def __init__(self, path: str, info: RankInfo) -> None:
+        self._path = path
+        self._hello = frame(encode(Helper(info.global_rank, info.pid)))
+        self._socket: OwnSocket | None = None
+        self._is_over = False
+        with contextlib.suppress(OSError):
+            # The main thread may take the lock next, and keep it: then its silence is to be heard.
+            self._connect(wait_s=0.0)
+        if _C10D in sys.modules:
+            # Now, as what hangs the rank later may be the file system.
+            import holdfast.evidence.current_collectives  # noqa: F401, PLC0415
+        self._is_up = _thread.allocate_lock()
+        self._is_up.acquire()
+        _thread.start_new_thread(self._serve, ())
+        self._is_up.acquire(timeout=_START_S)  # the same again: it can be found by its name
+
+    def close(self) -> None:
+        """End it; does nothing the second time."""
+        self._is_over = True
+        connected, self._socket = self._socket, None
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                connected.check()
+                connected.shutdown(socket.SHUT_RDWR)  # or its recv() would not return
+            connected.close()
+
+    def forget_in_child(self) -> None:
+        """This process is a fork, in which the thread is not."""
+        self._is_over = True
+        if self._socket is not None:
+            self._socket.close()
+
+    def _serve(self) -> None:
+        # A signal that the main thread blocks, as it waits for it, is not for this one.
+        others = signal.valid_signals() - {dump_signal()}
+        signal.pthread_sigmask(signal.SIG_SETMASK, others)
+        with contextlib.suppress(OSError), open("/proc/thread-self/comm", "w") as name:
+            name.write(THREAD_NAME)
+        self._is_up.release()
+        with contextlib.suppress(OSError, FrameError, MessageError):
+            while not self._is_over:
+                with contextlib.suppress(LostDescriptorError):  # the monitor is reached by another
+                    self._visit(self._socket or self._connect())
+
+    def _connect(self, wait_s: float | None = None) -> OwnSocket:
+        """Connect to the monitor that listens now.
+
+        Raises:
+            OSError: There is none, or (with ``wait_s``) it is stopped.
+        """
+        connected = OwnSocket()
+        try:
+            connected.settimeout(wait_s)
+            connected.connect(self._path)
+            connected.sendall(self._hello, socket.MSG_NOSIGNAL)
+            connected.settimeout(None)
+        except OSError:
+            connected.close()
+            raise
+        self._socket = connected
+        return connected
+
+    def _visit(self, connected: OwnSocket) -> None:
+        """Serve one monitor until it is gone; the next one listens at the same place."""
+        try:
+            decoder = Decoder()
+            while not self._is_over:
+                connected.check()
+                if not (data := connected.recv(_CHUNK_BYTES)):
+                    break
+                for message in decoder.feed(data):
+                    match decode(TO_RANK, message):
+                        case Look():
+                            _answer(connected)
+                        case CountCollectives():
+                            _send(connected, Counted(_count()))
+                        case Dump():
+                            write_stacks()
+                            _send(connected, Dumped())
+                        case _:
+                            raise ConnectionRefusedError("this rank is not served")
+        finally:
+            self._socket = None
+            connected.close()
+
+
+def _send(connected: OwnSocket, message: FromRank) -> None:
+    connected.check()
+    connected.sendall(frame(encode(message)), socket.MSG_NOSIGNAL)
+
+
+def _is_initialized() -> bool:
+    return bool(getattr(sys.modules.get(_C10D), "is_initialized", bool)())
+
+
+def _count() -> int:
+    if _is_initialized():
+        with contextlib.suppress(Exception):  # of torch's, of whatever kind
+            from holdfast.evidence.current_collectives import (  # noqa: PLC0415 - imports torch
+                count_collectives,
+            )
+
+            return count_collectives()
+    return -1
+
+
+def _answer(connected: OwnSocket) -> None:
+    _send(connected, Alive())
+    where = vars(whereabouts())
+    answer = Operations(**where)
+    if _is_initialized():
+        try:
+            from holdfast.evidence.current_collectives import (  # noqa: PLC0415 - imports torch
+                current_collectives,
+            )
+
+            groups, recent = current_collectives()
+            answer = Operations(groups, recent, **where)
+        except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
+            answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200], **where)
+    _send(connected, answer)

@@ -1,0 +1,44 @@
+"""Which rank this process is: the process group knows, else the environment does."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.fault_tolerance.data import RankInfo
+from holdfast.watch.rank.client_errors import NoSetupError
+
+
+def rank_info() -> RankInfo:
+    """Who this process is.
+
+    Raises:
+        NoSetupError: No variable gives the rank, or not as a number.
+    """
+    rank = _process_group_rank()
+    if rank is None:
+        text = os.environ.get("RANK")
+        if text is None:
+            raise NoSetupError(
+                "the rank of this process is unknown: there is no process group and RANK is not "
+                "set; start the job with ft_launcher or call init_process_group() first"
+            )
+        rank = _integer("RANK", text)
+    return RankInfo(rank, _integer("LOCAL_RANK", os.environ.get("LOCAL_RANK", "-1")))
+
+
+def _process_group_rank() -> int | None:
+    """Rank in the default process group, without importing torch for a process that has none."""
+    distributed = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)
+    if distributed is None or is_initialized is None or not is_initialized():
+        return None
+    rank: int = distributed.get_rank()
+    return rank
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise NoSetupError(f"environment variable {name} is {text!r}, not a number") from None

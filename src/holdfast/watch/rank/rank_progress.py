@@ -1,0 +1,376 @@
+"""What a rank shows of itself: heartbeats and sections, as stores into its page.
+
+Here is every call of a training loop, so here cost counts: a heartbeat is a clock read and a store,
+an opened section two stores. No message is sent, nothing waits, whatever state the monitor is in.
+
+Mistakes (a section opened twice, or closed when it is not open) are found here, at once.
+
+Threads: everything may be called from several threads at once. Section clocks are kept by one
+re-entrant lock, heartbeats take none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from holdfast.base.clock import monotonic
+from holdfast.errors import RankMonitorClientError
+from holdfast.fault_tolerance.data import RankInfo
+from holdfast.page.pure import page as layout
+from holdfast.page.pure.page import (
+    CLOSED_AT,
+    FIRST_AT,
+    HEARTBEAT_AT,
+    LONGEST,
+    LONGEST_GAP,
+    LONGEST_OUTSIDE,
+    OUTSIDE_SINCE,
+    PUBLISH_S,
+    TIMES,
+    TOTAL_S,
+    USED_SECTIONS,
+)
+from holdfast.watch.pure.learned import NEVER
+
+_thread_id = threading.get_ident
+
+
+class Section:
+    """A section as a context manager; made by :meth:`RankMonitorClient.section`, used for ever.
+
+    Entering it again in the thread that is inside already is allowed; the section is timed from the
+    outermost ``with``. Leaving it after ``end_all_sections`` or a shutdown is allowed, too.
+    """
+
+    __slots__ = ("_client", "_depth", "_owner", "name")
+
+    def __init__(self, client: RankProgress, name: str) -> None:
+        self.name = name
+        self._client = client
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> Section:  # noqa: PYI034 - Self is in typing from Python 3.11
+        client = self._client
+        if self._depth and self._owner == _thread_id() and client._is_open(self.name):  # noqa: SLF001
+            self._depth += 1
+            return self
+        client.start_section(self.name)
+        self._owner = _thread_id()
+        self._depth = 1
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if self._owner != _thread_id():
+            return
+        depth = self._depth = self._depth - 1
+        if not depth and self._client._is_open(self.name):  # noqa: SLF001
+            self._client.end_section(self.name)
+
+
+class _Clock:
+    """One section: its page and place there, since when it is open (0.0: it is not).
+
+    ``unpublished_s``, ``unpublished``: seconds and times that the page does not have yet. Three
+    more stores each time would make a pair of calls a fifth dearer; once in a millisecond of
+    section time they cost nothing that can be measured.
+    """
+
+    __slots__ = (
+        "longest_s",
+        "opened_at",
+        "publish_from_s",
+        "slot",
+        "unpublished",
+        "unpublished_s",
+        "words",
+    )
+
+    def __init__(self, words: memoryview[float], slot: int) -> None:
+        self.words = words
+        self.slot = slot
+        self.opened_at = 0.0
+        self.longest_s = self.publish_from_s = NEVER
+        self.unpublished_s = 0.0
+        self.unpublished = 0
+
+
+_UNKNOWN_MAX = 16
+"""Sections that are not configured and are warned of: a name may hold the number of a step."""
+_NO_WORDS = memoryview(bytes(8)).cast("d")
+_CANNOT_CLOSE, _CANNOT_OPEN = _Clock(_NO_WORDS, 0), _Clock(_NO_WORDS, 0)
+_CANNOT_OPEN.opened_at = 1.0
+"""Of a section that is not configured, or of a client that is not initialised."""
+
+
+def _publish(clock: _Clock, took_s: float, now: float) -> None:
+    """Add to the page what has ended."""
+    words, slot = clock.words, clock.slot
+    if took_s > clock.longest_s:
+        words[slot + LONGEST] = clock.longest_s = took_s
+        clock.publish_from_s = min(took_s, PUBLISH_S)
+    if not words[slot + FIRST_AT]:
+        words[slot + FIRST_AT] = now - took_s
+    words[slot + TOTAL_S] += clock.unpublished_s
+    words[slot + TIMES] += clock.unpublished
+    words[slot + CLOSED_AT] = now
+    clock.unpublished_s, clock.unpublished = 0.0, 0
+
+
+class RankProgress:
+    """The part of a client that a training loop calls.
+
+    Attributes:
+        logger: Told of sections that are not configured.
+        rank_info: Who this rank is; ``None`` where it has no page.
+    """
+
+    # What the hot paths read is found by position; the rest, and what callers add, by name.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_acquire",
+        "_clocks",
+        "_last_heartbeat",
+        "_lock",
+        "_longest_gap",
+        "_longest_outside",
+        "_n_open",
+        "_outside_since",
+        "_release",
+        "_report_iteration",
+        "_words",
+    )
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.rank_info: RankInfo | None = None
+        self._make_lock()
+        # The page is never unmapped by hand: another thread may be storing.
+        self._words: memoryview[float] | None = None  # None: not initialised
+        self._clocks: dict[str, _Clock] = {}
+        self._n_open = 0
+        self._outside_since = 0.0
+        self._longest_outside = NEVER
+        self._last_heartbeat = 0.0
+        self._longest_gap = NEVER
+        self._report_iteration: Callable[[], None] | None = None
+        self._disarmed = False  # in a forked child, which must not speak for the rank
+        self._sections: dict[str, Section] = {}
+        self._warned: set[str] = set()
+
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
+
+    def _start(self, words: memoryview[float], slots: Mapping[str, int]) -> None:
+        """Nothing is open, nothing was measured; the last store arms the page.
+
+        Args:
+            words: Of the page, complete but for what is stored here.
+            slots: First word of each section.
+        """
+        self._clocks = {name: _Clock(words, slot) for name, slot in slots.items()}
+        for slot in slots.values():
+            words[slot] = 0.0
+            words[slot + LONGEST] = NEVER
+        for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE):
+            words[word] = NEVER
+        words[HEARTBEAT_AT] = words[USED_SECTIONS] = 0.0
+        self._last_heartbeat = 0.0
+        self._longest_gap = self._longest_outside = NEVER
+        self._n_open = 0
+        words[OUTSIDE_SINCE] = words[layout.ARMED_AT] = self._outside_since = monotonic()
+        self._words = words
+
+    # ------------------------------------------------------------------ hot paths
+
+    def send_heartbeat(self) -> None:
+        """This rank is alive, and makes progress. Never blocks (P-1); about 0.1 microseconds.
+
+        Raises:
+            RankMonitorClientError: The client is not initialised.
+        """
+        words = self._words
+        if words is None:
+            self._refuse_uninitialised("send_heartbeat")
+            return
+        # Of two threads, the one that read the clock first may store last: off by microseconds.
+        now = monotonic()
+        words[HEARTBEAT_AT] = now
+        last = self._last_heartbeat
+        self._last_heartbeat = now
+        if now - last > self._longest_gap:
+            self._note_gap(words, last, now)
+
+    def _note_gap(self, words: memoryview[float], last: float, now: float) -> None:
+        if last:
+            self._longest_gap = words[LONGEST_GAP] = now - last
+        else:
+            words[layout.LONGEST_INITIAL] = now - words[layout.ARMED_AT]
+
+    # Signals and asynchronous exceptions are delivered at calls and loops only. So none comes
+    # between the first and the last store, where nothing is called, and page and clocks always
+    # agree. It may come right after the lock was taken, hence the bare "except". A "with" would
+    # need no such care, but with an RLock it costs three times as much as the rest of the method.
+
+    def start_section(self, section: str) -> None:
+        """Open a section; its clock runs until ``end_section``. Sections may nest and overlap.
+
+        Args:
+            section: A configured name (``rank_section_timeouts``); others are ignored, with one
+                warning for each of the first 16.
+
+        Raises:
+            RankMonitorClientError: Not initialised, or the section is open already.
+        """
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
+            try:
+                clock = self._clocks[section]  # cheaper than "get"
+            except KeyError:
+                clock = _CANNOT_OPEN
+            if clock.opened_at:
+                self._refuse_to_open(section)
+            else:
+                words = clock.words
+                report = self._report_iteration
+                if report is not None:
+                    report()
+                now = monotonic()
+                words[clock.slot] = clock.opened_at = now
+                already_open = self._n_open
+                self._n_open = already_open + 1  # before any jump: 3.10 handles signals there
+                if not already_open:
+                    words[OUTSIDE_SINCE] = 0.0
+                    outside_s = now - self._outside_since
+                    if outside_s > self._longest_outside:  # always so the first time
+                        words[LONGEST_OUTSIDE] = self._longest_outside = outside_s
+                        words[USED_SECTIONS] = 1.0
+        except BaseException:
+            self._let_go()
+            raise
+        release()
+
+    def end_section(self, section: str) -> None:
+        """Close a section.
+
+        Raises:
+            RankMonitorClientError: Not initialised, or the section is not open.
+        """
+        acquire, release = self._acquire, self._release
+        try:
+            acquire()
+            try:
+                clock = self._clocks[section]  # cheaper than "get"
+            except KeyError:
+                clock = _CANNOT_CLOSE
+            opened_at = clock.opened_at
+            if not opened_at:
+                self._refuse_to_close(section)
+            else:
+                words = clock.words
+                now = monotonic()
+                took_s = now - opened_at
+                if self._n_open == 1:  # no jump within each branch, as above; a clock runs always
+                    words[OUTSIDE_SINCE] = self._outside_since = now
+                    words[clock.slot] = clock.opened_at = 0.0
+                    self._n_open = 0
+                else:
+                    words[clock.slot] = clock.opened_at = 0.0
+                    self._n_open -= 1
+                clock.unpublished += 1
+                clock.unpublished_s = unpublished_s = clock.unpublished_s + took_s
+                if unpublished_s > clock.publish_from_s:  # always so if it is the longest
+                    _publish(clock, took_s, now)
+        except BaseException:
+            self._let_go()
+            raise
+        release()
+
+    def _let_go(self) -> None:
+        """Release the lock after an exception, unless that came before it was acquired."""
+        if self._lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as threading does
+            self._release()
+
+    def end_all_sections(self) -> None:
+        """Close every open section; nothing happens where none is.
+
+        Raises:
+            RankMonitorClientError: Not initialised.
+        """
+        with self._lock:
+            if self._words is None:
+                self._refuse_uninitialised("end_all_sections")
+                return
+            for section in self._open_sections():
+                self.end_section(section)
+
+    def section(self, name: str) -> Section:
+        """A section as a context manager, to be made once and used often.
+
+        >>> step = client.section("step")  # doctest: +SKIP
+        >>> with step:  # doctest: +SKIP
+        ...     loss = train_step(batch)
+        """
+        try:
+            return self._sections[name]
+        except KeyError:
+            return self._sections.setdefault(name, Section(self, name))
+
+    def _is_open(self, section: str) -> bool:
+        clock = self._clocks.get(section)
+        return clock is not None and clock.opened_at > 0.0
+
+    def _open_sections(self) -> list[str]:
+        return sorted(name for name, clock in self._clocks.items() if clock.opened_at)
+
+    def _refuse_to_open(self, section: str) -> None:
+        if self._words is None:
+            self._refuse_uninitialised("start_section")
+        elif section not in self._clocks:
+            self._words[USED_SECTIONS] = 1.0  # not timed, but no heartbeats need come from us
+            self._warn_unknown(section)
+        else:
+            age_s = monotonic() - self._clocks[section].opened_at
+            self._refuse(
+                f"section {section!r} is open already, since {age_s:.3f} s; end it "
+                "before starting it again (it goes on being timed from its first start)"
+            )
+
+    def _refuse_to_close(self, section: str) -> None:
+        if self._words is None:
+            self._refuse_uninitialised("end_section")
+        elif section not in self._clocks:
+            self._warn_unknown(section)
+        else:
+            self._refuse(
+                f"section {section!r} is not open; open are {self._open_sections() or 'none'}"
+            )
+
+    def _warn_unknown(self, section: str) -> None:
+        if section in self._warned or len(self._warned) >= _UNKNOWN_MAX:
+            return
+        self._warned.add(section)
+        self.logger.warning(
+            "section %r is not configured, so it is not monitored; configured are %s. To monitor "
+            "it, add it to rank_section_timeouts (--ft-rank-section-timeouts=%s:SECONDS,...)",
+            section,
+            sorted(self._clocks) or "none",
+            section,
+        )
+
+    def _refuse_uninitialised(self, method: str) -> None:
+        self._refuse(f"{method}() needs a monitor: call init_workload_monitoring() first")
+
+    def _refuse(self, text: str) -> None:
+        """Raise, unless this is a forked child: it has no part in its parent's errors."""
+        if not self._disarmed:
+            raise RankMonitorClientError(self._who() + text)
+
+    def _who(self) -> str:
+        return f"rank {self.rank_info.global_rank}: " if self.rank_info else ""

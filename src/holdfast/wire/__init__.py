@@ -1,1 +1,0 @@
-"""TRANSLATES: bytes to messages and back. No I/O, no policy."""
