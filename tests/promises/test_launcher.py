@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import nvidia_resiliency_ext
-from holdfast.watch.pure.hang import Limits, Snapshot, overdue
+from holdfast.page.pure.clocks import Limits, Snapshot
+from holdfast.watch.pure.hang import overdue
 from nvidia_resiliency_ext.fault_tolerance.launcher import parse_args, parse_min_max_nnodes
 from nvidia_resiliency_ext.fault_tolerance.utils import get_infrastructure_rank
 from tests.promises.rows import promise, promises

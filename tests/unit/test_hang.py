@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.base.pure.excuse import Excuse
-from holdfast.watch.pure.hang import (
+from holdfast.page.pure.clocks import (
     EXIT,
     FIRST_REPORT,
     HEARTBEAT,
@@ -16,10 +16,8 @@ from holdfast.watch.pure.hang import (
     Limits,
     Overdue,
     Snapshot,
-    next_deadline,
-    overdue,
-    shortest_limit,
 )
+from holdfast.watch.pure.hang import next_deadline, overdue, shortest_limit
 
 
 def test_initial_heartbeat_runs_from_arming_until_the_first_beat() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.evidence.pure.incident import advice, report, seconds, what, who
-from holdfast.watch.pure import hang
-from holdfast.watch.pure.hang import Overdue
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Overdue
 
 RECORD = {
     "rank": 3,
@@ -23,38 +23,38 @@ RECORD = {
     "learned": False,
     "actions": ["SIGCONT sent", "SIGKILL sent"],
 }
-STEP = Overdue(hang.SECTION, "step", since=100.0, limit_s=300.0)
+STEP = Overdue(clocks.SECTION, "step", since=100.0, limit_s=300.0)
 
 
 @pytest.mark.parametrize(
     ("clock", "name", "text", "remedy"),
     [
         (
-            hang.EXIT,
+            clocks.EXIT,
             None,
             "Its process has run on for 412.4 s since it left its monitor, timeout 300.0 s",
             "To allow longer: --ft-exit-timeout 600",
         ),
         (
-            hang.INITIAL_HEARTBEAT,
+            clocks.INITIAL_HEARTBEAT,
             None,
             "Did not get initial heartbeat for 412.4 s, timeout 300.0 s",
             "To allow longer: --ft-initial-rank-heartbeat-timeout 600",
         ),
         (
-            hang.HEARTBEAT,
+            clocks.HEARTBEAT,
             None,
             "Did not get subsequent heartbeat for 412.4 s, timeout 300.0 s",
             "To allow longer: --ft-rank-heartbeat-timeout 600",
         ),
         (
-            hang.SECTION,
+            clocks.SECTION,
             "step",
             "Section 'step' has been open for 412.4 s, timeout 300.0 s",
             "To allow longer: --ft-rank-section-timeouts step:600",
         ),
         (
-            hang.OUTSIDE_SECTIONS,
+            clocks.OUTSIDE_SECTIONS,
             None,
             "Was out of section for 412.4 s, timeout 300.0 s",
             "To allow longer: --ft-rank-out-of-section-timeout 600",

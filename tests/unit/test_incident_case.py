@@ -20,13 +20,13 @@ from holdfast.evidence.pure import incident
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.sight import APART_S
 from holdfast.evidence.staging import reserve
+from holdfast.page.pure.clocks import SECTION, Limits, Overdue
 from holdfast.watch.monitor import incident_case, rank_look
 from holdfast.watch.monitor.incident_case import Case
 from holdfast.watch.monitor.looks import Looks
 from holdfast.watch.monitor.visitors import Seat
 from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
-from holdfast.watch.pure.hang import SECTION, Limits, Overdue
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.monitor_messages import Closed, Cycle, Evidence, Signalled, Stuck
 

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
-from holdfast.evidence.pure.incident_words import (
+from holdfast.evidence.pure.verdict import judge
+from holdfast.node.pure.incident_words import (
     Incident,
     headline,
     lines,
@@ -14,7 +15,6 @@ from holdfast.evidence.pure.incident_words import (
     report,
     to_json,
 )
-from holdfast.evidence.pure.verdict import judge
 from holdfast.watch.pure.monitor_messages import Overdue
 
 WAITS = GroupDigest("0 gloo", "0-15", 21, 20, pending="all_reduce Float[8]", seq=21)

@@ -13,8 +13,8 @@ from holdfast.node.part import CycleBegins
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.node.records.incidents import Incidents
+from holdfast.page.pure.clocks import PAUSE, STEP
 from holdfast.watch.pure import monitor_messages as said
-from holdfast.watch.pure.hang import PAUSE, STEP
 
 RAISED = [
     "Traceback (most recent call last):",

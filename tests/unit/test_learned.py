@@ -8,8 +8,8 @@ from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.options.arguments import parse_args
+from holdfast.page.pure import clocks
 from holdfast.watch.monitor.limits_in_force import LimitsInForce
-from holdfast.watch.pure import hang
 from holdfast.watch.pure import rank_messages as messages
 from holdfast.watch.pure.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
 from holdfast.watch.rank.limits_state import GivenTimeouts, apply_loaded_sections
@@ -182,6 +182,6 @@ def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) 
     limits.configure(cfg.to_wire())
     learned = messages.Limits(messages.HeartbeatLimits(limit_s, limit_s, learned=True))
     assert limits.update(learned).heartbeat is None
-    tripped.tripped(hang.HEARTBEAT, None, limit_s)
+    tripped.tripped(clocks.HEARTBEAT, None, limit_s)
     limits.update(learned)
     assert limits.limits.subsequent == again_s

@@ -50,8 +50,8 @@ from holdfast.job.pure.membership import (
     State,
     Stop,
 )
+from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.job.pure.workload import Workload
-from holdfast.node.pure.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
 PLACE = Place("n1", 1, 2, 2, "10.0.0.1")

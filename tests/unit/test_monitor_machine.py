@@ -17,7 +17,8 @@ from holdfast.base.pure.kill_ladder import (
     TAKING_EVIDENCE,
     UNKILLABLE_S,
 )
-from holdfast.watch.pure.hang import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot, overdue
+from holdfast.page.pure.clocks import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot
+from holdfast.watch.pure.hang import overdue
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.monitor import (
     GRACE_OVER,

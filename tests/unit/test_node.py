@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
+from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.node.pure.node import (
     UNKILLABLE_AFTER_S,
     CallBegan,
@@ -22,9 +23,6 @@ from holdfast.node.pure.node import (
     OnlyStuckLeft,
     Phase,
     RankKilled,
-    RanksStopped,
-    RanksStuck,
-    RanksSucceeded,
     RankStuck,
     RanksWaited,
     SignalRanks,
@@ -33,7 +31,6 @@ from holdfast.node.pure.node import (
     StopAsked,
     Sweep,
     Swept,
-    Unhealthy,
     WorkerExited,
 )
 

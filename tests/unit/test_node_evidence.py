@@ -9,6 +9,7 @@ from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.evidence.pure.evidence_words import BEING_STOPPED
 from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE
 from holdfast.job.pure.membership import Judged, Look, Place, Round
+from holdfast.job.pure.node_reports import RankOverdue, RanksLooked
 from holdfast.node.pure.node_evidence import (
     ALONE_SHARE,
     JOINS_S,
@@ -20,8 +21,6 @@ from holdfast.node.pure.node_evidence import (
     LetGoOn,
     LookAt,
     NodeEvidence,
-    RankOverdue,
-    RanksLooked,
 )
 from holdfast.node.pure.rank_life import Exited, MonitorGone, MonitorSaid, Sent
 from holdfast.watch.pure import monitor_messages as said

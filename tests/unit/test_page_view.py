@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from holdfast.page.page import Page, private_page
 from holdfast.page.pure import page as layout
-from holdfast.page.pure.page_view import PageView
-from holdfast.watch.pure.hang import (
+from holdfast.page.pure.clocks import (
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
     SECTION,
     Limits,
-    next_deadline,
-    overdue,
 )
+from holdfast.page.pure.page_view import PageView
+from holdfast.watch.pure.hang import next_deadline, overdue
 
 
 def armed_page() -> Page:

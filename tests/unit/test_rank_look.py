@@ -13,12 +13,13 @@ import pytest
 
 from holdfast.base.processes import proc
 from holdfast.evidence import sight
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.rank_digest import Sight, state_of
 from holdfast.evidence.sight import APART_S
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.watch.monitor import rank_look
 from holdfast.watch.monitor.rank_look import LOCK_SWITCHES, SILENT_S, STACKS_S, RankLook
-from holdfast.watch.pure.rank_messages import Alive, Look, Operations
+from holdfast.watch.pure.rank_messages import Alive, Look
 from tests.processes import bystander
 
 

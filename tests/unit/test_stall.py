@@ -16,7 +16,7 @@ from holdfast.evidence.pure.stall import MARGIN_S, has_moved, marks
 from holdfast.evidence.pure.stall_rules import StallRules
 from holdfast.job.pure.incidents import Incidents, verdict_on
 from holdfast.job.pure.membership import Digests, Place, Round, Suspect
-from holdfast.watch.pure.hang import PAUSE, STEP
+from holdfast.page.pure.clocks import PAUSE, STEP
 
 FLOOR_S = 600.0
 RULES = StallRules(FLOOR_S)

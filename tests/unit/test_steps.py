@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.node.pure.rank_life import AwaitReport, MonitorSaid, RankLives
-from holdfast.watch.pure import hang, monitor
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Limits, Snapshot
+from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
-from holdfast.watch.pure.hang import Limits, Snapshot
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.steps import WARM_UP, Progress
 
@@ -59,7 +60,7 @@ class Rank:
             elif isinstance(effect, monitor.LookAtState) and effect.asks:
                 self.watch.handle(monitor.CollectivesCounted(self.total), self.now)
             elif isinstance(effect, monitor.TakeEvidence):
-                found = self.pauses if effect.overdue.clock == hang.PAUSE else self.found
+                found = self.pauses if effect.overdue.clock == clocks.PAUSE else self.found
                 found.append(effect.overdue.limit_s)
                 is_hang = self.is_hang and found is self.found
                 self.watch.handle(monitor.EvidenceTaken(is_hang), self.now)
@@ -281,7 +282,7 @@ def test_a_rank_without_steps_is_ended_if_the_verdict_says_so_and_else_goes_on(i
     one.handle(look, 200.0)
     (taking,) = found_late(one, look, 260.1)
     assert isinstance(taking, monitor.TakeEvidence)
-    assert taking.overdue.clock == hang.STEP
+    assert taking.overdue.clock == clocks.STEP
     one.handle(monitor.EvidenceTaken(is_hang), 260.2)
     effects = without_looks(one.handle(look, 260.2))
     if is_hang:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
+from holdfast.evidence.pure.evidence import GroupDigest, Operations, RankDigest
 from holdfast.evidence.pure.rank_digest import Seen, Sight, digest, waits_for
 from holdfast.evidence.pure.stacks import Place, hash_of
-from holdfast.watch.pure.rank_messages import Operations
 
 
 @pytest.mark.parametrize(

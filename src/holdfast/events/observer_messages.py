@@ -13,6 +13,8 @@ from holdfast.base.pure.value import Value
 
 GROUP = "holdfast.observers"
 """Of entry points; each names a callable that takes one event, a dict, in a thread of its own."""
+LAST_HOOKS_S = 5.0
+"""How long an observer may take for what is left to be told when the job is over."""
 
 
 class Wanted(Value):

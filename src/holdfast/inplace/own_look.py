@@ -13,11 +13,10 @@ from collections.abc import Callable
 from types import FrameType
 
 from holdfast.base.clock import monotonic
-from holdfast.evidence.pure.evidence import ANSWERED, GroupDigest, RankDigest
+from holdfast.evidence.pure.evidence import ANSWERED, GroupDigest, Operations, RankDigest
 from holdfast.evidence.pure.rank_digest import Seen, digest
 from holdfast.evidence.pure.stacks import Frame, Place, place_of
 from holdfast.evidence.sight import look_at
-from holdfast.watch.pure.rank_messages import Operations
 
 _APART_S = 0.02
 """Between two looks: they tell a thread that computes from one that sleeps."""

@@ -17,13 +17,12 @@ from holdfast.base.processes import child
 from holdfast.base.pure.budget import Budget
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.base.pure.common_events import Note
-from holdfast.events.observer_messages import FROM_OBSERVER, Notified, Orders, Serving
+from holdfast.events.observer_messages import FROM_OBSERVER, LAST_HOOKS_S, Notified, Orders, Serving
 from holdfast.evidence.pure.failure import describe_exit
 from holdfast.net.channel import Channel
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
 from holdfast.node.processes.controlled_process import start_observer
-from holdfast.tools.observer.observer_main import LAST_HOOKS_S
 
 if TYPE_CHECKING:
     from holdfast.events.observer_messages import Wanted

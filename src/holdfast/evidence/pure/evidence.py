@@ -91,6 +91,30 @@ class GroupDigest(Value):
     timeout_s: float = 0.0
 
 
+class Operations(Value):
+    """Where a rank is in its collectives and its program, as a thread of it sees.
+
+    Attributes:
+        groups: Where the rank is in the collectives of its groups.
+        recent: Its last operations, for people, newest last.
+        why_not: Why these are missing.
+        frames: Of the thread that trains, innermost first, as :class:`~.stacks.Frame` writes them.
+        thread: Its number as the kernel has it; 0: it is the main thread.
+        call: The function in C that it calls, as ``req.wait``; "": not known.
+        awaits: Where tasks wait, if the main thread waits for tasks.
+        is_at_store: A request to torch's store has had no answer.
+    """
+
+    groups: tuple[GroupDigest, ...] = ()
+    recent: tuple[Raw, ...] = ()
+    why_not: Raw = ""
+    frames: tuple[Raw, ...] = ()
+    thread: Count = 0
+    call: Raw = ""
+    awaits: tuple[Raw, ...] = ()
+    is_at_store: bool = False
+
+
 class RankDigest(Value):
     """One rank at one incident.
 

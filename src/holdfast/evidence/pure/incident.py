@@ -6,8 +6,8 @@ Pure. One record is shown three ways: as one line for the log, as a report for p
 from __future__ import annotations
 
 from holdfast.base.pure.wording import count
-from holdfast.watch.pure import hang
-from holdfast.watch.pure.hang import Overdue
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Overdue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 _OPTION = {
-    hang.INITIAL_HEARTBEAT: "--ft-initial-rank-heartbeat-timeout",
-    hang.HEARTBEAT: "--ft-rank-heartbeat-timeout",
-    hang.SECTION: "--ft-rank-section-timeouts",
-    hang.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
-    hang.EXIT: "--ft-exit-timeout",
-    hang.STEP: "--ft-auto-heartbeat-floor",
-    hang.PAUSE: "--ft-auto-heartbeat-floor",
-    hang.FIRST_REPORT: "--ft-first-call-timeout",
+    clocks.INITIAL_HEARTBEAT: "--ft-initial-rank-heartbeat-timeout",
+    clocks.HEARTBEAT: "--ft-rank-heartbeat-timeout",
+    clocks.SECTION: "--ft-rank-section-timeouts",
+    clocks.OUTSIDE_SECTIONS: "--ft-rank-out-of-section-timeout",
+    clocks.EXIT: "--ft-exit-timeout",
+    clocks.STEP: "--ft-auto-heartbeat-floor",
+    clocks.PAUSE: "--ft-auto-heartbeat-floor",
+    clocks.FIRST_REPORT: "--ft-first-call-timeout",
 }
 _TEN_S = 10.0
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
@@ -37,14 +37,14 @@ def what(overdue: Overdue, now: float) -> str:
     """Which clock, how old, and how old it may become."""
     age = seconds(overdue.age_s(now))
     text = {
-        hang.INITIAL_HEARTBEAT: f"Did not get initial heartbeat for {age}",
-        hang.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
-        hang.SECTION: f"Section '{overdue.name}' has been open for {age}",
-        hang.OUTSIDE_SECTIONS: f"Was out of section for {age}",
-        hang.STEP: f"Has made no optimizer step for {age}",
-        hang.PAUSE: f"Has made no optimizer step for {age}",
-        hang.EXIT: f"Its process has run on for {age} since it left its monitor",
-        hang.FIRST_REPORT: "Has not called init_workload_monitoring() for "
+        clocks.INITIAL_HEARTBEAT: f"Did not get initial heartbeat for {age}",
+        clocks.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
+        clocks.SECTION: f"Section '{overdue.name}' has been open for {age}",
+        clocks.OUTSIDE_SECTIONS: f"Was out of section for {age}",
+        clocks.STEP: f"Has made no optimizer step for {age}",
+        clocks.PAUSE: f"Has made no optimizer step for {age}",
+        clocks.EXIT: f"Its process has run on for {age} since it left its monitor",
+        clocks.FIRST_REPORT: "Has not called init_workload_monitoring() for "
         f"{age} since another rank did",
     }[overdue.clock]
     return f"{text}, timeout {seconds(overdue.limit_s)}"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from holdfast.watch.pure.hang import Overdue, Snapshot
-    from holdfast.watch.pure.rank_messages import Operations
+    from holdfast.evidence.pure.evidence import Operations
+    from holdfast.page.pure.clocks import Overdue, Snapshot
 
 _WAITS = (
     ("futex", LOCK),

@@ -27,7 +27,7 @@ from holdfast.evidence.pure.evidence_words import BEING_STOPPED
 from holdfast.evidence.pure.hang_kind import is_gone
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.evidence.pure.wait_graph import PEERS_UNKNOWN
-from holdfast.watch.pure.hang import PAUSE, STEP
+from holdfast.page.pure.clocks import PAUSE, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.watch.pure.hang import PAUSE, STEP
+from holdfast.page.pure.clocks import PAUSE, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

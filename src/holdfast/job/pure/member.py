@@ -64,9 +64,15 @@ from holdfast.job.pure.membership import (
     Pace,
     Place,
 )
+from holdfast.job.pure.node_reports import (
+    RankOverdue,
+    RanksLooked,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
+    Unhealthy,
+)
 from holdfast.job.pure.workload import difference
-from holdfast.node.pure.node import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
-from holdfast.node.pure.node_evidence import RankOverdue, RanksLooked
 
 MAX_CAUSE = 2000
 """Longest cause we send, in characters; the whole of it is in our own report."""

@@ -46,6 +46,7 @@ from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure import leader as leading
 from holdfast.job.pure import member as belonging
+from holdfast.job.pure import node_reports
 from holdfast.job.pure.exit_codes import of_a_host
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.member import Member
@@ -277,10 +278,10 @@ class Launcher:
                 self._may_join = effect
                 return self._join()
             case (
-                ranks.Unhealthy()
-                | ranks.RanksSucceeded()
-                | ranks.RanksStopped()
-                | ranks.RanksStuck()
+                node_reports.Unhealthy()
+                | node_reports.RanksSucceeded()
+                | node_reports.RanksStopped()
+                | node_reports.RanksStuck()
             ):
                 return [(self.member, effect)]
             case (
@@ -305,7 +306,7 @@ class Launcher:
                 return [(self.node, ranks.StopAsked(at_once=at_once, for_good=for_good))]
             case Look() | Judged():
                 return [(self.evidence, effect)]
-            case node_evidence.RankOverdue() | node_evidence.RanksLooked():
+            case node_reports.RankOverdue() | node_reports.RanksLooked():
                 return [(self.member, effect)]
             case node_evidence.IncidentOver():
                 effect = self._of_all_nodes(effect)
@@ -360,7 +361,7 @@ class Launcher:
         if not self._has_met or self._may_join is None:
             return []
         problem = self._may_join.problem
-        return [(self.member, Begin() if problem is None else ranks.Unhealthy(problem))]
+        return [(self.member, Begin() if problem is None else node_reports.Unhealthy(problem))]
 
     # ------------------------------------------------------------ the way out
     def _on_last_words(self, last: belonging.Finish) -> list[_Errand]:

@@ -41,6 +41,7 @@ from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure.exit_codes import NO_RESTART
+from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 
 SIGINT = 2
 
@@ -259,34 +260,6 @@ class MayJoin(Value):
     """The host was checked for the first time; ``problem``: why it must not have ranks."""
 
     problem: str | None = None
-
-
-class Unhealthy(Value):
-    """A health check failed: this node must not have ranks again.
-
-    After a cycle it is reported before :class:`RanksStopped`.
-    """
-
-    text: str
-
-
-class RanksSucceeded(Value):
-    """All ranks of this cycle exited with 0, and nothing they started is alive."""
-
-    cycle: int
-
-
-class RanksStopped(Value):
-    """No rank of this cycle is alive, nor anything they started; not all of them exited with 0."""
-
-    cycle: int
-
-
-class RanksStuck(Value):
-    """A rank of this cycle cannot be killed; this node must never have ranks again."""
-
-    cycle: int
-    text: str
 
 
 Report = MayJoin | Unhealthy | RanksSucceeded | RanksStopped | RanksStuck

@@ -40,6 +40,7 @@ from holdfast.evidence.pure.failure import describe_exit
 from holdfast.evidence.pure.stall_rules import belongs_to
 from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
 from holdfast.job.pure.membership import Judged, Look, Place, Round
+from holdfast.job.pure.node_reports import RankOverdue, RanksLooked
 from holdfast.node.pure import rank_life
 from holdfast.node.pure.rank_life import (
     Exited,
@@ -53,8 +54,8 @@ from holdfast.node.pure.rank_life import (
     Sent,
     Swept,
 )
+from holdfast.page.pure.clocks import PAUSE, STEP
 from holdfast.watch.pure import monitor_messages as said
-from holdfast.watch.pure.hang import PAUSE, STEP
 
 ALONE_SHARE = 0.25
 """Of the timeout of evidence: how long a launcher waits for the leader before it looks alone,"""
@@ -71,21 +72,6 @@ Event = rank_life.Event | Look | Judged
 
 
 # ---------------------------------------------------------------- effects
-class RankOverdue(Value):
-    """For the member: a rank of this cycle is overdue. ``after``, ``clock``: see Suspect."""
-
-    cycle: int
-    rank: int
-    after: int
-    clock: str = ""
-
-
-class RanksLooked(Value):
-    """For the member: what the ranks of this node show at an incident of the job."""
-
-    cycle: int
-    incident: int
-    digests: tuple[RankDigest, ...]
 
 
 class LookAt(Value):

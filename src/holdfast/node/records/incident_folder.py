@@ -25,8 +25,8 @@ from holdfast.watch.pure.monitor import HUNG
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.evidence.pure.incident_words import Incident
     from holdfast.evidence.staging import Staging
+    from holdfast.node.pure.incident_words import Incident
     from holdfast.node.pure.node_evidence import IncidentOver
 
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
@@ -57,9 +57,7 @@ class IncidentFolders:
 
         ``stderr``: last lines of ranks of this node, by global rank.
         """
-        from holdfast.evidence.pure import (  # noqa: PLC0415 - no start should wait for it
-            incident_words,
-        )
+        from holdfast.node.pure import incident_words  # noqa: PLC0415 - no start should wait for it
 
         before, wall, first, self._first = self._last, clock.wall(), self._first, None
         cause = first if first is not None and first.cycle == over.cycle else None
@@ -141,7 +139,7 @@ class IncidentFolders:
         self._write_to(self._run_dir, incident)
 
     def _write_to(self, root: str, incident: Incident) -> None:
-        from holdfast.evidence.pure import incident_words  # noqa: PLC0415 - as above
+        from holdfast.node.pure import incident_words  # noqa: PLC0415 - as above
 
         folder = os.path.join(root, self._path(incident))  # noqa: PTH118
         try:

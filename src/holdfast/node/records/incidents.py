@@ -12,8 +12,8 @@ from holdfast.evidence.pure.failure import EXITING_S
 from holdfast.node.part import CycleBegins, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.page.pure.clocks import PAUSE, STEP
 from holdfast.watch.pure import monitor_messages as said
-from holdfast.watch.pure.hang import PAUSE, STEP
 
 if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog

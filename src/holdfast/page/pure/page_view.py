@@ -9,9 +9,8 @@ Pure.
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.page.pure import page
-from holdfast.watch.pure import hang
-from holdfast.watch.pure.hang import Limits, Snapshot
+from holdfast.page.pure import clocks, page
+from holdfast.page.pure.clocks import Limits, Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,17 +192,17 @@ class PageView:
             names = self._read_names()
         except (ValueError, OverflowError):
             names = ()
-        learned: list[hang.ClockKey] = []
+        learned: list[clocks.ClockKey] = []
         if words[page.LEARNED_HEARTBEAT] == 1.0:
-            learned += [(hang.INITIAL_HEARTBEAT, None), (hang.HEARTBEAT, None)]
+            learned += [(clocks.INITIAL_HEARTBEAT, None), (clocks.HEARTBEAT, None)]
         if words[page.LEARNED_OUTSIDE] == 1.0:
-            learned.append((hang.OUTSIDE_SECTIONS, None))
+            learned.append((clocks.OUTSIDE_SECTIONS, None))
         sections = {}
         for index, name in enumerate(names):
             slot = page.slot(index)
             sections[name] = _limit(words[slot + page.LIMIT])
             if words[slot + page.LEARNED] == 1.0:
-                learned.append((hang.SECTION, name))
+                learned.append((clocks.SECTION, name))
         return names, Limits(
             _limit(words[page.LIMIT_INITIAL]),
             _limit(words[page.LIMIT_HEARTBEAT]),

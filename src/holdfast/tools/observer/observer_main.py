@@ -26,7 +26,7 @@ from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import Note
 from holdfast.events.follow import Follower
-from holdfast.events.observer_messages import TO_OBSERVER, Notified, Orders, Serving
+from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
 from holdfast.events.run.outages import Outages
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.pure.frames import Decoder, encode
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from holdfast.tools.observer.metrics import Metrics
 
 CONTROL_FD = 3
-LAST_HOOKS_S = 5.0
-"""How long what is left to be told may take when the job is over."""
 _LOOK_S = 0.2
 _CHUNK_BYTES = 1 << 16
 _TRY_S = 5.0

@@ -27,8 +27,9 @@ from holdfast.base.pure.printable import printable
 from holdfast.base.pure.rank_sets import text_of
 from holdfast.evidence.pure import incident
 from holdfast.evidence.pure.incident_files import folder_name
+from holdfast.page.pure import clocks
 from holdfast.watch.monitor.looks import SHARE, make_room, replace
-from holdfast.watch.pure import hang, monitor
+from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
 
 TYPE_CHECKING = False
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from holdfast.page.pure.clocks import Overdue
     from holdfast.page.pure.page_view import PageView
     from holdfast.watch.monitor.looks import Looks
     from holdfast.watch.monitor.monitor_reports import Reports
     from holdfast.watch.monitor.rank_look import RankLook
     from holdfast.watch.monitor.visitors import Seat
-    from holdfast.watch.pure.hang import Overdue
 
 
 def signal_name(signum: int) -> str:
@@ -165,7 +166,7 @@ class Case:
             self._found_at,
             within_s * (SHARE if self._awaits_verdict else 1.0),
             wakes_stopped=not (
-                self._awaits_verdict or self._overdue.clock in (hang.PAUSE, hang.STEP)
+                self._awaits_verdict or self._overdue.clock in (clocks.PAUSE, clocks.STEP)
             ),
         )
 

@@ -6,9 +6,10 @@ the page, into which a rank has written the same limits. Pure.
 
 from __future__ import annotations
 
-from holdfast.watch.pure import hang, monitor
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Limits
+from holdfast.watch.pure import monitor
 from holdfast.watch.pure import rank_messages as messages
-from holdfast.watch.pure.hang import Limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from holdfast.watch.pure.learned import TrippedLimits
 
-_HEARTBEATS = {(hang.INITIAL_HEARTBEAT, None), (hang.HEARTBEAT, None)}
-_OUTSIDE = {(hang.OUTSIDE_SECTIONS, None)}
+_HEARTBEATS = {(clocks.INITIAL_HEARTBEAT, None), (clocks.HEARTBEAT, None)}
+_OUTSIDE = {(clocks.OUTSIDE_SECTIONS, None)}
 
 
 class LimitsInForce:
@@ -74,7 +75,7 @@ class LimitsInForce:
         if section is not None:
             outside, sections = section.out_of_section, section.section
             learned = {key for key in learned if key in _HEARTBEATS}
-            learned.update((hang.SECTION, name) for name in section.learned)
+            learned.update((clocks.SECTION, name) for name in section.learned)
             learned.update(_OUTSIDE if section.out_of_section_learned else ())
         return Limits(
             initial,

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import select
     from typing import Any
 
-    from holdfast.evidence.pure.evidence import RankDigest
+    from holdfast.evidence.pure.evidence import Operations, RankDigest
+    from holdfast.page.pure.clocks import Overdue
     from holdfast.page.pure.page_view import PageView
     from holdfast.watch.monitor.monitor_reports import Reports
     from holdfast.watch.monitor.rank_look import RankLook
     from holdfast.watch.monitor.visitors import Seat
-    from holdfast.watch.pure.hang import Overdue
-    from holdfast.watch.pure.rank_messages import Alive, Dumped, Operations
+    from holdfast.watch.pure.rank_messages import Alive, Dumped
 
 SHARE = 0.5
 """Of the time that evidence may take: the rest is for the way to the leader and back."""

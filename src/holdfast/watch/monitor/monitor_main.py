@@ -33,21 +33,23 @@ from holdfast.base.processes.inheritance import raise_descriptor_limit
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.codec import MessageError, decode
 from holdfast.base.pure.kill_ladder import SIGCONT, SIGKILL
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stall_rules import belongs_to
 from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.complaints import Complaints
 from holdfast.page.page import Page, PageError, create_page, map_page
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Limits as Timeouts
+from holdfast.page.pure.clocks import Snapshot
 from holdfast.page.pure.page_view import PageView
 from holdfast.watch.monitor.limits_in_force import LimitsInForce
 from holdfast.watch.monitor.looks import WAKE_SHARE, Looks
 from holdfast.watch.monitor.monitor_reports import Reports
 from holdfast.watch.monitor.step_source import StepSource
 from holdfast.watch.monitor.visitors import Seat, Visitor, Visitors
-from holdfast.watch.pure import hang, monitor
+from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
-from holdfast.watch.pure.hang import Limits as Timeouts
-from holdfast.watch.pure.hang import Snapshot
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.rank_messages import (
     Alive,
@@ -59,7 +61,6 @@ from holdfast.watch.pure.rank_messages import (
     Hello,
     Limits,
     Ok,
-    Operations,
     Welcome,
 )
 
@@ -69,9 +70,9 @@ if TYPE_CHECKING:
 
     from holdfast.base.processes.kin import Kin
     from holdfast.page.lease import Lease
+    from holdfast.page.pure.clocks import Overdue
     from holdfast.watch.monitor.incident_case import Case
     from holdfast.watch.monitor.restarter import Restarter
-    from holdfast.watch.pure.hang import Overdue
     from holdfast.watch.pure.rank_messages import Raised
 
 LISTENER_FD = 3
@@ -290,7 +291,7 @@ class Monitor:
         by_steps = view is not None and view.is_by_steps
         self._looks.pause_s = progress.pause_s(now) if by_steps else 0.0
         self._looks.is_gentle = (
-            overdue.clock == hang.PAUSE
+            overdue.clock == clocks.PAUSE
             if overdue is not None
             else by_steps and self._looks.pause_s < _LONG_SHARE * progress.floor_s
         )

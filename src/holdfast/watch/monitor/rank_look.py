@@ -17,10 +17,11 @@ from __future__ import annotations
 from holdfast.base.processes import proc
 from holdfast.evidence import sight
 from holdfast.evidence.pure import stacks
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.evidence_words import NO_STACK, OTHER_PROCESS
 from holdfast.evidence.pure.rank_digest import Seen, Sight, state_of, waits_for
 from holdfast.evidence.stack_dump import StackDump
-from holdfast.watch.pure.rank_messages import Dump, Dumped, Look, Operations
+from holdfast.watch.pure.rank_messages import Dump, Dumped, Look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.pure.codec import MessageError, decode, encode
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.net.acceptor import Acceptor
 from holdfast.net.channel import Channel, is_trusted
 from holdfast.net.pure.admission import SILENT_S, Admission
@@ -27,7 +28,6 @@ from holdfast.watch.pure.rank_messages import (
     Hello,
     Helper,
     Limits,
-    Operations,
 )
 
 TYPE_CHECKING = False

@@ -30,112 +30,22 @@ because a clock started after ``now`` cannot run out before ``now + shortest_lim
 
 from __future__ import annotations
 
-from holdfast.base.pure.value import Value
+from holdfast.page.pure.clocks import (
+    EXIT,
+    FIRST_REPORT,
+    HEARTBEAT,
+    INITIAL_HEARTBEAT,
+    OUTSIDE_SECTIONS,
+    PAUSE,
+    SECTION,
+    STEP,
+    Overdue,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
-    from typing import TypeAlias
-
     from holdfast.base.pure.excuse import Excuse
-
-    ClockKey: TypeAlias = tuple[str, str | None]
-
-INITIAL_HEARTBEAT = "initial heartbeat"
-HEARTBEAT = "heartbeat"
-SECTION = "section"
-OUTSIDE_SECTIONS = "outside sections"
-EXIT = "process exit"
-FIRST_REPORT = "first report"
-STEP = "optimizer step"
-PAUSE = "pause of steps"
-
-_NONE: Mapping[str, float] = {}
-
-
-class Limits(Value):
-    """How long is too long, in seconds; ``None``: never. Not changed after construction.
-
-    Attributes:
-        initial: From arming to the first heartbeat; of a rank that is awaited, to its arming.
-        subsequent: Between heartbeats.
-        out_of_section: With no section open.
-        sections: Per section name. A section that is not named here is not timed.
-        learned: ``(clock, name)`` of the limits that were calculated from measured intervals.
-        section_ends_initial: The first section ends the initial clock, as the first heartbeat does.
-        exit: From leaving the monitor to the end of the process.
-    """
-
-    initial: float | None = None
-    subsequent: float | None = None
-    out_of_section: float | None = None
-    sections: Mapping[str, float | None] = _NONE
-    learned: AbstractSet[ClockKey] = frozenset()
-    section_ends_initial: bool = False
-    exit: float | None = None
-
-
-class Snapshot(Value):
-    """What a rank showed of itself at one moment.
-
-    Attributes:
-        armed_at: When it asked to be watched; identifies the watch.
-        heartbeat_at: Its last heartbeat; ``None`` before the first.
-        outside_since: Since when no section is open; ``None`` while one is.
-        sections: Name to opening time of the open sections.
-        warming_up: The time outside sections is not judged yet.
-        has_used_sections: It has opened one since it was armed, watched or not.
-        left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
-        steps: Optimizer steps so far, which are its heartbeats (``watch/pure/steps.py``); 0: they
-            are not.
-        longest_step_s: Of a rank with steps, the longest time between two.
-        is_pause_known: Of a rank with steps, that it makes none at present has been noticed.
-        is_awaited: It has not asked to be watched; ``armed_at`` is when another of its node did.
-    """
-
-    armed_at: float
-    heartbeat_at: float | None = None
-    outside_since: float | None = None
-    sections: Mapping[str, float] = _NONE
-    warming_up: bool = False
-    has_used_sections: bool = False
-    left_at: float | None = None
-    is_awaited: bool = False
-    steps: float = 0.0
-    longest_step_s: float = -1.0
-    is_pause_known: bool = False
-
-    @property
-    def last_sign_at(self) -> float:
-        """When the rank was armed, or last showed progress since, as far as its clocks tell."""
-        signs = (self.armed_at, self.heartbeat_at, self.outside_since, *self.sections.values())
-        return max(at for at in signs if at is not None)
-
-
-class Overdue(Value):
-    """One clock that ran (or can run) out.
-
-    Attributes:
-        clock: One of the kinds above.
-        name: Of the section; ``None`` for other clocks.
-        since: Instant at which the clock started.
-        limit_s: How old it may become.
-    """
-
-    clock: str
-    name: str | None
-    since: float
-    limit_s: float
-
-    @property
-    def deadline(self) -> float:
-        """Last instant at which the clock is within its limit."""
-        return self.since + self.limit_s
-
-    def age_s(self, now: float) -> float:
-        """Seconds since the clock started."""
-        return now - self.since
+    from holdfast.page.pure.clocks import Limits, Snapshot
 
 
 def running(snapshot: Snapshot, limits: Limits) -> list[Overdue]:

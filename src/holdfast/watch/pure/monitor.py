@@ -34,8 +34,9 @@ from holdfast.base.pure.kill_ladder import (
     KillLadder,
 )
 from holdfast.base.pure.value import Value
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Limits, Overdue, Snapshot
 from holdfast.watch.pure import hang
-from holdfast.watch.pure.hang import Limits, Overdue, Snapshot
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.steps import Progress
 
@@ -159,10 +160,10 @@ def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
         return tripped.raise_limit(clock, name, limit_s)
 
     return Limits(
-        raised(hang.INITIAL_HEARTBEAT, None, limits.initial),
-        raised(hang.HEARTBEAT, None, limits.subsequent),
-        raised(hang.OUTSIDE_SECTIONS, None, limits.out_of_section),
-        {name: raised(hang.SECTION, name, s) for name, s in limits.sections.items()},
+        raised(clocks.INITIAL_HEARTBEAT, None, limits.initial),
+        raised(clocks.HEARTBEAT, None, limits.subsequent),
+        raised(clocks.OUTSIDE_SECTIONS, None, limits.out_of_section),
+        {name: raised(clocks.SECTION, name, s) for name, s in limits.sections.items()},
         limits.learned,
         section_ends_initial=limits.section_ends_initial,
     )
@@ -282,7 +283,7 @@ class Watch:
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
 
     def _is_of_steps(self, found: Overdue | None) -> bool:
-        return found is not None and found.clock in (hang.STEP, hang.PAUSE)
+        return found is not None and found.clock in (clocks.STEP, clocks.PAUSE)
 
     def _by_progress(self, snapshot: Snapshot, limits: Limits) -> tuple[Snapshot, Limits]:
         """As known until now; ``initial`` never runs, and has us look again where no limit is."""
@@ -310,7 +311,7 @@ class Watch:
         if step is None:
             return []
         if self._is_of_steps(verdict) and not self._is_hang:
-            judged = self._judged or StallJudged(is_pause=verdict.clock == hang.PAUSE)
+            judged = self._judged or StallJudged(is_pause=verdict.clock == clocks.PAUSE)
             self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
             self._leave(GOES_ON)
             written: list[Effect] = [] if judged.is_pause else [Conclude(verdict)]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from holdfast.base.pure.codec import Count, Limit, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence import GroupDigest
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 
 TYPE_CHECKING = False
@@ -106,30 +106,6 @@ class Counted(Value):
     """
 
     total: int = -1
-
-
-class Operations(Value):
-    """The second answer to ``Look``.
-
-    Attributes:
-        groups: Where the rank is in the collectives of its groups.
-        recent: Its last operations, for people, newest last.
-        why_not: Why these are missing.
-        frames: Of the thread that trains, innermost first, as :class:`~.stacks.Frame` writes them.
-        thread: Its number as the kernel has it; 0: it is the main thread.
-        call: The function in C that it calls, as ``req.wait``; "": not known.
-        awaits: Where tasks wait, if the main thread waits for tasks.
-        is_at_store: A request to torch's store has had no answer.
-    """
-
-    groups: tuple[GroupDigest, ...] = ()
-    recent: tuple[Raw, ...] = ()
-    why_not: Raw = ""
-    frames: tuple[Raw, ...] = ()
-    thread: Count = 0
-    call: Raw = ""
-    awaits: tuple[Raw, ...] = ()
-    is_at_store: bool = False
 
 
 class Dumped(Value):

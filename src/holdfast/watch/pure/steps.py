@@ -22,7 +22,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.watch.pure.hang import Snapshot
+    from holdfast.page.pure.clocks import Snapshot
 
 FACTOR = 10.0
 TWICE = 2.0

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from holdfast.base.own_descriptor import LostDescriptorError, OwnSocket
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.evidence.dump_signal import dump_signal, write_stacks
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.net.pure.frames import Decoder, FrameError
 from holdfast.net.pure.frames import encode as frame
 from holdfast.watch.pure.rank_messages import (
@@ -32,7 +33,6 @@ from holdfast.watch.pure.rank_messages import (
     Dumped,
     Helper,
     Look,
-    Operations,
 )
 from holdfast.watch.rank.whereabouts import whereabouts
 

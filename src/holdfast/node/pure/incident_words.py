@@ -32,7 +32,7 @@ from holdfast.evidence.pure.evidence import (
 )
 from holdfast.evidence.pure.evidence_words import NO_STACK
 from holdfast.evidence.pure.incident import advice, seconds, what
-from holdfast.watch.pure.hang import Overdue
+from holdfast.page.pure.clocks import Overdue
 from holdfast.watch.pure.monitor_messages import Overdue as SaidOverdue
 
 SCHEMA_VERSION = 1
