@@ -121,8 +121,8 @@ gpu-stand-in: $(GPU_NEEDS)  ## the same scenarios with a stand-in for the GPU on
 	@$(GPU_ENV) HOLDFAST_GPU=stand-in $(GPU_SUITE)
 
 sim: $(VENV)/.ready  ## 1000 simulated jobs and 1000 calls with faults, fresh seeds (SEEDS=n NODES=n; SEED=n replays one)
-	@$(PY) -m holdfast.testing.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
-	@$(PY) -m holdfast.testing.simulate --inprocess --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
+	@$(PY) -m tests.simulation.simulate --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
+	@$(PY) -m tests.simulation.simulate --inprocess --nodes $(or $(NODES),8) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
 release-check: $(VENV)/.ready  ## build wheels and sdists and use them elsewhere: names, demo, types, tests; kept in dist/
 	@$(PY) tools/release_check.py $(STEPS)

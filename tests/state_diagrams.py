@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 from holdfast.events.pure import layered_restart
 from holdfast.job.pure import leader, member
 from holdfast.node.pure import node
-from holdfast.testing.simulate import simulate
+from tests.simulation.simulate import simulate
 
 FOLDER = Path(__file__).parents[1] / "docs" / "_static"
 SEEDS, NODES = 800, 4

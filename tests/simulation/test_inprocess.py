@@ -7,7 +7,7 @@ import random
 import pytest
 
 from holdfast.inplace.pure.escalation import MOST
-from holdfast.testing.call_scenario import (
+from tests.simulation.call_scenario import (
     FOR_EVER_S,
     Call,
     Cut,
@@ -17,7 +17,7 @@ from holdfast.testing.call_scenario import (
     RankFault,
     What,
 )
-from holdfast.testing.inprocess import CallSimulation, simulate_call
+from tests.simulation.inprocess import CallSimulation, simulate_call
 
 
 def ends(call: Call, seed: int = 1) -> list[str]:
@@ -33,7 +33,7 @@ def test_no_promise_is_broken_in_calls_with_faults() -> None:
     for seed in range(first, first + 400):
         _, violation = simulate_call(seed)
         assert violation is None, (
-            f"{violation}\nagain: python -m holdfast.testing.simulate --inprocess --seed {seed}"
+            f"{violation}\nagain: python -m tests.simulation.simulate --inprocess --seed {seed}"
         )
 
 

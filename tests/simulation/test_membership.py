@@ -24,7 +24,8 @@ from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.rank_life import RankLives
 from holdfast.standby.pure import standby
-from holdfast.testing import (
+from tests.simulation.job_promises import Violation
+from tests.simulation.scenario import (
     Crash,
     Cut,
     Forgery,
@@ -32,19 +33,17 @@ from holdfast.testing import (
     Network,
     Pause,
     RankFails,
-    Result,
     Return,
     Scenario,
     Signal,
-    Simulation,
     Stranger,
     Suspend,
-    Violation,
     random_scenario,
+    random_suspension,
 )
-from holdfast.testing.scenario import random_suspension
-from holdfast.testing.simulate import main, one_restart
-from holdfast.testing.simulated_node import SimulatedNode
+from tests.simulation.simulate import main, one_restart
+from tests.simulation.simulated_node import SimulatedNode
+from tests.simulation.simulation import Result, Simulation
 
 FRESH = random.SystemRandom()
 SEEDS = 300

@@ -21,7 +21,10 @@ import pytest
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import RestartPolicy, Rules
 from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Pace
-from holdfast.testing import (
+from tests.simulation import call_scenario as calls
+from tests.simulation.call_scenario import Call, What
+from tests.simulation.inprocess import CallSimulation
+from tests.simulation.scenario import (
     Ask,
     Breaks,
     Crash,
@@ -32,12 +35,9 @@ from holdfast.testing import (
     RankFails,
     Scenario,
     Signal,
-    Simulation,
     Suspend,
 )
-from holdfast.testing import call_scenario as calls
-from holdfast.testing.call_scenario import Call, What
-from holdfast.testing.inprocess import CallSimulation
+from tests.simulation.simulation import Simulation
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 

@@ -41,10 +41,10 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.rules import RestartPolicy
 from holdfast.node.pure.launcher import Ended, Finish
-from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.scenario import Scenario
-from holdfast.testing.simulated_node import SimulatedNode
+from tests.simulation import describe
+from tests.simulation.scenario import Scenario
+from tests.simulation.simulated_node import SimulatedNode
 
 _QUICK_S = 0.02
 """On a network with longer ways evidence may come too late."""

@@ -1,7 +1,7 @@
 """One simulated node: a launcher with the machines of production, and the processes around it.
 
 Ranks, their monitors, the health process and parked interpreters are as bad as the scenario wants
-them. What a launcher does with the network is :mod:`holdfast.testing.simulation`'s business.
+them. What a launcher does with the network is :mod:`tests.simulation.simulation`'s business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.node.pure import node, node_evidence, rank_life
 from holdfast.node.pure.launcher import Launcher, PortReserved
 from holdfast.standby.pure import standby
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.simulated_monitors import SimulatedMonitors
+from tests.simulation.simulated_monitors import SimulatedMonitors
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
 SIGTERM, SIGKILL = 15, 9
@@ -46,7 +46,7 @@ class World(Protocol):
     def say(self, who: str, what: object) -> None:
         """Write a line of the transcript."""
 
-    def check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    def check(self, holds: bool, otherwise: str) -> None:
         """Raise a violation if it does not hold."""
 
     def survives_step(self, one: SimulatedNode) -> bool:
@@ -272,13 +272,13 @@ class SimulatedNode:
         core = self.core
         for one in (core.node, core.member, core.lives, core.evidence):
             self.watch(one)
-        pass_on = core._pass_on  # noqa: SLF001
+        pass_on = core._pass_on
 
         def passed(effect: Any, now: float) -> Any:
             self._unpassed.pop(id(effect), None)
             return pass_on(effect, now)
 
-        core._pass_on = passed  # type: ignore[method-assign] # noqa: SLF001
+        core._pass_on = passed  # type: ignore[method-assign]
 
     def watch(self, one: Any) -> None:
         """Check that it is told nothing while what it decided is still to be passed on."""
@@ -410,7 +410,7 @@ class SimulatedNode:
                 return  # it does not succeed any more: it waits for a rank that is gone
         self._reap(local_rank, code)
 
-    def fail(self, every: bool, may_restart: bool) -> None:  # noqa: FBT001
+    def fail(self, every: bool, may_restart: bool) -> None:
         """One rank exits, or all of them."""
         cycle, code = self.running, 1 if may_restart else 93
         if cycle is None or not self.alive:

@@ -1,4 +1,4 @@
-"""Run simulated jobs from a shell: ``python -m holdfast.testing.simulate --seeds 1000 --nodes 8``.
+"""Run simulated jobs from a shell: ``python -m tests.simulation.simulate --seeds 1000 --nodes 8``.
 
 With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers.
 
@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from holdfast.base import clock
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.rules import Rules
-from holdfast.testing.call_scenario import Call, RankFault, What
-from holdfast.testing.inprocess import CallSimulation, simulate_call
-from holdfast.testing.job_promises import Violation
-from holdfast.testing.scenario import RankFails, Scenario, random_scenario
-from holdfast.testing.simulation import Result, Simulation
+from tests.simulation.call_scenario import Call, RankFault, What
+from tests.simulation.inprocess import CallSimulation, simulate_call
+from tests.simulation.job_promises import Violation
+from tests.simulation.scenario import RankFails, Scenario, random_scenario
+from tests.simulation.simulation import Result, Simulation
 
 _TAIL = 400
 """Lines of a transcript that are shown at most; the cause is near its end."""
@@ -47,7 +47,7 @@ def one_restart(nodes: int) -> Result:
 def main(argv: Sequence[str] | None = None) -> int:
     """Say what was found; 1 if any promise was broken."""
     parser = argparse.ArgumentParser(
-        prog="python -m holdfast.testing.simulate",
+        prog="python -m tests.simulation.simulate",
         description="Simulate jobs of many launchers with faults, and check every promise at "
         "every step.",
     )
@@ -100,7 +100,7 @@ def _replay(seed: int, nodes: int) -> int:
         _print(f"seed {seed}: {simulation.steps} steps, 0 violations")
         return 0
     _print(f"VIOLATION: {violation}")
-    _print(f"again: python -m holdfast.testing.simulate --nodes {nodes} --seed {seed}")
+    _print(f"again: python -m tests.simulation.simulate --nodes {nodes} --seed {seed}")
     return 1
 
 
@@ -132,7 +132,7 @@ def _calls(seed: int | None, seeds: int, ranks: int, *, cost: bool) -> int:
         _print(f"VIOLATION: {violation}" if violation else f"seed {number}: 0 violations")
         if violation:
             _print(
-                "again: python -m holdfast.testing.simulate --inprocess "
+                "again: python -m tests.simulation.simulate --inprocess "
                 f"--nodes {ranks} --seed {number}"
             )
             return 1

@@ -84,7 +84,7 @@ class Call(Value):
 
 def random_call(seed: int, ranks: int = 8) -> Call:
     """A call with one to four faults, often two at the same time."""
-    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    rng = random.Random(seed)
     per_node = rng.choice([1, 2, 4])
     faults = []
     for _ in range(rng.randint(1, 4)):

@@ -40,9 +40,10 @@ from holdfast.inplace.pure.messages import (
     Stuck,
     Up,
 )
-from holdfast.testing import describe
-from holdfast.testing.call_promises import LIMITS, SLACK_S, Process, Promises
-from holdfast.testing.call_scenario import (
+from holdfast.testing.clock import VirtualClock
+from tests.simulation import describe
+from tests.simulation.call_promises import LIMITS, SLACK_S, Process, Promises
+from tests.simulation.call_scenario import (
     Call,
     Cut,
     GuardDies,
@@ -53,8 +54,7 @@ from holdfast.testing.call_scenario import (
     What,
     random_call,
 )
-from holdfast.testing.clock import VirtualClock
-from holdfast.testing.job_promises import Violation
+from tests.simulation.job_promises import Violation
 
 PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
@@ -176,7 +176,7 @@ class CallSimulation:
         self.steps = 0
         self.transcript: list[str] = []
         self._trace = trace
-        self._rng = rng or random.Random(seed)  # noqa: S311 - not for secrets
+        self._rng = rng or random.Random(seed)
         self._coordinator = coord.Coordinator(PATIENCE)
         self._is_coordinated = True
         wake = partial(self._feed_coordinator, TimePassed())
@@ -594,7 +594,7 @@ class CallSimulation:
             case _:
                 assert_never(fault.what)
 
-    def _reach(self, process: _Process, epoch: int, late: bool) -> None:  # noqa: FBT001 - by position
+    def _reach(self, process: _Process, epoch: int, late: bool) -> None:
         """The work is done; the rest is a collective of the epoch's ranks."""
         if process.user_epoch != epoch or process.hang not in (None, What.SWALLOW):
             return

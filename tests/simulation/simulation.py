@@ -2,7 +2,7 @@
 
 The machines are the ones that run in production, those of every launcher whole
 (:mod:`holdfast.node.pure.launcher`: node, member, leader, lives of ranks), with its gate to the
-health process and its parked interpreters. Processes (:mod:`holdfast.testing.simulated_node`),
+health process and its parked interpreters. Processes (:mod:`tests.simulation.simulated_node`),
 network and time are simulated. The same scenario and seed give the same history, to the last step.
 A *step* is one event handed to a launcher, or one of its effects carried out: a launcher can die
 between any two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque
@@ -54,10 +54,10 @@ from holdfast.job.pure.sealed import Sealer, SealError
 from holdfast.job.pure.workload import Workload
 from holdfast.node.pure import node as ranks
 from holdfast.node.pure.launcher import Finish, Met, Quit
-from holdfast.testing import describe
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.job_promises import JobPromises, Violation
-from holdfast.testing.scenario import (
+from tests.simulation import describe
+from tests.simulation.job_promises import JobPromises, Violation
+from tests.simulation.scenario import (
     Ask,
     Breaks,
     Crash,
@@ -77,7 +77,7 @@ from holdfast.testing.scenario import (
     Stuck,
     Suspend,
 )
-from holdfast.testing.simulated_node import (
+from tests.simulation.simulated_node import (
     LONGEST_KILL_S,
     SIGTERM,
     SimulatedNode,
@@ -138,7 +138,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
-        self._rng = random.Random(self.seed)  # noqa: S311 - repeatable is the point
+        self._rng = random.Random(self.seed)
         self._delays = (*self.scenario.network.delay_s,)
         self.longest_way_s = self.scenario.network.longest_way_s
         self._crashes: dict[int, list[int]] = {}
@@ -229,7 +229,7 @@ class Simulation:
             self,
             host,
             launcher_of(Member(node, desc, pace), self._rules, scenario.nproc),
-            random.Random(self._rng.random()),  # noqa: S311 - repeatable
+            random.Random(self._rng.random()),
             scenario.work_s,
             scenario.slow_stop,
             scenario.standby,
@@ -333,7 +333,7 @@ class Simulation:
         """See :class:`.simulated_node.World`."""
         self._say(who, what)
 
-    def check(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    def check(self, holds: bool, otherwise: str) -> None:
         """See :class:`.simulated_node.World`."""
         if not holds:
             self._say("violation", otherwise)
@@ -438,7 +438,7 @@ class Simulation:
             at = self._arrives_at(sender.host, self.clock.now, up=True)
             self.clock.call_at(at, partial(self._arrive, sender, message, doomed))
 
-    def _arrive(self, sender: SimulatedNode, message: Message, doomed: bool) -> None:  # noqa: FBT001
+    def _arrive(self, sender: SimulatedNode, message: Message, doomed: bool) -> None:
         if doomed and not sender.alive:
             return  # it died between taking a number and writing under it
         self._leader_reads += 1
@@ -559,8 +559,8 @@ class Simulation:
         self,
         one: SimulatedNode,
         cycle: int | None,
-        every: bool,  # noqa: FBT001
-        may_restart: bool,  # noqa: FBT001
+        every: bool,
+        may_restart: bool,
     ) -> None:
         if cycle is None or one.running != cycle or one.told_to_stop or not one.alive:
             return
@@ -583,7 +583,7 @@ class Simulation:
         if not one.failing:
             self._fail_ranks(one, cycle, every=True, may_restart=True)
 
-    def _signal(self, one: SimulatedNode, grace_s: float, well: bool) -> None:  # noqa: FBT001
+    def _signal(self, one: SimulatedNode, grace_s: float, well: bool) -> None:
         one.signalled = True
         if not one.audible:
             self._promises.break_rules(one)

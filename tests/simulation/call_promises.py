@@ -19,9 +19,9 @@ from holdfast.inplace.pure import guard as gd
 from holdfast.inplace.pure import rank as rk
 from holdfast.inplace.pure.lease import rank_fence_s
 from holdfast.inplace.pure.messages import Down, Exit, Numbering
-from holdfast.testing.call_scenario import Call, GuardStops, NodeStops, What
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.job_promises import Violation
+from tests.simulation.call_scenario import Call, GuardStops, NodeStops, What
+from tests.simulation.job_promises import Violation
 
 LIMITS = gd.Limits(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=3.0, silence_s=30.0)
 SLACK_S = 2.0

@@ -269,7 +269,7 @@ class Scenario:
 
 def random_scenario(seed: int, hosts: int = 8) -> Scenario:
     """A job of ``hosts`` launchers with two or more faults, drawn from ``seed``."""
-    rng = random.Random(seed)  # noqa: S311 - repeatable is the point
+    rng = random.Random(seed)
     least = rng.randint(1, hosts)
     most = rng.randint(least, hosts)
     numbered = hosts > 1 and rng.random() < 0.3

@@ -15,7 +15,7 @@ from holdfast.node.pure import node_evidence, rank_life
 from holdfast.watch.pure import monitor_messages as said
 
 if TYPE_CHECKING:
-    from holdfast.testing.simulated_node import Rank, SimulatedNode
+    from tests.simulation.simulated_node import Rank, SimulatedNode
 
 SIGKILL = 9
 _SILENT = 0.05
