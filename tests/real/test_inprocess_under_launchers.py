@@ -10,6 +10,8 @@ from holdfast.net.port import ReservedPort
 from tests.real.harness import Launcher
 from tests.real.ranks import PREAMBLE
 
+COMPAT = Path(__file__).parents[2] / "compat" / "src"
+
 JOB = (
     PREAMBLE
     + """
@@ -57,9 +59,12 @@ def test_under_ft_launcher_a_rank_that_raises_costs_no_restart_of_processes(ft: 
 
 LAYERS = (
     PREAMBLE
+    + f"""
+sys.path.append({str(COMPAT)!r})
+"""
     + """
 from holdfast.fault_tolerance import RankMonitorClient
-from holdfast.inprocess.nested_restarter import *
+from nvidia_resiliency_ext.inprocess.nested_restarter import *
 
 CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 client = RankMonitorClient()

@@ -21,7 +21,6 @@ HEAVY = ["torch", "numpy", "yaml", "asyncio", "argparse", "difflib", "multiproce
         "holdfast.inprocess",
         "holdfast.inprocess._arguments",
         "holdfast.inprocess._plugin_call",
-        "holdfast.inprocess.nested_restarter",
         "holdfast.health",
     ],
 )

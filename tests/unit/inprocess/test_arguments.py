@@ -17,8 +17,11 @@ from holdfast.inprocess.abort import AbortTorchDistributed, AbortTransformerEngi
 from holdfast.inprocess.finalize import ThreadedFinalize
 from holdfast.inprocess.health_check import CudaHealthCheck, FaultCounter
 from holdfast.inprocess.initialize import RetryController
-from holdfast.inprocess.nested_restarter import NestedRestarterAborted, NestedRestarterFinalized
 from holdfast.inprocess.rank_assignment import MaxActiveWorldSize, ShiftRanks
+from nvidia_resiliency_ext.inprocess.nested_restarter import (
+    NestedRestarterAborted,
+    NestedRestarterFinalized,
+)
 
 
 class StoreMixin:

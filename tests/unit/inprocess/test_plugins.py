@@ -27,13 +27,13 @@ from holdfast.inprocess.health_check import (
     restart_health_check,
 )
 from holdfast.inprocess.initialize import RetryController
-from holdfast.inprocess.nested_restarter import (
+from holdfast.inprocess.state import State
+from nvidia_resiliency_ext.inprocess.nested_restarter import (
     NestedRestarterAborted,
     NestedRestarterFinalized,
     NestedRestarterHandlingCompleted,
     NestedRestarterHandlingStarting,
 )
-from holdfast.inprocess.state import State
 
 ERROR = ValueError("what the function raised")
 SOON = dt.timedelta(seconds=0.05)

@@ -1,4 +1,11 @@
-"""The plug-ins that print where this restarter stands, and what they are made of."""
+"""Plug-ins that print, on stdout, where this inner restarter stands: an outer one reads it.
+
+    [NestedRestarter] name=[InProcess] state=handling stage=starting
+
+The states are those of the launcher's lines. Give each plug-in to the Wrapper's argument whose
+class it derives from, alone or in a Compose. Programs parse these lines, so they are no log lines:
+no level, handler or format changes them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +14,10 @@ import sys
 from typing import Any
 
 from holdfast.events.pure.layered_restart import RankMonitorState
-from holdfast.inprocess.nested_restarter import (
-    NestedRestarterAborted,
-    NestedRestarterFinalized,
-    NestedRestarterHandlingCompleted,
-    NestedRestarterHandlingStarting,
-    _Told,
-)
+from holdfast.inprocess.abort import Abort
+from holdfast.inprocess.completion import Completion
+from holdfast.inprocess.initialize import Initialize
+from holdfast.inprocess.terminate import Terminate
 
 __all__ = [
     "NestedRestarterAborted",
@@ -40,6 +44,7 @@ class NestedRestarterLogger:
         """Print one line; ``msg`` without the prefix gets ``[NestedRestarter] name=[...]``."""
         if not msg.startswith("[NestedRestarter]"):
             msg = f"[NestedRestarter] name=[{self.name}] {msg}"
+        # In one piece, since the watcher thread and the program write there, too.
         with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stdout
             sys.stdout.write(f"{msg}\n")
             sys.stdout.flush()
@@ -55,17 +60,7 @@ restarter_logger = NestedRestarterLogger()
 """What a :class:`NestedRestarterCallback` prints with where it is given no other."""
 
 
-class _Callback(type):
-    """The four plug-ins of holdfast count as callbacks, too."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return super().__instancecheck__(instance) or isinstance(instance, _Told)
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return super().__subclasscheck__(subclass) or issubclass(subclass, _Told)
-
-
-class NestedRestarterCallback(_Told, metaclass=_Callback):
+class NestedRestarterCallback:
     """Prints one line on one rank. With one of the Wrapper's classes beside it, it is a plug-in.
 
     Args:
@@ -82,14 +77,56 @@ class NestedRestarterCallback(_Told, metaclass=_Callback):
         restarter_stage: str | None = None,
         restarter_logger: NestedRestarterLogger = restarter_logger,
     ) -> None:
-        super().__init__(special_rank)
+        self.special_rank = special_rank
         self.restarter_state = restarter_state
         self.restarter_stage = restarter_stage
         self.restarter_logger = restarter_logger
 
     def __call__(self, state: Any) -> Any:
         """Give back ``state``."""
-        if self.restarter_state is not None and state.rank == self.special_rank:
+        if self.restarter_state is not None:
             stage = "" if self.restarter_stage is None else f" stage={self.restarter_stage}"
-            self.restarter_logger.log_restarter_event(f"state={self.restarter_state}{stage}")
+            self._print(state, f"state={self.restarter_state}{stage}")
+        return state
+
+    def _print(self, state: Any, line: str) -> None:
+        if state.rank == self.special_rank:
+            self.restarter_logger.log_restarter_event(line)
+
+
+class NestedRestarterHandlingCompleted(NestedRestarterCallback, Initialize):
+    """Prints that training begins, or comes back."""
+
+    def __call__(self, state: Any) -> Any:
+        """Give back ``state``."""
+        first = state.iteration == 0
+        now = RankMonitorState.INITIALIZE if first else RankMonitorState.HANDLING_COMPLETED
+        self._print(state, now.value)
+        return state
+
+
+class NestedRestarterHandlingStarting(NestedRestarterCallback, Abort):
+    """Prints that a restart begins."""
+
+    def __call__(self, state: Any) -> Any:
+        """Give back ``state``."""
+        self._print(state, RankMonitorState.HANDLING_START.value)
+        return state
+
+
+class NestedRestarterFinalized(NestedRestarterCallback, Completion):
+    """Prints that training has succeeded."""
+
+    def __call__(self, state: Any) -> Any:
+        """Give back ``state``."""
+        self._print(state, RankMonitorState.FINALIZED.value)
+        return state
+
+
+class NestedRestarterAborted(NestedRestarterCallback, Terminate):
+    """Prints that this rank leaves."""
+
+    def __call__(self, state: Any) -> Any:
+        """Give back ``state``."""
+        self._print(state, RankMonitorState.ABORTED.value)
         return state
