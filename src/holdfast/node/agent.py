@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,8 @@ class NodeAgent:
         health: ControlledProcess | None = None,
         *,
         owns_process: bool = False,
+        loop: Loop | None = None,
+        family: Callable[..., Family] = Family,
     ) -> None:
         """Make folders and files, start nothing.
 
@@ -103,6 +105,8 @@ class NodeAgent:
             health: A health process that was started for it; None: it starts its own.
             owns_process: This process is the launcher, no program that runs one: all its children
                 are ours to reap.
+            loop: Waits for what happens; None: for this host.
+            family: Makes what knows the processes below us.
 
         Raises:
             OSError: A folder or file cannot be made.
@@ -111,6 +115,7 @@ class NodeAgent:
         # A marker that we inherited is of another job, and its launcher's alone to pass on.
         self._environ = {name: value for name, value in environ.items() if name != MARKER}
         self._owns_process = owns_process
+        self._make_family = family
         self._node_name = socket.gethostname()
         self._job = job or new_job()
         self._health = health
@@ -127,7 +132,7 @@ class NodeAgent:
         self._control: ControlEndpoint | None = None
         self._lease = open_lease(plan, folders.runtime_dir)
         self._pump = OutputPump()
-        self._loop = Loop()
+        self._loop = Loop() if loop is None else loop
         self._monitors = Monitors(self._loop, self._on_monitor_message)
         lease = self._lease.path if self._lease else None
         self._watch = Watch(plan, self._job, self._node_name, folders, lease, self._monitors)
@@ -211,7 +216,9 @@ class NodeAgent:
         end_orphans()
         started = self._care.pids() if self._care else ()
         record = JobRecord(self._folders.runtime_dir, self._job)
-        self._sweeper.family = Family(record, owns_process=self._owns_process, started=started)
+        self._sweeper.family = self._make_family(
+            record, owns_process=self._owns_process, started=started
+        )
         self._tie = child.death_tie()
         if plan.warm:
             from holdfast.standby.standbys import Standbys  # noqa: PLC0415 - where used
