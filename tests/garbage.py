@@ -15,8 +15,9 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from tests.waiting import BOUND_S
+
 EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "30"))
-BOUND_S = 20.0 * float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 """Longest time that a living process may take to answer on a busy machine."""
 
 fuzz = settings(

@@ -27,7 +27,8 @@ from typing import NamedTuple
 from holdfast.base.processes import proc
 from holdfast.node.pure.rank_life import MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S
 from holdfast.node.records import run_dirs
-from tests.real.harness import SCALE, Job, Launcher, launcher, until
+from tests.real.harness import Job, Launcher, launcher
+from tests.waiting import SCALE, until
 
 RANKS = (0, 1)
 SECTION_LIMIT_S = 1.0 * SCALE

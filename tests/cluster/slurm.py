@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.real.harness import SCALE, until
+from tests.waiting import SCALE, until
 
 BOUND_S = 60 * SCALE
 NODES = {"n0": "10.77.0.10", "n1": "10.77.0.11", "n2": "10.77.0.12"}

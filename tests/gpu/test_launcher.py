@@ -19,7 +19,8 @@ from holdfast.health.xid import Xids
 from tests.gpu import machine
 from tests.gpu.machine import listed_by_smi
 from tests.gpu.report import Found
-from tests.real.harness import Job, Launcher, kill, until
+from tests.real.harness import Job, Launcher, kill
+from tests.waiting import until
 
 PLAIN = "--nproc-per-node=1", "--log-dir=logs", "--ft-warm-standby=false"
 HELD_BY_OTHER_MIB = 2048

@@ -13,7 +13,8 @@ from tests.gpu import machine
 from tests.gpu.machine import listed_by_smi
 from tests.gpu.report import Found
 from tests.gpu.test_launcher import first, notes
-from tests.real.harness import Job, Launcher, kill, until
+from tests.real.harness import Job, Launcher, kill
+from tests.waiting import until
 
 RESTARTS = int(os.environ.get("HOLDFAST_GPU_RESTARTS") or 3)
 TORCHRUN = "torch.distributed.run"

@@ -30,13 +30,13 @@ from typing import Any
 
 from tests.harmless import catalogue, scenario
 from tests.harmless.scenario import Hang, Scenario
+from tests.waiting import SCALE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FLOOR_S: float | None = 1.5
 """None: the default, ten minutes."""
 PAUSE_S = 5.0
-SCALE = float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 BOUND_S = 100.0 * SCALE
 """Of one job, beyond its pause, for one that does not end."""
 TORCHRUN, OURS = "torchrun", "ft_launcher"

@@ -14,7 +14,7 @@ import pytest
 from holdfast.base.processes import child, proc, rank_boot
 from holdfast.net import port
 from tests.processes import is_alive
-from tests.real.harness import until
+from tests.waiting import until
 
 PARENT = """
 import sys, signal

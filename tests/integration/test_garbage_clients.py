@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-import select
 import socket
 import threading
 import time
@@ -26,7 +25,7 @@ from holdfast.page.progress_page import make_progress_page
 from tests.bare_session import bare_session
 from tests.garbage import BOUND_S, encoded, fuzz, streams
 from tests.message_strategies import shape
-from tests.real.harness import until
+from tests.waiting import until
 
 whole = st.integers(-1, 3)
 text = st.sampled_from(["a", "", "x" * 100, "é"])
@@ -125,11 +124,8 @@ def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
             theirs.settimeout(0.2)
             with contextlib.suppress(OSError):  # after garbage it reads no more
                 theirs.sendall(data)
-        deadline = time.monotonic() + BOUND_S
-        while session._fence_at is None:
-            assert session._watcher.is_alive(), "the watcher died"
-            assert time.monotonic() < deadline
-            select.select([], [], [], 0.0005)
+        until(lambda: session._fence_at is not None or not session._watcher.is_alive())
+        assert session._fence_at is not None, "the watcher died"
         assert session.wait(BOUND_S) is not None
         assert session._watcher.is_alive()
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.processes import idle_priority
-from tests.real.harness import until
+from tests.waiting import until
 
 THREADS = """
 import sys, threading

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.job.pure import mailbox as mailbox_rules
 from holdfast.net.port import ReservedPort
-from tests.real.harness import until
+from tests.waiting import until
 
 FileStore = pytest.importorskip("torch.distributed").FileStore
 job_store = pytest.importorskip("holdfast.job.store.job_store", exc_type=ImportError)

@@ -33,7 +33,7 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.sealed import Sealer
 from holdfast.net.port import ReservedPort
 from tests.garbage import fuzz, values
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 job_store = pytest.importorskip("holdfast.job.store.job_store", exc_type=ImportError)
 from holdfast.job.store import job_threads  # noqa: E402

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes import child, leftovers, proc
-from tests.real.harness import until
+from tests.waiting import until
 
 FAMILY = """
 import json, os, signal, subprocess, sys, time

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,8 +20,9 @@ from holdfast.evidence import sight
 from holdfast.evidence.pure.evidence import ANSWERED, SILENT, Verdict
 from holdfast.watch.monitor.rank_look import HELPER_NAME
 from holdfast.watch.pure.monitor_messages import GoOn
-from tests.integration.test_monitor_process import BOUND_S, SIGKILL, Node, start, wait_until
+from tests.integration.test_monitor_process import SIGKILL, Node, start
 from tests.processes import bystander
+from tests.waiting import BOUND_S, until
 
 __all__ = ["start"]
 
@@ -152,10 +152,13 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
             "hold_the_interpreter",
             "hold_the_interpreter_asleep",
         ):  # before it has its name, perhaps
-            until = time.monotonic() + BOUND_S
-            while (helper := sight.look_at_thread(rank.pid, HELPER_NAME)) and helper.state != "S":
-                assert time.monotonic() < until, "it sleeps when it has answered"
-            assert helper is not None
+
+            def sleeps() -> bool:
+                helper = sight.look_at_thread(rank.pid, HELPER_NAME)
+                assert helper is not None
+                return helper.state == "S"
+
+            until(sleeps, "it sleeps when it has answered")
         folder = node.folder / "incidents" / f"{incident:04d}-cycle0"
         record = json.loads((folder / "rank3.json").read_text())
         assert record["state"] == shows["state"]
@@ -180,7 +183,7 @@ def test_a_program_that_a_rank_has_started_is_not_asked_as_its_loaders_workers_a
             states = {pid: proc.process_state(pid) for pid in proc.children(rank.pid)}
             return [pid for pid, state in states.items() if state and state.state == "S"]
 
-        wait_until(lambda: len(asleep()) == 2)  # the program and the worker
+        until(lambda: len(asleep()) == 2)  # the program and the worker
 
     assert ", sleep <string>:" in digest.get("worker", ""), digest
 
@@ -189,7 +192,7 @@ def test_a_hung_rank_is_ended_when_its_launcher_says_so(start: Callable[..., Nod
     """And not before, while the other ranks of the job are looked at. It is awake by then only."""
     node = start(awaits_verdict=True, cfg={"rank_heartbeat_timeout": 1.0, "evidence_timeout": 20.0})
     with rank_that(node, "stop") as rank:
-        wait_until(lambda: proc.process_state(rank.pid).is_stopped)
+        until(lambda: proc.process_state(rank.pid).is_stopped)
         overdue = node.expect("overdue")
         digest = look(node, rank.pid, 7)
         assert (digest["state"], digest["overdue"]) == ("T", "heartbeat")

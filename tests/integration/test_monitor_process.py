@@ -27,18 +27,10 @@ from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
 from holdfast.watch.pure.monitor_messages import Configure
 from tests.real.harness import marked
+from tests.waiting import BOUND_S, until
 
-BOUND_S = 30.0
 SIGKILL, SIGTERM = int(signal.SIGKILL), int(signal.SIGTERM)
 INF = float("inf")
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Bounded."""
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.002)
 
 
 class Rank:
@@ -203,7 +195,7 @@ class Node:
     def incident(self) -> tuple[dict[str, Any], str]:
         """The only incident, once the rank is gone: JSON and text."""
         folder = self.folder / "incidents"
-        wait_until(
+        until(
             lambda: any(
                 "over" in json.loads(f.read_text())["actions"][-1] for f in folder.glob("*.json")
             )
@@ -350,7 +342,7 @@ def test_a_stopped_rank_is_continued_for_its_stacks(start: Callable[..., Node]) 
     node.stop()
     assert rank.do("arm(initial=0.3, hears=False)") is None
     rank.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(rank.pid).is_stopped)
+    until(lambda: proc.process_state(rank.pid).is_stopped)
     os.kill(node.monitor.pid, signal.SIGCONT)
 
     assert rank.exit_code() == -SIGKILL
@@ -445,7 +437,7 @@ def test_a_rank_that_disarms_in_its_grace_is_let_go(start: Callable[..., Node]) 
     rank.do("signal.signal(signal.SIGUSR1, lambda *_: words.__setitem__(page.ARMED_AT, 0.0))")
     rank.do("arm(initial=0.1)")
     node.expect("signalled")
-    wait_until(lambda: rank.do("words[page.ARMED_AT]") == 0.0)
+    until(lambda: rank.do("words[page.ARMED_AT]") == 0.0)
     assert rank.do("call(op='bye')['op']") == "ok"
 
     node.log("no SIGKILL follows")
@@ -573,7 +565,7 @@ def test_a_stopped_monitor_does_not_disturb_its_rank_and_learns_its_limits_later
 
         assert rank.stdout.readline() == "up\n"
         os.kill(stopped, signal.SIGSTOP)
-        wait_until(lambda: proc.process_state(stopped).is_stopped)
+        until(lambda: proc.process_state(stopped).is_stopped)
         assert says_next() == "{'step': 0.3}\n"
         if fate == "its rank leaves":
             assert says_next() == "has left\n"
@@ -768,7 +760,7 @@ def test_a_launcher_that_is_stopped_has_its_ranks_ended(
     assert rank.exit_code() == -SIGKILL
 
     assert time.monotonic() >= until
-    wait_until(lambda: not marked(f"{node.job}."))
+    until(lambda: not marked(f"{node.job}."))
     assert child != rank.pid
     node.log("the other nodes may go on without it, so its monitors have ended its ranks")
     sleeps = settled_sleeps(node)
@@ -934,7 +926,7 @@ def test_a_rank_that_is_not_awaited_any_more_is_not_ended(
     cycle = 7 if how == "of another cycle" else 0
     node.tell(op="await", cycle=cycle, rank=3, pid=rank.pid, since=0.0)
 
-    wait_until(lambda: node.status("voluntary_ctxt_switches") > sleeps)
+    until(lambda: node.status("voluntary_ctxt_switches") > sleeps)
     settled_sleeps(node)
     assert "overdue" not in node.ops()
     assert how == "gone" or rank.process.poll() is None
@@ -948,7 +940,7 @@ def test_a_second_rank_waits_until_the_first_has_left(start: Callable[..., Node]
     second = node.rank()
     sleeps = settled_sleeps(node)
     second.begin(f"connect({second.path!r}, rank=4)")
-    wait_until(lambda: node.status("voluntary_ctxt_switches") > sleeps)
+    until(lambda: node.status("voluntary_ctxt_switches") > sleeps)
     assert "hello" not in node.ops()[node.ops().index("hello") + 1 :]
 
     first.do("connection.close()")
@@ -1183,4 +1175,4 @@ def test_ranks_that_come_and_go_leave_no_descriptors(start: Callable[..., Node])
         counts.append(descriptors())
 
     # The first verdict opens the events file, for good. What a rank had is closed after its bye.
-    wait_until(lambda: descriptors() <= counts[1])
+    until(lambda: descriptors() <= counts[1])

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer, ra
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
 from holdfast.node.processes.controlled_process import ControlledProcess
 from holdfast.watch.pure.monitor_messages import Configure
-
-BOUND_S = 30.0
+from tests.waiting import BOUND_S, until
 
 RANK = """
 import sys, time
@@ -28,14 +26,6 @@ client.init_workload_monitoring()
 print("up", flush=True)
 {}
 """
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Bounded."""
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -83,7 +73,7 @@ def read_until(capfd: pytest.CaptureFixture[str], *words: str) -> None:
         said += capfd.readouterr().err
         return all(each in said for each in words)
 
-    wait_until(is_said)
+    until(is_said)
 
 
 def test_it_looks_like_a_process(
@@ -135,7 +125,7 @@ def test_signals_end_it_in_order(
     process = start()
     os.kill(process.pid, getattr(signal, name))
 
-    wait_until(lambda: not Path(socket_path).exists())
+    until(lambda: not Path(socket_path).exists())
     process.join(BOUND_S)
     assert process.exitcode == 0
 
@@ -179,7 +169,7 @@ time.sleep(1000)
             assert list(folder.iterdir())
         finally:
             maker.kill()
-    wait_until(lambda: not list(folder.iterdir()) and not Path(socket_path).exists())
+    until(lambda: not list(folder.iterdir()) and not Path(socket_path).exists())
 
 
 def test_a_stale_socket_is_replaced(
@@ -277,7 +267,7 @@ def test_layered_restarts_are_told(
     process = start(restarter=True, restart_check_interval=0.05)
     for _ in range(2):
         run_rank(socket_path, "client.send_heartbeat()")
-        wait_until(lambda: has_told("handling stage=processing"))
+        until(lambda: has_told("handling stage=processing"))
     process.terminate()
     process.join(BOUND_S)
     has_told("aborted")
@@ -306,8 +296,8 @@ def test_it_leaves_with_its_maker(tmp_path: Path) -> None:
         )
         assert maker.returncode == exit_code, maker.stderr
         pid = int(maker.stdout)
-        wait_until(lambda pid=pid: has_ended(pid))
-        wait_until(lambda path=path: not path.exists())
+        until(lambda pid=pid: has_ended(pid))
+        until(lambda path=path: not path.exists())
 
 
 def test_a_process_that_started_its_own_monitor_may_go_on_without_it(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.page.stamps import Stamps
+from tests.waiting import until
 
-BOUND_S = 30.0
 LIMIT_S = 0.4
 """Forty periods of stamping."""
 
@@ -47,10 +47,12 @@ class Stamping:
         return "interpreter held" if thread_is_old else "blocked"
 
     def comes_to(self, state: str) -> None:
-        give_up_at = time.monotonic() + BOUND_S
-        while self.state() != state:
-            assert time.monotonic() < give_up_at, (state, self.state())
-            time.sleep(0.01)
+        until(lambda: self.state() == state, lambda: (state, self.state()))
+
+    def stamps(self, word: int, times: int) -> None:
+        """At least so many."""
+        seen: set[float] = set()
+        until(lambda: seen.add(self.words[word]) or len(seen) >= times)
 
 
 @contextmanager
@@ -67,11 +69,7 @@ def test_a_loop_of_python_stamps_all_the_time(tmp_path: Path) -> None:
     """Both stamps go on."""
     with stamping(tmp_path, "loop") as process:
         for word in (0, 1):
-            seen = {process.words[word]}
-            give_up_at = time.monotonic() + BOUND_S
-            while len(seen) < 30:
-                assert time.monotonic() < give_up_at
-                seen.add(process.words[word])
+            process.stamps(word, 30)
         process.comes_to("running")
 
 
@@ -125,11 +123,8 @@ def test_the_main_thread_is_stamped_when_it_ran_since_the_beat_before() -> None:
     stamps = Stamps(words, 0, 1)
     stamps.begin()
     for _ in range(3):
-        before = words[0]
-        give_up_at = time.monotonic() + BOUND_S
-        while words[0] == before:
-            assert time.monotonic() < give_up_at
-            stamps.beat()
+        words[0] = 0.0
+        until(lambda: stamps.beat() or words[0])
     stamps.end()
 
 

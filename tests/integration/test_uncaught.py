@@ -14,7 +14,7 @@ import pytest
 from holdfast.net.loop import Loop
 from holdfast.node.control_endpoint import ControlEndpoint
 from holdfast.watch.rank.auto_start import StartHook
-from tests.real.harness import BOUND_S
+from tests.waiting import BOUND_S
 
 RAISES = """
 import atexit, threading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from holdfast.evidence.pure.verdict import judge
 from holdfast.net.port import ReservedPort
 from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Looked
 from tests.integration.test_monitor_process import BOUND_S, Node
+from tests.waiting import until
 
 pytest.importorskip("torch")
 
@@ -117,6 +117,18 @@ class Training:
             digests[rank] = looked.digest
         return judge(digests, {})
 
+    def comes_to(self, expected: Verdict, cycle: int, pids: list[int], case: str) -> None:
+        """At first it has not come to its hang."""
+        found = Verdict()
+
+        def is_expected() -> bool:
+            nonlocal found
+            found = self.look(cycle, pids)
+            shown = found.culprits, found.kind, found.confidence
+            return shown == (expected.culprits, expected.kind, expected.confidence)
+
+        until(is_expected, lambda: (case, found), 2 * BOUND_S)
+
 
 @pytest.mark.timeout(360)
 def test_the_rank_that_hangs_is_named_whichever_way_it_hangs(tmp_path: Path) -> None:
@@ -125,9 +137,5 @@ def test_the_rank_that_hangs_is_named_whichever_way_it_hangs(tmp_path: Path) -> 
         training = Training(tmp_path, stack)
         for cycle, (case, kind) in enumerate(CASES):
             with training.run(cycle) as pids:
-                until = time.monotonic() + 2 * BOUND_S  # it looks again and again
-                verdict, expected = Verdict(), ((culprit_of(cycle, RANKS),), kind, e.HIGH)
-                # At first the training has not come to its hang.
-                while (verdict.culprits, verdict.kind, verdict.confidence) != expected:
-                    assert time.monotonic() < until, (case, verdict)
-                    verdict = training.look(cycle, pids)
+                expected = Verdict((culprit_of(cycle, RANKS),), kind, confidence=e.HIGH)
+                training.comes_to(expected, cycle, pids, case)

@@ -15,7 +15,8 @@ from holdfast.watch.pure.hang import overdue
 from nvidia_resiliency_ext.fault_tolerance.launcher import parse_args, parse_min_max_nnodes
 from nvidia_resiliency_ext.fault_tolerance.utils import get_infrastructure_rank
 from tests.promises.rows import promise, promises
-from tests.real.harness import Job, Launcher, launcher, until
+from tests.real.harness import Job, Launcher, launcher
+from tests.waiting import until
 
 HERE = "fault-tolerance"
 

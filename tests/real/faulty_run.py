@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.harness import SCALE, Job, Launcher, until
+from tests.real.harness import Job, Launcher
 from tests.real.nodes import SECRET
+from tests.waiting import SCALE, until
 
 STEP_LIMIT_S = 2.0 * SCALE
 """Of thousands of steps of 10 ms: no pause of a busy machine may be taken for a hang."""

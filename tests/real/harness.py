@@ -9,28 +9,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.base.processes import proc
 from holdfast.events.event_log import read_run
-
-SCALE = float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
-"""Set it above 1 on a slow machine: every bound below is multiplied by it."""
-BOUND_S = 30.0 * SCALE
-"""How long a test waits for something that should take a fraction of a second."""
-
-
-def until(condition: Callable[[], Any], what: str, bound_s: float = BOUND_S) -> Any:
-    """Wait for ``condition`` to be true and return its value."""
-    give_up_at = time.monotonic() + bound_s
-    while not (value := condition()):
-        assert time.monotonic() < give_up_at, f"not within {bound_s:g} s: {what}"
-        time.sleep(0.005)
-    return value
+from tests.waiting import BOUND_S, until
 
 
 def marked(prefix: str) -> list[int]:

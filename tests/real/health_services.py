@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from holdfast.health.node_service import METHOD, messages
-from tests.real.harness import BOUND_S
+from tests.waiting import BOUND_S
 
 REQUEST, RESPONSE = messages()
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.net.port import ReservedPort
-from tests.real.harness import SCALE, Job, Launcher, read_json_lines, until
+from tests.real.harness import Job, Launcher, read_json_lines
+from tests.waiting import SCALE, until
 
 SILENCE_S = 15.0 * SCALE
 """A launcher that says nothing for this long is gone; a busy machine may pause one for seconds."""

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.net.port import ReservedPort
 from tests.processes import all_pids, command_line, environ
 from tests.real.forked_ranks import Fork, Forks
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 PREAMBLE = """
 import ctypes, datetime, json, os, signal, sys, time

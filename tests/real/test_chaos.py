@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from holdfast.base.processes import proc
-from tests.real.harness import BOUND_S, SCALE, until
+from tests.waiting import BOUND_S, SCALE, until
 
 TORCH = """
 _hooks = []

@@ -27,8 +27,9 @@ from nvidia_resiliency_ext.fault_tolerance import (
 )
 from nvidia_resiliency_ext.fault_tolerance.utils import get_infrastructure_rank
 from nvidia_resiliency_ext.shared_utils import health_check
-from tests.real.harness import BOUND_S, SCALE, Launcher, until
+from tests.real.harness import Launcher
 from tests.real.ranks import SIGKILLED, RankStarter
+from tests.waiting import BOUND_S, SCALE, until
 
 LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
 COMPAT = {"PYTHONPATH": str(Path(nvidia_resiliency_ext.__file__).parents[1])}

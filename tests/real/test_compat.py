@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import nvidia_resiliency_ext
-from tests.real.harness import BOUND_S
+from tests.waiting import BOUND_S
 
 COMPAT = Path(nvidia_resiliency_ext.__file__).parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Job, Launcher, until
+from tests.real.harness import Job, Launcher
 from tests.real.hosts import Network, ip, network
 from tests.real.nodes import (
     SHORT_SILENCE_S,
@@ -21,6 +21,7 @@ from tests.real.nodes import (
     in_cycle,
     life,
 )
+from tests.waiting import until
 
 PORT = 29400
 WORKS = TELLS_ITS_PLACE + "tell()\nwork()\n"

@@ -24,7 +24,7 @@ from holdfast.node.records import run_dirs
 from nvidia_resiliency_ext.fault_tolerance.utils import is_process_alive
 from tests.processes import bystander
 from tests.real import elastic_functions as functions
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 ROOT = Path(__file__).parents[2]
 

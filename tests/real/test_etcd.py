@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.net.port import ReservedPort
-from tests.real.harness import SCALE, Job, Launcher, has_lived, kill, until
+from tests.real.harness import Job, Launcher, has_lived, kill
+from tests.waiting import SCALE, until
 
 BOUND_S = 60 * SCALE
 SILENCE_S = 4.0 * SCALE

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.real.harness import BOUND_S, Launcher
+from tests.real.harness import Launcher
+from tests.waiting import BOUND_S
 
 RAISES = """
 import atexit, os, threading, time

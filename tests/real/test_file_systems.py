@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Launcher, marked, until
+from tests.real.harness import Launcher, marked
 from tests.real.test_launcher import NOTE_PIDS, SLEEP_FOR_EVER, may_mount
+from tests.waiting import until
 
 FULL = 'mkdir logs && mount -t tmpfs -o size=64k none logs && exec "$@"'
 """Runs a command where the log folder has little space."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes.proc import process_state
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 pytest.importorskip("torch")
 

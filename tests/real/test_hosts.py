@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S, Job, Launcher
+from tests.real.harness import Job, Launcher
 from tests.real.hosts import Network, network
 from tests.real.ranks import PREAMBLE
+from tests.waiting import BOUND_S
 
 MEETS = """
 import os, socket

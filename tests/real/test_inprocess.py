@@ -12,8 +12,8 @@ import pytest
 
 from tests.atomic_soak import violations
 from tests.processes import environ, send
-from tests.real.harness import until
 from tests.real.ranks import SIGKILLED, RankStarter
+from tests.waiting import until
 
 TRAIN = """
 @wrapper(**QUICK)

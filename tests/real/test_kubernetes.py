@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S
 from tests.real.namespaces import in_pid_namespace
 from tests.unit.test_deploy_examples import MANIFESTS, command_line, pod_of
+from tests.waiting import BOUND_S
 
 RANK = """
 import json, os, pathlib, signal, sys

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.base.processes import proc
 from tests.processes import command_line, is_alive
-from tests.real.harness import Launcher, kill, read_json_lines, until
+from tests.real.harness import Launcher, kill, read_json_lines
+from tests.waiting import until
 
 NOTE_PIDS = """
 import os, sys, time, pathlib

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.real.harness import BOUND_S, Job, Launcher, kill, until
+from tests.real.harness import Job, Launcher, kill
+from tests.waiting import BOUND_S, until
 
 PACKAGES = [name for name in ("lightning", "pytorch_lightning") if find_spec(name)]
 pytestmark = [

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.real.harness import BOUND_S, Job, Launcher, until
+from tests.real.harness import Job, Launcher
+from tests.waiting import BOUND_S, until
 
 SCRIPT = """
 import os, time

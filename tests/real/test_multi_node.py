@@ -13,7 +13,7 @@ import pytest
 from holdfast.base.processes import proc
 from holdfast.job.pure.sealed import Sealer
 from holdfast.net.address import is_our_address
-from tests.real.harness import Job, kill, until
+from tests.real.harness import Job, kill
 from tests.real.nodes import (
     ASKS,
     HANGS,
@@ -30,6 +30,7 @@ from tests.real.nodes import (
     joined,
     life,
 )
+from tests.waiting import until
 
 IMPORTS_TORCH_LATE = """
 import importlib.abc, pathlib, sys, threading, time

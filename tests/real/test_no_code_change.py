@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S, Job, Launcher
+from tests.real.harness import Job, Launcher
+from tests.waiting import BOUND_S
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 

@@ -19,8 +19,8 @@ from holdfast.health import node_service
 from holdfast.health.node_service import ask
 from holdfast.health.pure.health import Finding, Verdict
 from tests.processes import is_alive
-from tests.real.harness import BOUND_S, until
 from tests.real.health_services import HealthService, NoGrpc
+from tests.waiting import BOUND_S, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "health_service.py"
 SHORT_S = 0.5

@@ -7,8 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from tests.real.harness import Launcher, kill, until
+from tests.real.harness import Launcher, kill
 from tests.real.test_warm_standby import is_ready, parked
+from tests.waiting import until
 
 NUMACTL = """#!/bin/sh
 echo "$1 $2 $3 $4" >> "$OUT/bound"

@@ -17,7 +17,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.real.harness import Job, Launcher, kill, until
+from tests.real.harness import Job, Launcher, kill
+from tests.waiting import until
 
 SCRIPT = """
 import os, time

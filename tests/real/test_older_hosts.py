@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.older_hosts import old_glibc_python, why_no_filter
-from tests.real.harness import Job, Launcher, until
+from tests.real.harness import Job, Launcher
 from tests.real.ranks import SIGKILLED, RankStarter
 from tests.real.test_inprocess import train
 from tests.real.test_warm_standby import LIBRARY, is_ready
+from tests.waiting import until
 
 HOSTS = {
     "old glibc": "--old-glibc",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import SCALE, Job, Launcher, has_lived, kill, until
+from tests.real.harness import Job, Launcher, has_lived, kill
+from tests.waiting import SCALE, until
 
 PLUG_IN = """
 import torch.distributed as dist

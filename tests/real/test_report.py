@@ -29,9 +29,10 @@ from holdfast.tools.report.report import as_json, tell
 from holdfast.tools.report.report_html import as_html
 from tests.real.counted import NodeCount, count
 from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan
-from tests.real.harness import BOUND_S, SCALE, Launcher, kill, until
+from tests.real.harness import Launcher, kill
 from tests.unit.made_events import HANG, THEN_WELL, elsewhere
 from tests.unit.trace_format import violations
+from tests.waiting import BOUND_S, SCALE, until
 
 FAULTS = int(os.environ.get("HOLDFAST_REPORT_FAULTS", "8"))
 """20 and more: make soak."""

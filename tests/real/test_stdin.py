@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S, Launcher, until
+from tests.real.harness import Launcher
+from tests.waiting import BOUND_S, until
 
 LAUNCHER = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
 

@@ -12,7 +12,8 @@ import pytest
 from holdfast.base.processes import idle_priority, proc
 from holdfast.net.port import ReservedPort
 from tests.processes import environ
-from tests.real.harness import BOUND_S, Job, Launcher, kill, marked, until
+from tests.real.harness import Job, Launcher, kill, marked
+from tests.waiting import BOUND_S, until
 
 WARM = "--ft-warm-standby=true", "--ft-warm-standby-delay=0", "--ft-warm-preload=lib1"
 SCRIPT = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import BOUND_S
 from tests.real.namespaces import in_pid_namespace
+from tests.waiting import BOUND_S
 
 LAUNCH = f"{sys.executable} -m holdfast.fault_tolerance.launcher --ft-host-checks=false"
 _WAIT = """

@@ -31,6 +31,7 @@ from holdfast.watch.rank import monitor_link as link_module
 from holdfast.watch.rank import rank_progress as progress_module
 from holdfast.watch.rank.auto_heartbeat import StepClient
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
+from tests.waiting import until
 
 TOTALS = layout.TOTAL_S, layout.TIMES, layout.FIRST_AT, layout.CLOSED_AT
 SECTIONS = {"setup": 600.0, "step": 60.0, "save": None}
@@ -1207,10 +1208,7 @@ def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> 
     monkeypatch.setattr(link_module, "_ANSWER_S", BOUND_S)
     assert client._link._connection.owes_answers()
     client.load_state_dict(STATE)
-    deadline = time.monotonic() + BOUND_S
-    while client._link._connection.owes_answers():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: not client._link._connection.owes_answers())
 
     monitor.reply["limits"] = {
         "op": "ok",

@@ -25,7 +25,7 @@ from torch.distributed import HashStore
 import nvidia_resiliency_ext
 import public_names
 from nvidia_resiliency_ext import _former, _shadow
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 COMPAT = Path(nvidia_resiliency_ext.__file__).parents[1]
 

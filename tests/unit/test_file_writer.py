@@ -11,7 +11,7 @@ import pytest
 from holdfast.base import file_writer
 from holdfast.base.bounded import call_within
 from holdfast.base.file_writer import FileWriter, LogFile
-from tests.real.harness import until
+from tests.waiting import until
 
 
 def test_what_a_hung_file_system_does_not_take_is_dropped_and_reported(

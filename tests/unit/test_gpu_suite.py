@@ -18,7 +18,7 @@ import torch
 from tests.gpu import machine
 from tests.gpu.device import CpuStandIn, CudaDevice
 from tests.gpu.report import BROKE, HELD, SKIPPED, Found, Report, main
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 SUITE = [sys.executable, "-m", "pytest", "-c", "tests/gpu/gpu.ini", "--rootdir=."]
 SUITE += ["-p", "no:cacheprovider", "tests/gpu"]

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.testing import chaos_rank, inject
 from holdfast.testing.inject import Fault, Planned, parse_plan
-from tests.real.harness import BOUND_S, until
+from tests.waiting import BOUND_S, until
 
 TICKING = """
 import threading, time

@@ -20,8 +20,7 @@ import pytest
 from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt, never_inside
 from tests.interrupt_stress import interrupt_often
 from tests.unit.test_atomic import restart_under_way
-
-BOUND_S = 30.0
+from tests.waiting import BOUND_S, until
 
 
 class Restart(BaseException):
@@ -475,12 +474,6 @@ def test_only_the_main_thread_can_be_interrupted() -> None:
     thread.start()
     thread.join(BOUND_S)
     assert "'trainer-7'" in str(errors[0])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < give_up_at
 
 
 def test_no_frame_is_kept_after_it_was_acknowledged(interrupt: MainThreadInterrupt) -> None:

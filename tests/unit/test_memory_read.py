@@ -23,7 +23,7 @@ from holdfast.options.plan import WarmStandby
 from holdfast.standby.pure.standby import State
 from holdfast.standby.standbys import Standbys
 from tests.processes import bystander
-from tests.real.harness import until
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.observer.metrics_server import CONNECTIONS, Server
 from holdfast.tools.observer.observer_main import Observer
-from tests.real.harness import until
+from tests.waiting import until
 
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 

@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,16 +13,7 @@ import pytest
 from holdfast.base.processes import proc, system_calls
 from holdfast.evidence import sight
 from holdfast.evidence.stack_dump import WriteWatch
-
-BOUND_S = 20.0
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Bounded."""
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.002)
+from tests.waiting import BOUND_S, until
 
 
 @pytest.fixture
@@ -132,7 +122,7 @@ def test_process_state_shows_handlers_stops_and_the_end(
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]);" + SLEEP
     )
     child.stdout.readline()
-    wait_until(lambda: proc.process_state(child.pid).state == "S")
+    until(lambda: proc.process_state(child.pid).state == "S")
     state = proc.process_state(child.pid)
 
     assert state.catches(signal.SIGUSR1)
@@ -144,10 +134,10 @@ def test_process_state_shows_handlers_stops_and_the_end(
     assert not state.is_stopped
 
     child.send_signal(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(child.pid).is_stopped)
+    until(lambda: proc.process_state(child.pid).is_stopped)
 
     child.kill()
-    wait_until(lambda: proc.process_state(child.pid).state == "Z")
+    until(lambda: proc.process_state(child.pid).state == "Z")
     assert proc.process_state(child.pid).rss_kib == 0
     child.wait()
     assert proc.process_state(child.pid) is None
@@ -163,7 +153,7 @@ def test_a_hold_on_a_process_outlives_it_harmlessly(
 
     assert held.send(signal.SIGKILL)
     assert proc.await_any([held], BOUND_S)
-    wait_until(lambda: not held.is_alive())
+    until(lambda: not held.is_alive())
     child.wait()
 
     assert not held.send(signal.SIGKILL)
@@ -257,9 +247,9 @@ def test_a_thread_that_runs_beside_the_main_one_is_seen(
     sleeps = start(SLEEP)
     for each in (runs, sleeps):
         each.stdout.readline()
-    wait_until(lambda: sight.thread_of(runs.pid, "busy"))
+    until(lambda: sight.thread_of(runs.pid, "busy"))
     before = sight.sleeps_of_others(runs.pid)
-    wait_until(lambda: sight.others_run(runs.pid, "other", before, 3))
+    until(lambda: sight.others_run(runs.pid, "other", before, 3))
 
     assert not sight.others_run(runs.pid, "busy", before, 3)
     assert not sight.others_run(sleeps.pid, "other", {}, 3)

@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 
 from holdfast.base.processes.run_delay import RunDelay
+from tests.waiting import until
 
-BOUND_S = 60.0
 SPIN = """
 import os
 os.sched_setaffinity(0, {int(os.environ["CPU"])})
@@ -32,10 +31,7 @@ def test_a_process_that_shares_its_processor_waits_for_it() -> None:
             assert process.stdout.readline() == "up\n"
         delays = [RunDelay(process.pid) for process in spinning]
         of_sleeper = RunDelay(asleep.pid)
-        until = time.monotonic() + BOUND_S
-        while min(delay.since_s() for delay in delays) < 0.1:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: min(delay.since_s() for delay in delays) >= 0.1)
         assert of_sleeper.since_s() < 0.1
     finally:
         for process in (*spinning, asleep):

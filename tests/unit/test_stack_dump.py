@@ -13,9 +13,9 @@ import pytest
 from holdfast.base.processes import proc
 from holdfast.evidence import stack_dump
 from holdfast.evidence.stack_dump import StackDump
+from tests.waiting import until
 
 SIGNUM = int(signal.SIGRTMIN) + 7
-BOUND_S = 20.0
 VICTIM = """
 import ctypes, faulthandler, signal, sys, threading
 faulthandler.register({signum}, open(sys.argv[1], "a"), all_threads=True)
@@ -37,18 +37,10 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "stacks.txt")
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Bounded."""
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.002)
-
-
 def stopped(process: proc.Process) -> proc.Process:
     """By somebody."""
     process.send(signal.SIGSTOP)
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    until(lambda: proc.process_state(process.pid).is_stopped)
     return process
 
 
@@ -64,9 +56,7 @@ def victim(path: str) -> Iterator[Callable[[str], proc.Process]]:
         )
         children.append(child)
         assert child.stdout.readline() == "up\n"
-        deadline = time.monotonic() + BOUND_S
-        while proc.process_state(child.pid).state != "S":
-            assert time.monotonic() < deadline
+        until(lambda: proc.process_state(child.pid).state == "S")
         held.append(proc.Process(child.pid))
         return held[-1]
 
@@ -141,7 +131,7 @@ def test_a_stopped_process_is_continued_first_and_stopped_again(
     assert "in name_in_the_stack" in collect(dump)
     assert dump.was_stopped
     assert dump.state.state == "T"
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    until(lambda: proc.process_state(process.pid).is_stopped)
 
 
 def test_a_process_whose_end_is_not_decided_is_never_stopped(
@@ -166,7 +156,7 @@ def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
     threads = "[threading.Thread(target=wait_beside, daemon=True).start() for _ in range(16)]"
     process = victim(f"{threads}\n    {SLEEP}")
     tasks = Path(f"/proc/{process.pid}/task")
-    wait_until(lambda: len([*tasks.iterdir()]) == 17)
+    until(lambda: len([*tasks.iterdir()]) == 17)
     for _ in range(20):
         stopped(process)
         text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
@@ -180,7 +170,7 @@ def test_no_answer_is_asked_for_again_and_then_stated(
 ) -> None:
     """K-2: the caller's bound ends it, with a reason."""
     process = victim(BLOCKED)
-    wait_until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
+    until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
     dump = StackDump(process, SIGNUM, path, time.monotonic())
 
     assert collect(dump, bound_s=0.3) == ""
@@ -201,7 +191,7 @@ def test_a_process_that_was_stopped_since_is_continued(
 
     assert collect(dump).count("in name_in_the_stack") == 1
     assert dump.was_stopped
-    wait_until(lambda: proc.process_state(process.pid).is_stopped)
+    until(lambda: proc.process_state(process.pid).is_stopped)
 
 
 def test_a_signal_on_its_way_is_not_sent_twice(
@@ -209,7 +199,7 @@ def test_a_signal_on_its_way_is_not_sent_twice(
 ) -> None:
     """On a busy machine the process may not have run yet: it would dump twice."""
     process = victim(BLOCKED)
-    wait_until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
+    until(lambda: proc.process_state(process.pid).blocks(SIGNUM))
     dump = StackDump(process, SIGNUM, path, time.monotonic())
     sent = []
     with monkeypatch.context() as patch:

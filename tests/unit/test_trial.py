@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.inplace.trial import Trial
-from tests.real.harness import until
+from tests.waiting import until
 
 
 def outcome(trial: Trial) -> str:

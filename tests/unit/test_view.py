@@ -27,11 +27,11 @@ from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.top import Stacks, Top
 from holdfast.tools.view.web import make_app
 from holdfast.tools.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
+from tests.waiting import BOUND_S
 
 from .made_events import elsewhere
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
-BOUND_S = 30.0 * float(os.environ.get("HOLDFAST_TEST_SCALE", "1"))
 START = {
     "kind": "launcher_started",
     "cycle": 0,

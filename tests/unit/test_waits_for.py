@@ -11,7 +11,7 @@ import pytest
 from holdfast.evidence import sight
 from holdfast.evidence.pure.rank_digest import Seen, Sight, digest
 from holdfast.evidence.pure.stacks import Frame, place_of
-from tests.unit.test_proc import wait_until
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_a_prompt_is_told_from_another_pipe(
         seen = sight.look_at(child.pid)
         return "" if seen is None else seen.reads
 
-    wait_until(lambda: reads() != "")
+    until(lambda: reads() != "")
     assert reads() == sight.STDIN

@@ -18,6 +18,7 @@ import pytest
 from holdfast.evidence.pure.stacks import Frame
 from holdfast.watch.rank import whereabouts
 from holdfast.watch.rank.whereabouts import awaiting, call_of, is_at_store
+from tests.waiting import until
 
 BOUND_S = 20.0
 HAS_POSITIONS = pytest.mark.skipif(
@@ -106,11 +107,8 @@ def test_a_request_to_the_store_without_an_answer_is_seen(monkeypatch: pytest.Mo
                 peer.sendall(b"answer")
                 client.recv(6)
                 assert not is_at_store()
-                until = time.monotonic() + BOUND_S
-                while not is_at_store():  # the kernel counts in ticks of some ms
-                    assert time.monotonic() < until
-                    time.sleep(0.02)
-                    client.sendall(b"wait")
+                # The kernel counts in ticks of some ms.
+                until(lambda: client.sendall(b"wait") or is_at_store())
                 peer.recv(1 << 16)
             monkeypatch.setenv("MASTER_PORT", str(port - 1))
             assert not is_at_store()
