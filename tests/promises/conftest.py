@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,17 +37,8 @@ def _port() -> Iterator[int]:
     port.release()
 
 
-@pytest.fixture(scope="module")
-def _small_heap() -> Iterator[None]:
-    """A call collects garbage, which takes 0.1 s among all objects of pytest and torch."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, _port: int, _small_heap: None) -> Alone:
+def alone(monkeypatch: pytest.MonkeyPatch, _port: int, small_heap: None) -> Alone:
     environment = {
         "RANK": "0",
         "WORLD_SIZE": "1",

@@ -38,7 +38,7 @@ SECTIONS = {"setup": 600.0, "step": 60.0, "save": None}
 
 
 @pytest.fixture
-def make_monitor(tmp_path, monkeypatch):
+def make_monitor(tmp_path, monkeypatch, small_heap):
     """Start a monitor and point the environment at it, in a process that had no client yet."""
     made = []
     monkeypatch.setattr(client_module._Process, "has_begun", False)
