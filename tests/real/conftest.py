@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.fixtures import ft
 from tests.real.forked_ranks import Forks
-from tests.real.harness import Launcher
+from tests.real.harness import Launcher, launcher
 from tests.real.nodes import Nodes
 from tests.real.ranks import RankStarter, rank_starter
-
-__all__ = ["forks", "ft", "nodes", "ranks"]
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +17,13 @@ def forks() -> Iterator[Forks]:
     one = Forks()
     yield one
     one.close()
+
+
+@pytest.fixture
+def ft(tmp_path: Path, forks: Forks) -> Iterator[Launcher]:
+    """Starts launchers; whatever they leave ends with the test."""
+    with launcher(tmp_path, forks) as jobs:
+        yield jobs
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Ranks without the second that importing torch takes: forks of one process that has done it.
+"""Processes without the second that importing torch takes: forks of one that has done it.
 
-A fork is what an interpreter is at the first line of its script, but for its command line and its
-parent. The process that forks reports the ends of its children, as only a parent can.
+Ranks that a test starts by hand, and launchers of several nodes. A fork is what an interpreter is
+at the first line of its script, but for its command line and its parent. The process that forks
+reports the ends of its children, as only a parent can.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +28,7 @@ _READ_BY_LIBRARIES = ("LD_", "PYTHON", "TORCH", "OMP_", "MKL_")
 
 
 class Fork:
-    """One rank; as much of :class:`subprocess.Popen` as tests use."""
+    """One process; as much of :class:`subprocess.Popen` as tests use."""
 
     def __init__(self, forks: Forks, pid: int) -> None:
         self._forks = forks
@@ -42,27 +44,32 @@ class Fork:
         while self.returncode is None:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
-                raise subprocess.TimeoutExpired(f"rank (pid {self.pid})", timeout or 0.0)
+                raise subprocess.TimeoutExpired(f"fork (pid {self.pid})", timeout or 0.0)
             self._forks.take_ends(left)
         return self.returncode
 
     def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, signum: int) -> None:
         if self.poll() is None:
             with suppress(ProcessLookupError):  # reaped, and not yet reported
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, signum)
 
 
 class Forks:
-    """The process that has imported torch, and its children."""
+    """The process that has imported torch, started with its first child, and its children."""
 
     def __init__(self) -> None:
         self._executable = sys.executable
-        ours, theirs = socket.socketpair()
-        self._control = ours
+        self._control, self._theirs = socket.socketpair()
+        self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._forked: list[Fork] = []
         self._alive: dict[int, Fork] = {}
-        with theirs:
+
+    def _begin(self) -> None:
+        with self._theirs as theirs:
             self._process = subprocess.Popen(
                 [self._executable, "-m", __name__, str(theirs.fileno())],
                 cwd=Path(__file__).parents[2],
@@ -84,7 +91,17 @@ class Forks:
 
     def start(self, script: Path, env: Mapping[str, str], output: Path) -> Fork:
         """As ``python script`` with stdin from /dev/null, and all that it says in ``output``."""
-        order = {"script": str(script), "env": dict(env), "output": str(output)}
+        return self._fork(script=str(script), argv=[], env=env, out=str(output), err=str(output))
+
+    def start_module(
+        self, module: str, words: Sequence[str], env: Mapping[str, str], out: Path, err: Path
+    ) -> Fork:
+        """As ``python -m module words`` with stdin from /dev/null, in the folder of ``out``."""
+        return self._fork(module=module, argv=words, env=env, out=str(out), err=str(err))
+
+    def _fork(self, **order: object) -> Fork:
+        if self._process is None:
+            self._begin()
         self._control.sendall(json.dumps(order).encode() + b"\n")
         while not self._forked:
             self._receive()
@@ -97,7 +114,7 @@ class Forks:
 
     def _receive(self) -> None:
         data = self._control.recv(1 << 16)
-        assert data, f"the process that forks has ended with {self._process.wait()}"
+        assert data, "the process that forks has ended"
         *lines, self._unread = (self._unread + data).split(b"\n")
         for word in map(json.loads, lines):
             if "forked" in word:
@@ -108,7 +125,9 @@ class Forks:
 
     def close(self) -> None:
         self._control.close()
-        self._process.wait()
+        self._theirs.close()
+        if self._process is not None:
+            self._process.wait()
 
 
 # ---------------------------------------------------------------- the process that forks
@@ -145,14 +164,20 @@ def _serve(control: socket.socket) -> dict[str, Any]:
 
 
 def _become(order: dict[str, Any]) -> None:
-    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for number, path in ((1, order["out"]), (2, order["err"])):
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        os.dup2(output, number)
+        os.close(output)
     os.environ.clear()
     os.environ.update(order["env"])
     random.seed()
     sys.modules["numpy"].random.seed()
+    if "module" in order:
+        sys.path[0] = folder = str(Path(order["out"]).parent)
+        os.chdir(folder)
+        sys.argv = [order["module"], *order["argv"]]
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        return
     sys.argv = [order["script"]]
     script = Path(order["script"])
     sys.path[0] = str(script.parent)
@@ -162,12 +187,16 @@ def _become(order: dict[str, Any]) -> None:
 
 
 def _main() -> None:
-    import numpy  # noqa: ICN001, F401
+    import gc
+
+    import numpy.random  # noqa: F401
     import torch.distributed  # noqa: F401
 
     import holdfast.inprocess
 
     assert holdfast.inprocess.Wrapper  # loaded when it is used
+    gc.collect()
+    gc.freeze()  # what is here by now is no garbage of a rank's
     with socket.socket(fileno=int(sys.argv[1])) as control:
         order = _serve(control)
     _become(order)

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.base.processes import proc
 from holdfast.events.event_log import read_run
+from tests.real.forked_ranks import Fork, Forks
 from tests.waiting import BOUND_S, until
 
 
@@ -33,14 +34,24 @@ def marked(prefix: str) -> list[int]:
 class Job:
     """One launcher and its ranks."""
 
-    def __init__(self, folder: Path, command: list[str], env: dict[str, str]) -> None:
+    process: subprocess.Popen[bytes] | Fork
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._out = folder / "console.out"
         self._err = folder / "console.err"
+        self._out.touch()
+        self._err.touch()
+
+    def start(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
+
+    def fork(self, forks: Forks, module: str, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """The same, of a process that has imported torch."""
+        self.process = forks.start_module(module, words, env, self._out, self._err)
 
     @property
     def stdout(self) -> str:
@@ -102,9 +113,15 @@ class Job:
 
 
 class Launcher:
-    """Starts jobs in a folder of their own, and sees to it that nothing of them stays."""
+    """Starts jobs in a folder of their own, and sees to it that nothing of them stays.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Of which theirs are part.
+        forks: Launchers of several nodes, which import torch, are its children where they can be.
+    """
+
+    def __init__(self, folder: Path, forks: Forks | None = None) -> None:
+        self._forks = forks
         self._folder = folder
         self._jobs: list[Job] = []
 
@@ -129,9 +146,15 @@ class Launcher:
         """Start ``ft_launcher`` with these arguments; ``prefix``: a command that executes it."""
         folder = self._folder / f"job{len(self._jobs)}"
         folder.mkdir()
-        command = [*prefix, sys.executable, "-m", module, *map(str, args)]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHEL"))}
-        job = Job(folder, command, {**inherited, "OUT": str(folder), **(env or {})})
+        whole = {**inherited, "OUT": str(folder), **(env or {})}
+        words = [str(arg) for arg in args]
+        job = Job(folder)
+        imports_torch = re.search(r"--nnodes[= ](?!1(?:\s|$))", " ".join(words))
+        if self._forks and imports_torch and not prefix and self._forks.can_start(env or {}):
+            job.fork(self._forks, module, words, whole)
+        else:
+            job.start([*prefix, sys.executable, "-m", module, *words], whole)
         self._jobs.append(job)
         return job
 
@@ -145,9 +168,9 @@ class Launcher:
 
 
 @contextmanager
-def launcher(folder: Path) -> Iterator[Launcher]:
+def launcher(folder: Path, forks: Forks | None = None) -> Iterator[Launcher]:
     """A launcher whose jobs are ended with the block."""
-    jobs = Launcher(folder)
+    jobs = Launcher(folder, forks)
     try:
         yield jobs
     finally:
