@@ -15,7 +15,7 @@ SMALL = {  # startup and teardown are made of the same pieces, and slow
     "lateness": "hangs=2, window_s=0.1",
     "memory": "starts=1, sizes=(1,)",
     "restart": "restarts=1, gloo_restarts=0",
-    "warm": "sizes=(2,), restarts=1",
+    "warm": "sizes=(1,), restarts=1",
     "assignment": "rounds=1, world=512, lost=50",
     "incident_scale": "nodes=128, rounds=1",
 }

@@ -21,6 +21,8 @@ SECTIONS = (
     *("--ft-rank-section-timeouts", "setup:90,step:20,checkpointing:20"),
     *("--ft-rank-out-of-section-timeout", "20"),
 )
+PLAIN = ("--ft-warm-standby", "false")
+"""No parked interpreters, which import as much as ranks, where none is used."""
 HEARTBEATS = ("--ft-initial-rank-heartbeat-timeout", "90", "--ft-rank-heartbeat-timeout", "30")
 
 pytestmark = pytest.mark.slow
@@ -105,7 +107,7 @@ def _weights(folder):
 def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_weights(tmp_path):
     """Heartbeats undisturbed, sections with a SIGKILL after step 5: same weights to the bit."""
     quiet, stormy = tmp_path / "quiet", tmp_path / "stormy"
-    output, found = _train(quiet, "train_gpt_heartbeats.py", *HEARTBEATS)
+    output, found = _train(quiet, "train_gpt_heartbeats.py", *HEARTBEATS, *PLAIN)
     assert "step    8" in output
     assert found == []
 
@@ -127,6 +129,7 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
         [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
             *("--max-restarts", "2", "--log-dir", tmp_path / "logs", *SECTIONS),
+            *PLAIN,
             *(EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
             *("--steps", "8", "--checkpoint-every", "2"),
         ],
