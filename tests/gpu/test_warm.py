@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_a_rank_restarts_under_torchrun(ft: Launcher, found: Found) -> None:
     try:
         restarts(job, n, found, is_warm=False)
     finally:
-        job.process.terminate()
+        job.process.send_signal(signal.SIGTERM)
         job.wait(30.0)
         outlived = [rank["pid"] for rank in notes(job, "imported") if is_of(rank["pid"], job)]
         found.note(f"ranks that outlived it: {outlived or 'none'}")
