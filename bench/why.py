@@ -191,7 +191,7 @@ def _outcome(folder: Path, cycle: int, case: str) -> dict[str, Any]:
             event = json.loads(line)
             if event.get("cycle") == cycle:
                 overdue += [event["at"]] if event["kind"] == "rank_overdue" else []
-                killed += [event["t"]] if event["kind"] == "monitor_signal" else []
+                killed += [event["t"]] if event["kind"] == "kill_sent" else []
     return {
         "case": case,
         "cycle": cycle,

@@ -289,9 +289,6 @@ def test_a_silent_rank_is_explained_and_then_killed(start: Callable[..., Node]) 
     announced = node.log("is hung")
     assert "Did not get subsequent heartbeat for" in announced
     assert "Sent SIGCONT, SIGKILL." in announced
-    events = [message["event"] for message in node.seen if message["op"] == "event"]
-    assert [event["kind"] for event in events] == ["monitor_verdict", "monitor_signal"]
-    assert all(event["rank"] == 3 and event["node"] == "gpu-07" for event in events)
 
 
 @pytest.mark.parametrize(

@@ -427,8 +427,6 @@ class NodeAgent:
             case said.Log(level, text):
                 number = logging.getLevelName(level.upper())
                 LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
-            case said.Event(event):
-                self._events.append(event)
         heard = self._incidents.with_exception(local_rank, message)
         monitor_said = rank_life.MonitorSaid(local_rank, heard)
         self._tell(monitor_said)

@@ -14,7 +14,8 @@ The type of a field says what is accepted::
                      Text: for people, so it is escaped and cut when it is encoded: it must not
                      cost the message it is in
     int              64 bits; Count: 0 or more; Annotated[int, Whole(1, 8)]: between these
-    float            a finite number; Limit: of 0 or more, or infinity
+    float            a finite number; Limit: of 0 or more, or infinity; Instant: seconds of the
+                     host's monotonic clock
     bool, enums      true or false; the value of a member, a text
     X | None         null, too
     tuple[X, ...]    a list
@@ -364,12 +365,14 @@ def _form(wanted: Any) -> Form:
 # ---------------------------------------------------------------- types of a field
 if TYPE_CHECKING:
     Count: TypeAlias = int
+    Instant: TypeAlias = float
     Limit: TypeAlias = float
     Name: TypeAlias = str
     Raw: TypeAlias = str
     Text: TypeAlias = str
 else:
     Count = Whole(0)
+    Instant = Number()
     Limit = Number(0.0, float("inf"))
     Name = Characters(1)
     Raw = _Exactly(str, "text")
@@ -408,6 +411,44 @@ def decode(kinds: Mapping[str, type[T]], body: object) -> T:
     except _UnexpectedError as error:
         raise MessageError(f"{op}{_complaint(error)}") from None
     return message
+
+
+def encode_fields(record: object) -> dict[str, object]:
+    """The fields of ``record`` as a JSON object, which does not say what record it is."""
+    fields: dict[str, object] = _record(type(record)).write(record)
+    return fields
+
+
+def decode_fields(kind: type[T], fields: Mapping[str, object]) -> T:
+    """The record of this kind with these fields.
+
+    Raises:
+        MessageError: A field is missing, or is of another form.
+    """
+    try:
+        record: T = _record(kind).read(fields)
+    except _UnexpectedError as error:
+        raise MessageError(f"{kind.__name__}{_complaint(error)}") from None
+    return record
+
+
+def well_formed(kind: type[object], fields: Mapping[str, object]) -> dict[str, object]:
+    """Those of ``fields`` that a record of this kind has, without any of another form."""
+    found = {}
+    for name, form in _record(kind).forms.items():
+        if name in fields:
+            try:
+                form.read(fields[name])
+            except _UnexpectedError:
+                continue
+            found[name] = fields[name]
+    return found
+
+
+def instants(kind: type[object]) -> list[str]:
+    """Names of the fields that are an :data:`Instant`, or one or None."""
+    forms = _record(kind).forms.items()
+    return [name for name, form in forms if getattr(form, "form", form) is Instant]
 
 
 def _complaint(error: _UnexpectedError) -> str:

@@ -171,11 +171,8 @@ class Case:
         )
 
     def _announce(self) -> None:
-        announced = messages.Overdue(
-            **{name: self._record[name] for name in messages.Overdue.__match_args__}
-        )
-        self._reports.tell(announced)
-        self._event("monitor_verdict", **vars(announced))
+        record = {name: self._record[name] for name in messages.Overdue.__match_args__}
+        self._reports.tell(messages.Overdue(**record))
 
     # ------------------------------------------------------------ evidence
 
@@ -266,7 +263,6 @@ class Case:
             return
         self._is_signalled = True
         self._reports.tell(messages.Signalled(*self._whose, effect.signal, effect.why))
-        self._event("monitor_signal", pid=self._process.pid, signal=effect.signal, why=effect.why)
         is_told = effect.why == monitor.HUNG and self._looks.has_verdict and self._has_place
         self._reports.log("debug" if is_told else "warning", self._announcement(effect))
 
@@ -279,7 +275,6 @@ class Case:
         """Let the rank go; ``why`` completes "the rank ..."."""
         if why in (monitor.ARMED_ANEW, monitor.GOES_ON):
             self._reports.tell(messages.Recovered(self._cycle.cycle))
-        self._event("monitor_abandoned", pid=self._process.pid, why=f"the rank {why}")
         then = "no SIGKILL follows" if self._is_signalled else "it is not killed"
         level = "debug" if why == monitor.GOES_ON else "warning"  # the launcher says it once
         self._reports.log(level, f"{incident.who(self._record)} {why}; {then}")
@@ -330,10 +325,6 @@ class Case:
         )
 
     # ------------------------------------------------------------ writing down
-
-    def _event(self, kind: str, **fields: Any) -> None:
-        whose = {key: self._record[key] for key in ("cycle", "rank")}
-        self._reports.event(kind, {**whose, **fields})
 
     def _note(self, action: str) -> None:
         self._record["actions"].append(action)

@@ -469,7 +469,6 @@ class Monitor:
             return
         self._limits.limits = view.limits()
         self._visitors.take(Seat(view.global_rank, process, None))
-        self._event("monitor_adopted", pid=process.pid)
         self._reports.log("info", f"rank {view.global_rank} (pid {process.pid}) is watched again")
         if snapshot.left_at is None:
             self._arm()
@@ -506,8 +505,7 @@ class Monitor:
                 self._looks.failed(error)
 
     def _launcher_gone(self) -> None:
-        if (ended := self._end_all()) is not None:
-            self._event("monitor_swept", ended=ended)
+        self._end_all()
 
     def _launcher_stopped(self, until: float, now: float) -> None:
         """It would have ended its ranks itself: the others go on without this node now."""
@@ -523,24 +521,16 @@ class Monitor:
                 "nodes may go on without it, so its monitors have ended its ranks",
             )
 
-    def _end_all(self) -> int | None:
-        """End all that the launcher's ranks are; how many that were, None: they are not ours."""
+    def _end_all(self) -> int:
+        """End all that the launcher's ranks are; how many that were."""
         if self._kin is None:
-            return None
+            return 0  # they are not ours
         if self._visitors.seat is not None:
             self._visitors.seat.process.send(SIGKILL)
         ended = self._kin.end_all()
         for pid, why in ended.left.items():
             self._reports.log("warning", f"process {pid} is left alone: {why}")
         return ended.killed
-
-    def _event(self, kind: str, **fields: Any) -> None:
-        cycle, seat = self._cycle, self._visitors.seat
-        whose = {
-            "cycle": cycle.cycle if cycle is not None else None,
-            "rank": seat.rank if seat is not None else None,
-        }
-        self._reports.event(kind, {**whose, **fields})
 
     # ------------------------------------------------------------ from the rank (visitors.Host)
 

@@ -1,4 +1,4 @@
-"""What a rank monitor says: to the launcher, which writes it down, and to people.
+"""What a rank monitor says: to the launcher, and to people.
 
 Nothing here waits for a reader, and nothing fails because of one.
 """
@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.base import clock
 from holdfast.base.pure.codec import encode
-from holdfast.watch.pure.monitor_messages import Event, Log, Ready
+from holdfast.watch.pure.monitor_messages import Log, Ready
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from holdfast.net.channel import Channel
     from holdfast.watch.pure.monitor_messages import Configure, ToLauncher
 
@@ -33,14 +29,12 @@ class Reports:
         self._control = control
         self._level = _LEVELS["info"]
         self._is_standalone = False
-        self._node = ""
 
     def configure(self, config: Configure) -> None:
         """Take over what the configuration says of reports."""
         level = config.cfg.get("log_level")
         self._level = level if isinstance(level, int) else self._level
         self._is_standalone = config.standalone
-        self._node = config.node
 
     def tell(self, message: ToLauncher) -> None:
         """To the launcher; a process that stands alone has none, but waits for Ready."""
@@ -67,14 +61,3 @@ class Reports:
             sys.stdout.flush()
         except OSError:  # nobody reads any more
             pass
-
-    def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Hand an event, stamped now, to the launcher, whose events file may be on a slow disk."""
-        event = {
-            "t": clock.monotonic(),
-            "wall": clock.wall(),
-            "kind": kind,
-            "node": self._node,
-            **fields,
-        }
-        self.tell(Event(event))

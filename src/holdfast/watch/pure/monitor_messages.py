@@ -7,7 +7,7 @@ Pure: plain values; their JSON form follows from their fields (``base/pure/codec
     monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
                             Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
                             Looked                      of one incident of the job
-                            Log Event
+                            Log
 
 An incident of the job: every rank is looked at before one is signalled. ::
 
@@ -16,13 +16,13 @@ An incident of the job: every rank is looked at before one is signalled. ::
     every monitor of the job ◄──GoOn(N)──── launcher ◄── leader: the verdict
 
 The monitor of an overdue rank looks at once, and waits for ``GoOn`` before it ends its rank, but no
-longer than the timeout of evidence. Fields of a verdict go into event files as they are, in this
-order.
+longer than the timeout of evidence. The messages of a verdict are records of the event files, too
+(``events/schema.py``).
 """
 
 from __future__ import annotations
 
-from holdfast.base.pure.codec import Characters, Count, Raw, family
+from holdfast.base.pure.codec import Characters, Count, Instant, Raw, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.evidence import Verdict as JobVerdict
@@ -193,8 +193,8 @@ class Overdue(Value):
     age_s: float
     limit_s: float
     learned: bool
-    at: float
-    detected_at: float
+    at: Instant
+    detected_at: Instant
 
 
 class Evidence(Value):
@@ -250,7 +250,7 @@ class Looked(Value):
     digest: RankDigest
 
 
-# ---------------------------------------------------------------- to the launcher: what it writes
+# ---------------------------------------------------------------- to the launcher: for people
 class Log(Value):
     """A line of the log. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
 
@@ -258,15 +258,9 @@ class Log(Value):
     text: Line
 
 
-class Event(Value):
-    """A line of the events file."""
-
-    event: dict[str, object]
-
-
 ToMonitor = Configure | Cycle | Tripped | Await | Stopping | LookNow | GoOn
 Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
-ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log | Event
+ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log
 
 TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)
