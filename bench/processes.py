@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.events.event_log import read_run
+from holdfast.events.run.run_files import read_run
+from holdfast.events.schema import WorkerStarted
 
 _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"
@@ -174,9 +175,9 @@ class Launch:
     def count_warm_starts(self) -> tuple[int, int]:
         """Ranks that were started from a parked process, and all ranks, after the first cycle."""
         run_dir = next((self._stamps.parent / "logs").glob("*_*"))
-        started = [event for event in read_run(run_dir) if event["kind"] == "worker_started"]
-        restarted = [event for event in started if event["cycle"] > 0]
-        return sum(event["is_warm"] for event in restarted), len(restarted)
+        after = (event.body for event in read_run([run_dir]).events if event.cycle > 0)
+        restarted = [body for body in after if isinstance(body, WorkerStarted)]
+        return sum(body.is_warm for body in restarted), len(restarted)
 
     def console_tail(self) -> str:
         """The last lines of its output."""

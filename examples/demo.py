@@ -7,6 +7,7 @@ Then it shows, from the event files of the second run, when each fault was found
 fault and where the training went on, and compares the final weights of both runs.
 """
 
+import json
 import os
 import re
 import signal
@@ -16,9 +17,11 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from holdfast.events.event_log import read_events, read_run
-from holdfast.tools.report.timeline import Event, Recovery, lines, recoveries
+from holdfast.events.run.run_files import read_run
+from holdfast.events.schema import CycleStopping, Event, WorkerStarted, event_of
+from holdfast.tools.report.timeline import Recovery, lines, recoveries
 from show import coloured, differences, failed, run_in_folder, say
 
 RANKS, STEPS, EVERY = 2, 320, 25
@@ -93,15 +96,14 @@ class Run:
         print(f"{since_s:8.1f} s | {text}", flush=True)
 
     def events(self) -> list[Event]:
-        """Of the launcher, of the monitors, and of the training itself."""
+        """Of the launcher, in order of time."""
+        folders = [path for path in (self.folder / "logs").glob("*_*") if not path.is_symlink()]
+        return read_run(folders).events
 
-        def of_all_files() -> Iterator[Event]:
-            for logs in (self.folder / "logs").glob("*_*"):
-                yield from read_run(logs)
-            with (self.folder / "progress.jsonl").open(encoding="utf-8") as file:
-                yield from read_events(file)
-
-        return sorted(of_all_files(), key=lambda event: float(event["t"]))
+    def notes(self) -> list[dict[str, Any]]:
+        """Of the training itself, in order of time."""
+        lines = (self.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()
+        return sorted(map(json.loads, lines), key=lambda note: float(note["t"]))
 
     def fingerprint(self) -> str:
         """Of the final weights."""
@@ -115,17 +117,17 @@ def innermost(stacks: Path) -> str:
     return " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:2])
 
 
-def in_place(events: Sequence[Event], start: float) -> list[str]:
+def in_place(notes: Sequence[dict[str, Any]], start: float) -> list[str]:
     """The restart that no launcher sees: both ranks have left the function and called it again."""
-    fault = next(event for event in events if event.get("fault") == IN_PLACE)
-    again = [event for event in events if event.get("iteration") == 1]
-    if {event["rank"] for event in again} != set(range(RANKS)):
+    fault = next(note for note in notes if note.get("fault") == IN_PLACE)
+    again = [note for note in notes if note.get("iteration") == 1]
+    if {note["rank"] for note in again} != set(range(RANKS)):
         return []
     entered, resumed = (
-        max(float(event["t"]) for event in again if event["kind"] == kind) - float(fault["t"])
+        max(float(note["t"]) for note in again if note["kind"] == kind) - float(fault["t"])
         for kind in ("entered", "resumed")
     )
-    step = max(int(event["step"]) for event in again if event["kind"] == "resumed")
+    step = max(int(note["step"]) for note in again if note["kind"] == "resumed")
     at, what = float(fault["t"]) - start, f"exception in rank {fault['rank']}"
     return [
         f"  at {at:7.2f} s   fault      {what} at step {fault['step']}",
@@ -138,10 +140,10 @@ def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator
     """A restart of all ranks: its times, the launcher's report, and where hung ranks were."""
     for line in lines([recovery], start):
         yield textwrap.fill(line, WIDTH + 10, subsequent_indent=" " * 27)
-    ended = [event for event in events if event["kind"] == "cycle_stopping"]
-    causes = [event["cause"] for event in ended if event["cycle"] == recovery.cycle]
-    started = [event for event in events if event["kind"] == "worker_started"]
-    warm = sum(event["is_warm"] for event in started if event["cycle"] == recovery.cycle + 1)
+    here = [event.body for event in events if event.cycle == recovery.cycle]
+    causes = [body.cause for body in here if isinstance(body, CycleStopping)]
+    following = [event.body for event in events if event.cycle == recovery.cycle + 1]
+    warm = sum(body.is_warm for body in following if isinstance(body, WorkerStarted))
     yield f"  {warm} of {RANKS} ranks were started warm, without importing torch"
     for text in causes:
         yield textwrap.fill(f"  cause: {text}", WIDTH + 10, subsequent_indent="         ")
@@ -162,10 +164,11 @@ def demonstrate(folder: Path) -> int:
         return failed(f"the run with faults ended with exit code {code}")
 
     say("What happened in the second run")
-    events = stormy.events()
-    start = float(events[0]["t"])
-    first = in_place(events, start)
-    found = recoveries(event for event in events if event.get("fault") != IN_PLACE)
+    events, notes = stormy.events(), stormy.notes()
+    start = events[0].t
+    first = in_place(notes, start)
+    of_training = [event_of(note) for note in notes if note.get("fault") != IN_PLACE]
+    found = recoveries([*events, *filter(None, of_training)])
     print("\n".join(first))
     for recovery in found:
         print("", *shown(recovery, events, start), sep="\n")

@@ -5,10 +5,13 @@ A test compares each with its page.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.base import facts
+from holdfast.events.schema import KINDS
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.options.arguments import parse_args
 from holdfast.options.environment import VARIABLES
@@ -83,8 +86,42 @@ def fields() -> list[str]:
     ]
 
 
+def events() -> list[str]:
+    """Rows of docs/run-folder.md: every kind of event, from the docstring of its record."""
+    return [
+        f"| `{kind}` | {cell(_summary(record))} | {cell(_fields(record))} |"
+        for kind, record in KINDS.items()
+    ]
+
+
+def _summary(record: type[object]) -> str:
+    """Up to its attributes, as part of a row."""
+    text = inspect.cleandoc(record.__doc__ or "").partition("Attributes:")[0]
+    words = " ".join(text.split()).replace("``", "`").removesuffix(".")
+    return _within(words)
+
+
+def _within(sentence: str) -> str:
+    """As part of a row; names stay in capitals."""
+    is_name = sentence[1:2].isupper()
+    return sentence if is_name else f"{sentence[:1].lower()}{sentence[1:]}"
+
+
+def _fields(record: type[object]) -> str:
+    texts: dict[str, str] = {}
+    for each in reversed(record.__mro__):
+        _, _, attributes = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")
+        for text in re.split(r"\n(?= {4}\w)", f"\n{attributes}")[1:]:
+            name, _, words = " ".join(text.split()).partition(": ")
+            words = words.removesuffix(".").replace("``", "`")
+            texts[name] = f" ({_within(words)})"
+    names = [name for name in record.__match_args__ if name != "cycle"]  # that of every event
+    return ", ".join(f"`{name}`{texts.get(name, '')}" for name in names)
+
+
 TABLES: Mapping[tuple[str, str], list[str]] = {
     ("failure-model.md", "| fault | noticed by | then | exit code |"): faults(),
+    ("run-folder.md", "| kind | when | fields |"): events(),
     ("environment.md", "| variable | read by | effect |"): variables(),
     ("environment.md", "| option | why |"): [
         f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle

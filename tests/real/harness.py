@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.processes import proc
-from holdfast.events.event_log import read_run
+from holdfast.events.reader import parse
 from tests.real.forked_ranks import Fork, Forks
 from tests.waiting import BOUND_S, until
 
@@ -82,7 +82,9 @@ class Job:
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What launcher and monitors wrote down, in order."""
-        return [e for e in read_run(self.run_dir) if kind is None or e["kind"] == kind]
+        lines = (self.run_dir / "events-launcher.jsonl").read_bytes().splitlines()
+        found = [event for line in lines if (event := parse(line)) is not None]
+        return [event for event in found if kind is None or event["kind"] == kind]
 
     def hung_ranks(self) -> list[dict[str, Any]]:
         """What its incidents say of the ranks that were overdue."""

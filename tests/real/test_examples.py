@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.events.event_log import read_events, read_run
+from holdfast.events.reader import events_in
+from holdfast.events.run.run_files import read_run
 from holdfast.net.port import ReservedPort
 from holdfast.testing import chaos_rank
 from holdfast.testing.inject import HOOK
@@ -45,9 +46,9 @@ def _train(folder, script, *limits, faults=""):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (logs,) = (folder / "logs").glob("*_*")
-    events = read_run(logs)
+    events = read_run([logs]).events
     if (notes := folder / "progress.jsonl").exists():
-        events += read_events(notes.read_text().splitlines())
+        events += events_in(notes)
     return done.stdout, recoveries(events)
 
 

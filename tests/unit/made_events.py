@@ -3,9 +3,35 @@
 import math
 import random
 
+from holdfast.events.schema import Event, event_of
+
+_REST = {
+    "rank_overdue": {"pid": 7, "learned": False, "clock": "section", "name": "step"}
+    | {"age_s": 30.0, "limit_s": 30.0},
+    "evidence": {"pid": 7, "stacks": None, "incident": None, "took_s": 0.1, "why_not": None},
+    "kill_sent": {"pid": 7, "why": "hung"},
+    "restarted_in_place": {"call": 1, "causes": []},
+    "finding": {"probe": "gpu", "subject": "GPU 0"},
+}
+"""Fields that these kinds must have."""
+
 
 def event(t, kind, cycle=0, **fields):
-    return {"t": t, "wall": t, "kind": kind, "node": "n0", "cycle": cycle, **fields}
+    head = {"t": t, "wall": t, "kind": kind, "node": "n0", "cycle": cycle}
+    rest = dict(_REST.get(kind, {}))
+    if kind == "rank_overdue":
+        rest |= {"detected_at": t, "at": fields.get("detected_at", t)}
+    elif kind == "restarted_in_place":
+        rest |= dict.fromkeys(
+            ("progress_at", "noticed_at", "entered_at"), fields.get("entered_at", t)
+        )
+    return {**head, **rest, **fields}
+
+
+def typed(events: list[dict[str, object]]) -> list[Event]:
+    """As a reader has them: of what is no event there is nothing."""
+    found = [(one.get("launcher", 0), event_of(one)) for one in events]
+    return [Event(**{**vars(one), "launcher": n}) for n, one in found if one is not None]
 
 
 def of_rank(t, kind, cycle, local_rank, **fields):
@@ -13,7 +39,8 @@ def of_rank(t, kind, cycle, local_rank, **fields):
 
 
 def shown(cycle, t, ranks, *, final=True):
-    return event(t, "progress", cycle, ranks=ranks, final=final)
+    named = {key: {"rank": int(key), **told} for key, told in ranks.items()}
+    return event(t, "progress", cycle, ranks=named, final=final)
 
 
 def progress(opened=None, ended=None, **fields):

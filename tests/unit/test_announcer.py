@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
+from holdfast.events import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import Hang, RankEnd
 from holdfast.job.pure.member import CycleStopping
@@ -80,17 +81,15 @@ def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cy
 def test_the_first_cause_is_an_event_of_its_cycle(tmp_path: Path) -> None:
     """When all have ended; of a hang the incident says more."""
     says, _ = announcer(tmp_path)
-    told: list[dict[str, Any]] = []
-    says._event = lambda kind, **fields: told.append({"kind": kind, **fields})
+    told: list[tuple[schema.Body, int | None]] = []
+    says._event = lambda body, cycle: told.append((body, cycle))
     says._failed_here[0] = 0
     gloo = "RuntimeError: Connection closed by peer"
     peer, own = rank_end(0, 1, 2.0, error=gloo), rank_end(1, 1, 1.0, last_lines=["no 'lr'"])
     says.explain(0, ranks_of(peer, own), will_restart=True)
 
-    [event] = told
-    assert (event["kind"], event["cycle"], event["rank"]) == ("first_cause", 0, 1)
-    assert event["why"] == "exit code 1 (its last line: no 'lr')"
-    assert (event["names_a_peer"], event["began_at"]) == (False, own.ended_at)
+    why = "exit code 1 (its last line: no 'lr')"
+    assert told == [(schema.FirstCause(1, own.ended_at, 1, why, names_a_peer=False), 0)]
     says._failed_here[1] = 0
     hung = rank_end(0, -9, 1.0, hang=Hang("section", "step", 6.0, 5.0), is_condemned=True)
     says.explain(1, ranks_of(hung, cycle=1), will_restart=True)

@@ -32,6 +32,7 @@ from holdfast.tools.chaos.trial import (
     Struck,
     Trial,
 )
+from tests.unit.made_events import event, typed
 
 
 # ---------------------------------------------------------------- schedule
@@ -264,8 +265,8 @@ STOPPING = {"t": 5.0, "kind": "cycle_stopping", "cycle": 3, "cause": "rank 1: ..
 
 
 def overdue(rank: int, at: float) -> dict[str, object]:
-    named = {"rank": rank, "local_rank": rank}
-    return {"t": at + 0.1, "kind": "rank_overdue", "cycle": 3, "detected_at": at, **named}
+    named = {"rank": rank, "local_rank": rank, "age_s": 2.0, "limit_s": 2.0}
+    return event(at + 0.1, "rank_overdue", 3, detected_at=at, **named)
 
 
 def exited(rank: int, at: float, code: int, cycle: int = 3) -> dict[str, object]:
@@ -287,36 +288,29 @@ def exited(rank: int, at: float, code: int, cycle: int = 3) -> dict[str, object]
 )
 def test_events_say_who_was_the_cause(events, cause, found) -> None:
     stopping = [{**STOPPING, "cause_local_rank": cause}]
-    seen = explanation.of_events([STARTED, *events, *stopping], 3)
+    seen = explanation.of_events(typed([STARTED, *events, *stopping]), 3)
     assert (seen.detected_at, seen.ranks, seen.symptom) == found
 
 
-LOG = """
-[vm] holdfast: cycle 3: started 2 ranks of train.py, pids 7, 8; restart 3 of 9
-[vm] holdfast: cycle 4 ended: rank 0 (local rank 0, pid 7): exit code 3
-[vm] holdfast: cycle 5 ended: rank 1 (local rank 1, pid 8): out of memory: killed by SIGKILL
-[vm] holdfast: cycle 6 ended: rank 0 (local rank 0, pid 7): hung (...); killed by SIGKILL
-[vm] holdfast: cycle 7 ended: node b: rank 9 (local rank 1, pid 7): hung (...); exit code 1
-""".splitlines()
-
-
 @pytest.mark.parametrize(
-    ("cycle", "found"),
+    ("cause", "found"),
     [
-        (3, ((1,), "SIGABRT")),
-        (4, ((0,), "exit")),
-        (5, ((1,), "SIGKILL")),
-        (6, ((0,), "hang")),
-        (7, ((9,), "hang")),
+        ({"local_rank": 0, "rank": 0}, ((0,), "exit")),
+        ({"local_rank": 1, "rank": 1}, ((1,), "SIGABRT")),
+        ({"local_rank": 0, "rank": 0, "hung": True}, ((0,), "hang")),
     ],
+    ids=["another", "the same", "hung in place"],
 )
-def test_the_log_corrects_the_first_cause_when_all_ranks_have_ended(cycle, found) -> None:
-    first = Explanation(4.0, (1,), "SIGABRT", "rank 1")
-    seen = explanation.of_log(LOG, cycle, first)
+def test_what_was_found_when_all_ranks_had_ended_corrects_the_first_cause(cause, found) -> None:
+    ends = [exited(1, 4.0, -6), exited(0, 4.1, 3)]
+    later = event(5.5, "first_cause", 3, began_at=3.9, why="ValueError: x", **cause)
+    events = [STARTED, *ends, {**STOPPING, "cause_local_rank": 1}, later]
+    seen = explanation.of_events(typed(events), 3)
     assert (seen.detected_at, seen.ranks, seen.symptom) == (4.0, *found)
+    assert seen.text == ("rank 1: ..." if found[0] == (1,) else "rank 0: ValueError: x")
 
 
-def test_an_incident_of_the_cycle_goes_before_events_and_log(tmp_path: Path) -> None:
+def test_an_incident_of_the_cycle_goes_before_events(tmp_path: Path) -> None:
     """One that says that the rank was dead has no more to say; broken ones are passed over."""
     events = [overdue(0, 3.0), {**STOPPING, "cause_local_rank": 0}]
     records: list[object] = [
@@ -329,12 +323,12 @@ def test_an_incident_of_the_cycle_goes_before_events_and_log(tmp_path: Path) -> 
         folder.mkdir(parents=True)
         (folder / "incident.json").write_text(text)
 
-    found = explanation.read(tmp_path, events, LOG, 3)
+    found = explanation.read(tmp_path, typed(events), 3)
     assert (found.detected_at, found.ranks, found.symptom) == (3.0, (1,), "stopped")
     assert found.text == "rank 1 is stopped"
     events = [{**exited(1, 4.0, -9), "cycle": 4}, {**STOPPING, "cycle": 4, "cause_local_rank": 1}]
-    assert explanation.read(tmp_path, events, [], 4).symptom == "SIGKILL"
-    assert explanation.read(tmp_path / "none", events, [], 4).symptom == "SIGKILL"
+    assert explanation.read(tmp_path, typed(events), 4).symptom == "SIGKILL"
+    assert explanation.read(tmp_path / "none", typed(events), 4).symptom == "SIGKILL"
 
 
 def test_torchruns_log_names_the_process_that_failed() -> None:

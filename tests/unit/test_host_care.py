@@ -39,7 +39,7 @@ def test_last_words_that_cannot_be_handled_lead_to_one_successor(
             started=None,
             on_checked=lambda _: None,
             on_sick=lambda _: None,
-            write_down=lambda *_args, **_fields: None,
+            write_down=lambda _: None,
         )
         others[0].sendall(encode({"op": "nonsense"}))
 

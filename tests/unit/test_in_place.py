@@ -5,7 +5,7 @@ import json
 import pytest
 from prometheus_client import generate_latest
 
-from holdfast.events.run.in_place import restarts_in_place
+from holdfast.events.run.in_place import restarts_in_place, why
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.outages import Outages
 from holdfast.events.run.rank_spans import spans_of
@@ -14,7 +14,7 @@ from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.report.report import as_json, tell
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.report_text import as_text
-from tests.unit.made_events import HANG, THEN_WELL, event
+from tests.unit.made_events import HANG, THEN_WELL, event, typed
 
 RAISED = {"rank": 1, "kind": "EXCEPTION", "text": "ValueError: boom (train.py:3)"}
 LATE = {"rank": 0, "kind": "SOFT_TIMEOUT", "text": "no progress for 9.0 s"}
@@ -36,12 +36,13 @@ EVENTS = sorted([*HANG, EXCEPTION, HUNG, *THEN_WELL], key=lambda one: one["t"])
 def test_of_a_job_each_is_told_once_with_its_first_and_last_instant() -> None:
     """Every node tells it, of its own ranks."""
     other = {**EXCEPTION, "noticed_at": 94.9, "entered_at": 95.7}
-    first, second = restarts_in_place([other, HUNG, EXCEPTION])
+    (_, first), (_, second) = restarts_in_place(typed([other, HUNG, EXCEPTION]))
     assert (first.call, first.noticed_at, first.entered_at) == (1, 94.9, 95.7)
-    assert first.why == "rank 1 raised: ValueError: boom (train.py:3); 1 more"
-    assert (second.why, second.culprits) == ("rank 1 waits", (1,))
+    assert why(first) == "rank 1 raised: ValueError: boom (train.py:3); 1 more"
+    assert (why(second), second.culprits) == ("rank 1 waits", (1,))
     ended = {**HUNG, "causes": [{**LATE, "kind": "HARD_TIMEOUT"}, LATE]}
-    assert restarts_in_place([ended])[0].why == "rank 1 waits; rank 0 was ended"
+    [(_, restart)] = restarts_in_place(typed([ended]))
+    assert why(restart) == "rank 1 waits; rank 0 was ended"
 
 
 @pytest.mark.parametrize(
@@ -56,13 +57,13 @@ def test_of_a_job_each_is_told_once_with_its_first_and_last_instant() -> None:
     ],
 )
 def test_what_has_not_the_form_of_one_is_passed_over(broken) -> None:
-    assert restarts_in_place([{**EXCEPTION, **broken}]) == []
+    assert restarts_in_place(typed([{**EXCEPTION, **broken}])) == []
 
 
 def test_its_seconds_are_no_steps() -> None:
     """From the last progress to the abort it was stalled, until the next call it restarted."""
-    _, spans = spans_of(EVENTS)
-    _, without = spans_of(HANG + THEN_WELL)
+    _, spans = spans_of(typed(EVENTS))
+    _, without = spans_of(typed(HANG + THEN_WELL))
     ledger, before = Ledger(), Ledger()
     ledger.add("n0", spans)
     before.add("n0", without)
@@ -91,7 +92,7 @@ def test_a_report_tells_of_them_in_all_its_forms(tmp_path) -> None:
 
 def test_metrics_count_them(tmp_path) -> None:
     metrics = Metrics(Outages(2), str(tmp_path), {"node": "n0"}, "0")
-    for one in (EXCEPTION, HUNG):
+    for one in typed([EXCEPTION, HUNG]):
         metrics.take(one, [])
     assert (
         'holdfast_restarts_in_place_total{node="n0"} 2.0'

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast.base import clock
+from holdfast.events.schema import kind_of
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.node.part import CycleBegins
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -72,7 +73,7 @@ def test_a_rank_without_steps_is_overdue_once_it_is_to_be_ended(clock_name, then
     for message in (overdue(clock_name), *then):
         incidents.hear(MonitorSaid(1, message))
 
-    assert [call.args[0] for call in events.write.call_args_list] == kinds
+    assert [kind_of(call.args[0]) for call in events.write.call_args_list] == kinds
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_stall_is_told_from_a_hang(verdict: Verdict, kinds: list[str]) -> None
     if kinds != ["incident"]:
         incidents.hear(IncidentOver(1, 0, (), verdict, {}, ""))
 
-    assert [call.args[0] for call in events.write.call_args_list] == kinds
+    assert [kind_of(call.args[0]) for call in events.write.call_args_list] == kinds
     assert on_over.called is ("incident" in kinds)
 
 

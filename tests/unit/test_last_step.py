@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.events.run.ledger import Ledger, LiveLedger
 from holdfast.events.run.rank_spans import spans_of
-from tests.unit.made_events import NAMES, event, of_rank, progress, shown
+from tests.unit.made_events import NAMES, event, of_rank, progress, shown, typed
 
 STEPS = {"step": [30, 30.0, 1.5, 10.0, 50.0]}
 BEATS = {"heartbeat_at": 50.0, "first_heartbeat_at": 10.0}
@@ -27,7 +27,7 @@ def exits(t=100.0, code=0, rank=0):
 def seconds(events, now=None, rank=0):
     """Of a rank from its first step on, which is at 10."""
     ledger = Ledger()
-    ledger.add("", spans_of(events, now)[1])
+    ledger.add("", spans_of(typed(events), now)[1])
     sums = ledger.by_rank["", rank]
     return {a: s for a, s in sums.items() if s and a not in ("starting", "importing", "setup")}
 
@@ -93,11 +93,11 @@ def test_while_a_rank_runs_its_last_step_is_not_known() -> None:
 def test_a_checkpoint_is_one_while_it_is_written() -> None:
     """Its account does not change when it ends; nor does it where a rank dies in it."""
     ledger = LiveLedger()
-    for one in BEGINS:
+    for one in typed(BEGINS):
         ledger.take(one)
     saves = shown(0, 70.0, {"0": progress({"checkpoint": 50.0}, STEPS)}, final=False)
-    assert ledger.at(70.0, saves).seconds["steps"] == 40.0
-    assert ledger.at(70.0, saves).seconds["checkpointing"] == 20.0
+    now = ledger.at(70.0, *typed([saves]))
+    assert (now.seconds["steps"], now.seconds["checkpointing"]) == (40.0, 20.0)
     dies = over(70.0, saves["ranks"], exits(70.0, -9))
     assert seconds([*BEGINS, *dies]) == {"steps": 40.0, "checkpointing": 20.0}
 

@@ -6,10 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.events.run import rank_spans
 from holdfast.events.run.accounts import ACCOUNTS, account_of
 from holdfast.events.run.ledger import Ledger, LiveLedger, duration, two_lines
-from holdfast.events.run.rank_spans import RankSpans, spans_of
-from tests.unit.made_events import HANG, NAMES, THEN_WELL, event, made_up, of_rank, progress, shown
+from holdfast.events.run.rank_spans import RankSpans
+from tests.unit.made_events import (
+    HANG,
+    NAMES,
+    THEN_WELL,
+    event,
+    made_up,
+    of_rank,
+    progress,
+    shown,
+    typed,
+)
+
+
+def spans_of(events, now=None):
+    return rank_spans.spans_of(typed(events), now)
 
 
 def _ledger(events, now=None):
@@ -152,7 +167,7 @@ def test_what_a_rank_reports_after_the_verdict_does_not_count(
     for live in (False, True):
         if live:
             ledger = LiveLedger()
-            for one in events:
+            for one in typed(events):
                 ledger.take(one)
             by_rank = ledger.close().by_rank
             culprit, victim = by_rank["", 1], by_rank["", 0]
@@ -227,7 +242,7 @@ def test_a_node_that_waits_for_others_says_so() -> None:
 def test_the_launcher_remembers_two_cycles_however_many_there_were() -> None:
     """Spans of a cycle are given as soon as its ranks' last progress is known."""
     spans = RankSpans()
-    for one in HANG:
+    for one in typed(HANG):
         spans.take(one)
     assert {span.cycle for span in spans.drain()} == {0}
     assert spans.drain() == []
@@ -236,12 +251,12 @@ def test_the_launcher_remembers_two_cycles_however_many_there_were() -> None:
 def test_the_ledger_of_a_running_job_can_be_asked_at_any_time() -> None:
     """And goes on as if nobody had asked."""
     live = LiveLedger()
-    for one in ({**HANG[0], "nproc": 2}, *HANG[1:]):
+    for one in typed([{**HANG[0], "nproc": 2}, *HANG[1:]]):
         live.take(one)
         for ahead_s in (0.0, 7.0):
-            at = one["t"] + ahead_s
+            at = one.t + ahead_s
             assert live.at(at).total_s == pytest.approx(2 * at)
-    for one in THEN_WELL:
+    for one in typed(THEN_WELL):
         live.take(one)
     assert live.close().seconds == pytest.approx(_ledger(HANG + THEN_WELL)[1].seconds)
 
@@ -313,7 +328,7 @@ def test_durations(s, words) -> None:
 def test_the_ledger_closes(seed, later_s) -> None:
     """All accounts of a rank are its wall time, to a thousandth, and none is below nothing."""
     events = made_up(seed)
-    stamps = [one["t"] for one in events if isinstance(one.get("t"), float)]
+    stamps = [one.t for one in typed(events)]
     for now in (None, max(stamps, default=0.0) + later_s):
         made, ledger = _ledger(events, now)
         end = max(stamps, default=0.0) if now is None else now

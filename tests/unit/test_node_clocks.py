@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
 
-from .made_events import event
+from .made_events import event, typed
 
 HOUR_S = 3600.0
 LATE_S = 0.005
@@ -72,8 +72,8 @@ def axes_of(events: list[Told], *, wall: bool = True) -> tuple[list[Axis], float
     told = []
     for k, of_node in enumerate(events):
         marks = Marks(k)
-        for _, one in of_node:
-            marks.take(one if wall else {**one, "wall": None})
+        for one in typed([one if wall else {**one, "wall": None} for _, one in of_node]):
+            marks.take(one)
         told.append(marks)
     return on_one_axis(told)
 
@@ -125,7 +125,7 @@ def test_the_wall_clock_in_the_middle_counts(nodes: list[Host]) -> None:
 def marks_of(host: object, *events: dict) -> Marks:
     """What these events say."""
     marks = Marks(host)
-    for one in events:
+    for one in typed(events):
         marks.take(one)
     return marks
 
@@ -133,7 +133,7 @@ def marks_of(host: object, *events: dict) -> Marks:
 def test_a_wall_clock_that_is_set_while_the_job_runs_is_noticed() -> None:
     """By how much at most: it may be set back again."""
     node = Host(500.0, step=(3.0, -HOUR_S))
-    events = [node.told(float(at), "progress")[1] for at in range(6)]
+    events = [node.told(float(at), "joining")[1] for at in range(6)]
     assert marks_of(0, *events, {**events[-1], "wall": 5.0 + EPOCH}).set_by_s == -HOUR_S
 
 

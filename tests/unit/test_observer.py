@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.pure import codec
-from holdfast.events.follow import Follower
 from holdfast.events.observer_messages import FROM_OBSERVER, Orders, Wanted
+from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
 from holdfast.net.pure.frames import Decoder
 from holdfast.page.page import create_page, map_page
@@ -33,6 +33,7 @@ from holdfast.tools.observer.metrics_server import CONNECTIONS, Server
 from holdfast.tools.observer.observer_main import Observer
 from tests.waiting import until
 
+from .made_events import typed
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
 LABELS = {"node": "n0", "run": "job"}
@@ -43,17 +44,17 @@ def test_a_line_that_has_not_ended_is_read_when_it_has(tmp_path: Path) -> None:
     assert list(follower.fresh()) == []
     with path.open("ab", buffering=0) as file:
         file.write(b'{"kind": "a"}\n{"ki')
-        assert list(follower.fresh()) == [{"kind": "a"}]
+        assert list(follower.fresh_fields()) == [{"kind": "a"}]
         assert list(follower.fresh()) == []
         file.write(b'nd": "b"}\nno json\n{"kind": "c"}\n')
-        assert list(follower.fresh()) == [{"kind": "b"}, {"kind": "c"}]
+        assert list(follower.fresh_fields()) == [{"kind": "b"}, {"kind": "c"}]
 
 
 def test_a_long_file_of_events_is_read_to_its_end(tmp_path: Path) -> None:
     """A view that looks once shows the present, and not the first megabyte of the run."""
     line = json.dumps({"kind": "x" * 1000}) + "\n"
     (tmp_path / "events-launcher.jsonl").write_text(2000 * line + '{"kind": "last"}\n')
-    assert [event["kind"] for event in Follower(tmp_path).fresh()][-1] == "last"
+    assert [event["kind"] for event in Follower(tmp_path).fresh_fields()][-1] == "last"
 
 
 def scrape(server: Server, path: str = "/metrics") -> tuple[int, str]:
@@ -86,7 +87,7 @@ def served(tmp_path: Path):
     thread.start()
 
     def take(*events: dict) -> None:
-        for event in events:
+        for event in typed(events):
             metrics.take(event, list(outages.take(event)))
 
     yield server, take
@@ -213,7 +214,7 @@ def test_counters_are_there_from_the_start_and_never_fall(served, tmp_path: Path
         page.close()
 
     def progress(cycle: int, total_s: float, *, final: bool) -> dict:
-        shown = {"1": {"rank": 5, "sections": {"step": [3, total_s, 1.0, 1.0, 2.0]}}}
+        shown = {"1": {"rank": 5, "open": {}, "sections": {"step": [3, total_s, 1.0, 1.0, 2.0]}}}
         return {"t": 9.0, "kind": "progress", "cycle": cycle, "ranks": shown, "final": final}
 
     take(*STARTED)

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.events.run.outages import Fault, Outages, Recovered
+from tests.unit.made_events import event, typed
 
 STARTED = [
     {"kind": "cycle_started", "cycle": 0, "t": 1.0},
     {"kind": "worker_started", "cycle": 0, "t": 1.1, "local_rank": 0, "rank": 4},
     {"kind": "worker_started", "cycle": 0, "t": 1.2, "local_rank": 1, "rank": 5},
 ]
-RESTARTED = [{**event, "cycle": 1, "t": event["t"] + 10} for event in STARTED]
+RESTARTED = [{**one, "cycle": 1, "t": one["t"] + 10} for one in STARTED]
 OVERDUE = {
     "kind": "rank_overdue",
     "cycle": 0,
@@ -23,6 +24,11 @@ OVERDUE = {
     "at": 7.0,
     "detected_at": 7.002,
     "age_s": 3.002,
+    "limit_s": 3.0,
+    "pid": 7,
+    "clock": "section",
+    "name": "step",
+    "learned": False,
 }
 STOPPING = {"kind": "cycle_stopping", "cycle": 0, "t": 7.5, "restart": True}
 
@@ -33,7 +39,7 @@ def exited(code: int, t: float = 7.0, local_rank: int = 1) -> dict[str, object]:
 
 
 def meanings(outages: Outages, *events: dict[str, object]) -> list[Fault | Recovered]:
-    return [meaning for event in events for meaning in outages.take(event)]
+    return [meaning for one in typed(events) for meaning in outages.take(one)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,7 @@ def meanings(outages: Outages, *events: dict[str, object]) -> list[Fault | Recov
         ([exited(3)], "exit"),
         ([exited(-9)], "signal"),
         ([OVERDUE], "hang"),
-        ([{"kind": "finding", "cycle": 0, "t": 7.0, "verdict": "unhealthy"}], "host"),
+        ([event(7.0, "finding", verdict="unhealthy")], "host"),
         ([STOPPING], "elsewhere"),
         ([OVERDUE, exited(-9)], "hang"),
         ([exited(3), OVERDUE], "exit"),
@@ -77,11 +83,9 @@ def test_a_rank_that_completes_and_a_cycle_that_is_stopped_for_good_are_no_fault
 def test_the_restarts_that_are_left_are_those_of_the_newest_cycle_that_is_over() -> None:
     outages = Outages(nproc=2)
     seen = []
-    for event in (
-        {"kind": "launcher_started", "max_restarts": 3},
-        {**STOPPING, "restarts_left": 2},
-    ):
-        seen += [outages.restarts_left, list(outages.take(event))]
+    starts = event(0.0, "launcher_started", max_restarts=3)
+    for one in (starts, {**STOPPING, "restarts_left": 2}):
+        seen += [outages.restarts_left, meanings(outages, one)]
     assert (seen[0], seen[2], outages.restarts_left) == (None, 3, 2)
 
 
@@ -93,8 +97,8 @@ def test_ranks_that_end_because_the_job_was_told_to_are_no_fault() -> None:
 def test_a_node_is_ready_while_all_its_ranks_run() -> None:
     outages = Outages(nproc=2)
     ready = []
-    for event in (*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED, exited(0)):
-        list(outages.take(event))
+    for one in (*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED, exited(0)):
+        meanings(outages, one)
         ready.append(outages.is_ready)
     assert ready == [False, False, True, False, False, False, False, False, True, False]
 
@@ -102,7 +106,7 @@ def test_a_node_is_ready_while_all_its_ranks_run() -> None:
 @given(
     st.dictionaries(st.sampled_from([*OVERDUE, "verdict", "exit_code"]), st.integers() | st.text())
 )
-def test_malformed_events_mean_nothing(event: dict[str, object]) -> None:
+def test_malformed_events_mean_nothing(fields: dict[str, object]) -> None:
     kinds = ("cycle_started", "worker_started", "worker_exited", "rank_overdue", "finding", None)
     for kind in kinds:
-        list(Outages(nproc=1).take({**event, "kind": kind}))
+        meanings(Outages(nproc=1), {"t": 1.0, "cycle": 0, **fields, "kind": kind})

@@ -1,11 +1,15 @@
 """What the launcher writes down of its ranks' progress, and when it looks."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from holdfast.base.pure.numbering import Cycle, LocalRank
+from holdfast.events import schema
+from holdfast.events.schema import Event
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.node.part import CycleStarted
 from holdfast.node.processes.pages import Pages
@@ -16,6 +20,7 @@ from holdfast.node.records import progress_log
 from holdfast.node.records.progress_log import ProgressLog
 from holdfast.page.page import map_page
 from holdfast.page.pure import page as layout
+from holdfast.page.pure.page_view import Ended
 from holdfast.testing import VirtualClock
 from holdfast.watch.pure.learned import NEVER
 from holdfast.watch.pure.monitor_messages import Armed
@@ -31,15 +36,15 @@ class Log:
         self.pages = Pages(str(folder), lambda: "", lambda _: None)
         self.progress = ProgressLog(self, self.pages)
 
-    def write(self, kind: str, cycle: int, **fields: object) -> None:
-        event = {"t": self._clock.now, "wall": 0.0, "kind": kind, "cycle": cycle, **fields}
+    def write(self, body: schema.Body, cycle: int) -> None:
+        event = Event(self._clock.now, cycle, body)
         self.events.append(event)
         self.on_event(event)
 
     def start(self, cycle: int, *, by_steps: bool = False) -> None:
         """A cycle of one rank, up to its report."""
-        self.write("cycle_started", cycle)
-        self.write("worker_started", cycle, local_rank=0, rank=0)
+        self.write(schema.CycleStarted(), cycle)
+        self.write(schema.WorkerStarted(0, 0), cycle)
         self.ranks_started(cycle)
         path = self.pages.make(Cycle(cycle), LocalRank(0))
         page = map_page(path, writable=True)
@@ -64,8 +69,8 @@ class Log:
         self.page.words[slot + layout.LONGEST] = seconds
         self.page.words[slot + layout.CLOSED_AT] = self._clock.now
 
-    def of(self, kind: str) -> list[dict]:
-        return [event for event in self.events if event["kind"] == kind]
+    def of(self, kind: type[schema.Body]) -> list[Event]:
+        return [event for event in self.events if isinstance(event.body, kind)]
 
 
 @pytest.fixture
@@ -78,7 +83,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
 @pytest.fixture
 def log(tmp_path: Path, clock: VirtualClock) -> Log:
     log = Log(tmp_path, clock)
-    log.write("launcher_started", 0, nproc=1)
+    log.write(schema.LauncherStarted(nproc=1), 0)
     return log
 
 
@@ -86,9 +91,8 @@ def test_a_rank_that_reports_in_is_written_down(log: Log, clock: VirtualClock) -
     """With the sections that it may open."""
     clock.now = 5.0
     log.start(0)
-    (armed,) = log.of("rank_armed")
-    assert (armed["local_rank"], armed["armed_at"]) == (0, 5.0)
-    assert armed["sections"] == ["step", "checkpoint"]
+    (armed,) = log.of(schema.RankArmed)
+    assert armed.body == schema.RankArmed(0, 0, 5.0, ("step", "checkpoint"))
 
 
 def test_a_job_says_once_that_steps_count_as_heartbeats(
@@ -112,8 +116,8 @@ def test_looks_become_rarer_with_the_age_of_the_cycle(log: Log, clock: VirtualCl
         clock.now = at
         log.progress.on_time()
         looks += 1
-    assert log.of("progress")[1]["t"] == 21.0
-    assert 500 < looks == len(log.of("progress")) < 1000
+    assert log.of(schema.Progress)[1].t == 21.0
+    assert 500 < looks == len(log.of(schema.Progress)) < 1000
 
 
 def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: VirtualClock) -> None:
@@ -123,17 +127,17 @@ def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: Virt
     log.step(3.0)
     log.pages.remove(Cycle(0), LocalRank(0))
     clock.now = 5.0
-    log.write("cycle_stopped", 0)
+    log.write(schema.CycleStopped(), 0)
     log.start(1)
-    assert log.of("progress") == []
+    assert log.of(schema.Progress) == []
     clock.now = log.progress.next_deadline()
     assert clock.now == 6.0
     log.progress.on_time()
-    last, now = log.of("progress")
-    assert (last["cycle"], last["final"], now["cycle"], now["final"]) == (0, True, 1, False)
-    assert last["ranks"]["0"]["sections"] == {"step": [3, 3.0, 3.0, 1.0, 4.0]}
+    last, now = log.of(schema.Progress)
+    assert (last.cycle, last.body.final, now.cycle, now.body.final) == (0, True, 1, False)
+    assert last.body.ranks["0"].sections == {"step": Ended(3, 3.0, 3.0, 1.0, 4.0)}
     log.progress.last_look()
-    assert [event["cycle"] for event in log.of("progress") if event["final"]] == [0, 1]
+    assert [event.cycle for event in log.of(schema.Progress) if event.body.final] == [0, 1]
 
 
 @pytest.mark.parametrize(("word", "gap_s"), [(NEVER, None), (2.5, 2.5)])
@@ -142,8 +146,8 @@ def test_a_look_has_the_longest_pause_between_heartbeats(log: Log, word: float, 
     log.start(0)
     log.page.words[layout.LONGEST_GAP] = word
     log.progress.last_look()
-    (look,) = log.of("progress")
-    assert look["ranks"]["0"]["longest_gap_s"] == gap_s
+    (look,) = log.of(schema.Progress)
+    assert look.body.ranks["0"].longest_gap_s == gap_s
 
 
 def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> None:
@@ -152,19 +156,19 @@ def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> Non
     log.start(0)
     clock.now = 10.0
     log.step(8.0)
-    log.write("worker_exited", 0, local_rank=0, rank=0, exit_code=0)
-    log.write("cycle_stopped", 0)
+    log.write(schema.WorkerExited(0, 0, 0), 0)
+    log.write(schema.CycleStopped(), 0)
     log.progress.last_look()
-    log.write("job_succeeded", 0)
+    log.write(schema.JobSucceeded(), 0)
     assert log.progress.two_lines()[0].startswith("goodput 80.0 %: 8 s of 10 s were productive")
 
 
 def test_a_job_of_which_nothing_is_known_has_no_lines(log: Log, clock: VirtualClock) -> None:
     """It ran once, and no rank has reported progress."""
-    log.write("cycle_started", 0)
+    log.write(schema.CycleStarted(), 0)
     log.ranks_started(0)
     clock.now = 9.0
-    log.write("job_succeeded", 0)
+    log.write(schema.JobSucceeded(), 0)
     assert log.progress.next_deadline() is None
     assert log.progress.two_lines() == []
 
@@ -174,11 +178,11 @@ def test_a_job_of_which_nothing_is_known_keeps_the_events_of_no_more_than_a_seco
 ) -> None:
     """However often it restarts."""
     for cycle in range(50):
-        log.write("cycle_started", cycle)
+        log.write(schema.CycleStarted(), cycle)
         log.ranks_started(cycle)
         clock.now += 2.0
         log.progress.on_time()
-        log.write("cycle_stopped", cycle)
+        log.write(schema.CycleStopped(), cycle)
         assert len(log.progress._not_folded) <= 4
 
 
@@ -191,4 +195,4 @@ def test_the_pages_are_read_when_a_verdict_has_come_once(log: Log) -> None:
         log.progress.hear(IncidentOver(incident, 0, (0,), verdict, {}, ""))
 
     (look,) = log.events[before:]
-    assert (look["kind"], look["verdict"], look["final"]) == ("progress", True, False)
+    assert (look.body.verdict, look.body.final) == (True, False)

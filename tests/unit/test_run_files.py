@@ -523,6 +523,7 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
         (tmp_path / node).mkdir()
         ranks = {
             str(local): {
+                "rank": offset + local,
                 "sections": {"data": [100, 9.0 if offset + local == 3 else 3.0, 1.0, 1.0, 50.0]},
                 "open": {},
             }

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.rank_spans import Ended, Progress
 from holdfast.events.run.section_slices import RankSections, SectionSlice
+from holdfast.page.pure.page_view import Ended, RankProgress
 
 PUBLISH_S = 0.001
-Look = tuple[float, float, Progress]
+Look = tuple[float, float, RankProgress]
 """A page was read between these two instants, and showed this."""
 
 
@@ -44,10 +44,11 @@ class Rank:
         self.shown = Ended(*totals, self._longest_s, old.first_at, now)
         self._unpublished, self._unpublished_s = 0, 0.0
 
-    def look(self) -> Progress:
-        return Progress(
+    def look(self) -> RankProgress:
+        return RankProgress(
+            0,
             open={} if self.open_since is None else {"step": self.open_since},
-            ended={} if self.shown is None else {"step": self.shown},
+            sections={} if self.shown is None else {"step": self.shown},
         )
 
 
@@ -115,9 +116,10 @@ def looks(*shown: tuple[float, float | None, list[float] | None]) -> list[Look]:
         (
             at,
             at,
-            Progress(
+            RankProgress(
+                0,
                 open={} if opened is None else {"step": opened},
-                ended={} if ended is None else {"step": Ended(int(ended[0]), *ended[1:])},
+                sections={} if ended is None else {"step": Ended(int(ended[0]), *ended[1:])},
             ),
         )
         for at, opened, ended in shown

@@ -132,34 +132,3 @@ def test_examples_of_pages_give_what_they_show(page: str) -> None:
     text = "\n\n".join(code for _, code in CODE.findall((ROOT / page).read_text(encoding="utf-8")))
     test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
     assert doctest.DocTestRunner().run(test).failed == 0
-
-
-# ---------------------------------------------------------------- events
-def kinds_in_code() -> set[str]:
-    """First arguments of the calls that write an event, and the kinds of monitors' messages."""
-    found: set[str] = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                writes = node.func.attr in ("_event", "_write_down")
-                if node.args and (writes or ast.unparse(node.func) == "self._events.write"):
-                    found |= texts_in(node.args[0])
-            elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_VERDICTS":
-                assert node.value is not None
-                found |= texts_in(node.value)
-    return found
-
-
-def texts_in(node: ast.AST) -> set[str]:
-    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-    return {each for each in constants if isinstance(each, str)}
-
-
-def test_the_page_of_the_run_folder_lists_every_kind_of_event() -> None:
-    """docs/run-folder.md; a new kind needs a row there: when it is written, with which fields."""
-    text = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
-    table = text[text.index("| kind | when |") :].split("\n\n")[0]
-    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
-    on_page = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)}
-    assert on_page == kinds_in_code()
-    assert len(on_page) > 15

@@ -2,11 +2,14 @@
 
 import pytest
 
-from holdfast.tools.report.timeline import Recovery, lines, recoveries
+from holdfast.tools.report import timeline
+from holdfast.tools.report.timeline import Recovery, lines
+from tests.unit.made_events import event as _event
+from tests.unit.made_events import typed
 
 
-def _event(t, kind, cycle=0, **fields):
-    return {"t": t, "wall": 0.0, "kind": kind, "node": "n0", "cycle": cycle, **fields}
+def recoveries(events):
+    return timeline.recoveries(typed(events))
 
 
 def _started(t, cycle, rank):

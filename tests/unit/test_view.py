@@ -29,7 +29,7 @@ from holdfast.tools.view.web import make_app
 from holdfast.tools.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
 from tests.waiting import BOUND_S
 
-from .made_events import elsewhere
+from .made_events import elsewhere, event
 from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
 START = {
@@ -89,7 +89,7 @@ def test_news_of_two_nodes_are_in_order_whatever_their_wall_clocks_show(tmp_path
     """The last lines are the latest, and the age of the job is its own."""
     told = [{"wall": 1000 + one["t"], **one} for one in (START, *STARTED, STOPPING, *RESTARTED)]
     there = [elsewhere(one, "n1", 500.0, -3600.0) for one in told]
-    over = {"kind": "job_succeeded", "cycle": 1, "t": 30.0}
+    over = {"kind": "job_succeeded", "cycle": 1, "t": 30.0, "end": "succeeded", "exit_code": 0}
     folders = [
         run_folder(tmp_path / "a", *told, over),
         run_folder(tmp_path / "b", *there, {**over, "t": 530.0}, node="n1"),
@@ -101,7 +101,7 @@ def test_news_of_two_nodes_are_in_order_whatever_their_wall_clocks_show(tmp_path
         "cycle 0 started",
         "cycle 0 is over",
         "cycle 1 started",
-        "the job None, exit code None",
+        "the job succeeded, exit code 0",
     ]
     assert view.age_s == 29.5
 
@@ -140,11 +140,9 @@ def test_a_stall_that_ended_no_rank_is_news_and_no_incident(tmp_path) -> None:
 
 
 def test_restarts_in_place_are_counted_once_for_all_nodes(tmp_path) -> None:
-    told = {"kind": "restarted_in_place", "cycle": 0, "causes": [], "call": 1}
+    told = event(7.2, "restarted_in_place")
     garbage = {**told, "t": 7.0, "call": None}
-    folders = [
-        run_folder(tmp_path / name, START, *STARTED, garbage, {**told, "t": 7.2}) for name in "ab"
-    ]
+    folders = [run_folder(tmp_path / name, START, *STARTED, garbage, told) for name in "ab"]
     view = LiveJob(folders).look()
     assert view.restarts_in_place == 1
     assert "0 restarts and 1 in place" in as_text(view)

@@ -33,7 +33,8 @@ from holdfast.base.pure.common_events import (
 )
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
-from holdfast.events.event_log import LAUNCHER_FILE, EventLog
+from holdfast.events import schema
+from holdfast.events.event_log import EventLog
 from holdfast.evidence.pure.echoes import is_echo
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.inplace.pure.in_place import CallBegan
@@ -121,7 +122,7 @@ class NodeAgent:
         self._health = health
         self._folders = folders = RunFolders(plan.log_dir, plan.run_id, self._job)
         self.run_dir = folders.run_dir
-        self._events = EventLog(self.run_dir / LAUNCHER_FILE, self._node_name)
+        self._events = EventLog(self.run_dir / schema.LAUNCHER_FILE, self._node_name)
         self._progress = ProgressLog(self._events, folders.pages)
         self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
         self._launcher = make_launcher(plan, f"{self._node_name}-{self._job}", self._port.number)
@@ -304,7 +305,7 @@ class NodeAgent:
 
     # ------------------------------------------------------------ events in
     def _on_signal(self, signum: int) -> None:
-        self._event("signal_received", signal=signum)
+        self._event(schema.SignalReceived(signum))
         arrived = SignalArrived(signum)
         self._feed(arrived)
         self._tell(arrived)
@@ -358,12 +359,12 @@ class NodeAgent:
             elif memory_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
-                self._event("monitor_exited", local_rank=watched, exit_code=reaped.exit_code)
+                self._event(schema.MonitorExited(watched, reaped.exit_code))
                 self._feed(rank_life.MonitorGone(watched))
         self._sweeper.go_on()
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
-        self._event("control_request", rank=rank, action=action.name, description=description)
+        self._event(schema.ControlRequest(rank, action.name, description))
         self._feed(ControlRequested(rank, action.name, description))
 
     def _on_hung_in_place(self, ended: EndsHungRank) -> None:
@@ -432,8 +433,8 @@ class NodeAgent:
         self._tell(monitor_said)
         self._feed(monitor_said)
 
-    def _event(self, kind: str, *, cycle: int | None = None, **fields: object) -> None:
-        self._events.write(kind, max(0, self._cycle) if cycle is None else cycle, **fields)
+    def _event(self, body: schema.Body, cycle: int | None = None) -> None:
+        self._events.write(body, max(0, self._cycle) if cycle is None else cycle)
 
     # ------------------------------------------------------------ effects out
     def _do(self, effect: machine.Effect) -> None:
@@ -441,7 +442,7 @@ class NodeAgent:
             case Send(message):
                 self._log.send(message)
                 if isinstance(message, Join) and self._plan.meeting is not None:
-                    self._event("joining")
+                    self._event(schema.Joining())
             case Publish(decision):
                 self._log.publish(decision)
             case node.StartCycle(cycle):
@@ -556,7 +557,7 @@ class NodeAgent:
         self._ranks = ranks = Ranks(
             plan, stands, self.run_dir, staged, cycle, self._job, port, lives
         )
-        self._event("cycle_started", master_port=stands.master_port, group_rank=stands.group_rank)
+        self._event(schema.CycleStarted(stands.master_port, stands.group_rank))
         self._tell(CycleBegins(ranks))
         self._watch.begin(ranks, self._past.cycle if self._past else None)
         for local_rank in ranks.ranks:
@@ -623,7 +624,7 @@ class NodeAgent:
         self._sweeper.begin(tells_what_is_left=self._plan.ft.check_remaining_processes)
 
     def _on_swept(self) -> None:
-        self._event("cycle_stopped")
+        self._event(schema.CycleStopped())
         self._feed(node.Swept())
 
     def _clean_up(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
+from holdfast.events import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member import CauseFound, CycleStopping, How
@@ -39,7 +40,7 @@ class Announcer:
         run_dir: Where logs and evidence are.
         launcher: The machine.
         pump: Takes what goes to the console.
-        event: Writes a line of the events file: its kind, then its fields.
+        event: Writes an event; of the cycle of the ranks, where none is named.
         error_file: What whoever started the launcher reads its error from; None: nothing.
     """
 
@@ -50,7 +51,7 @@ class Announcer:
         run_dir: Path,
         launcher: machine.Launcher,
         pump: OutputPump,
-        event: Callable[..., None],
+        event: Callable[[schema.Body, int | None], None],
         error_file: str | None,
     ) -> None:
         self._plan = plan
@@ -99,32 +100,34 @@ class Announcer:
             )
         if plan.why_cold:
             LOGGER.info("no warm standby: %s", plan.why_cold)
-        self._event(
-            "launcher_started",
+        started = schema.LauncherStarted(
             pid=os.getpid(),
             job=job,
             run_id=plan.run_id,
             name=plan.name,
             nproc=plan.nproc_per_node,
             max_restarts=plan.max_restarts,
+            schema_version=schema.SCHEMA_VERSION,
         )
+        self._event(started, None)
 
     def rank_started(self, rank: Rank) -> None:
         """For the events file."""
-        self._event("worker_started", **_whose(rank), is_warm=rank.is_warm)
+        self._event(schema.WorkerStarted(**_whose(rank), is_warm=rank.is_warm), None)
 
     def rank_exited(self, rank: Rank, exit_code: int) -> None:
         """For the events file."""
         signum = -exit_code if exit_code < 0 else None
-        self._event("worker_exited", **_whose(rank), exit_code=exit_code, signal=signum)
+        ended = schema.WorkerExited(**_whose(rank), exit_code=exit_code, signal=signum)
+        self._event(ended, None)
 
     def rank_raised(self, rank: Rank) -> None:
         """For the events file: an exception ends it, and its process ends when it can."""
-        self._event("rank_raised", **_whose(rank), exit_code=1)
+        self._event(schema.RankRaised(**_whose(rank), exit_code=1), None)
 
     def standing_by(self, cycle: int) -> None:
         """A cycle has been formed without this node."""
-        self._event("standing_by", without_us=cycle)
+        self._event(schema.StandingBy(cycle), None)
         LOGGER.info("cycle %d has started without this node, which waits as a spare", cycle)
 
     def cycle_started(self, ranks: Ranks) -> None:
@@ -185,8 +188,7 @@ class Announcer:
 
     def _tell_attribution(self, end: RankEnd) -> None:
         found = end.attribution
-        self._event(
-            "rank_failed",
+        failed = schema.RankFailed(
             local_rank=end.local_rank,
             rank=end.rank,
             failure=found.kind or None,
@@ -195,6 +197,7 @@ class Announcer:
             place=found.place or None,
             advice=found.advice or None,
         )
+        self._event(failed, None)
 
     def incident_over(self, over: IncidentOver) -> None:
         """All evidence is there: say which ranks hold up the others, where one of them is ended."""
@@ -221,8 +224,7 @@ class Announcer:
         verdict = self._verdicts.get(stopping.cycle)
         if verdict is not None and verdict.reason and verdict.reason in stopping.cause:
             self._stopped_for_hang.add(stopping.cycle)
-        self._event(
-            "cycle_stopping",
+        said = schema.CycleStopping(
             cause=stopping.cause,
             cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
             restart=not stopping.no_restart,
@@ -230,6 +232,7 @@ class Announcer:
             restarts_left=stopping.restarts_left,
             silent_s=round(stopping.silent_s, 3),
         )
+        self._event(said, None)
         level = logging.INFO
         if not stopping.here:
             self._failed_here.pop(stopping.cycle, None)
@@ -287,15 +290,15 @@ class Announcer:
     def _tell_first_cause(self, cycle: int, ends: Sequence[RankEnd], hang: Verdict | None) -> None:
         cause = None if hang is not None else first_cause(ends)
         if cause is not None and cause.hang is None:
-            self._event(
-                "first_cause",
-                cycle=cycle,
+            found = schema.FirstCause(
                 local_rank=cause.local_rank,
                 rank=cause.rank,
                 why="; ".join(filter(None, (explain(cause), report.gone_line(ends, cause)))),
                 names_a_peer=cause.names_a_peer,
                 began_at=cause.began_at,
+                hung=cause.hung_in_place is not None,
             )
+            self._event(found, cycle)
 
     def finish(
         self, finish: machine.Finish, ranks: Ranks | None, ledger: Callable[[], list[str]] = list
@@ -305,12 +308,8 @@ class Announcer:
         if finish.exit_code and self._cause_elsewhere and self._error_file:
             write_error_file(Path(self._error_file), self._cause_elsewhere, finish.exit_code)
         level = logging.INFO if finish.exit_code == 0 else logging.ERROR
-        self._event(
-            "job_succeeded" if succeeded else "job_failed",
-            end=finish.how,
-            exit_code=finish.exit_code,
-            **({"never_ran": finish.never_ran} if finish.never_ran else {}),
-        )
+        over = schema.JobSucceeded if succeeded else schema.JobFailed
+        self._event(over(finish.how, finish.exit_code, finish.never_ran or None), None)
         if finish.text:
             LOGGER.log(level, "%s", finish.text)
         ends = [rank.end() for rank in ranks.ranks.values()] if succeeded and ranks else []
@@ -336,20 +335,19 @@ class Announcer:
     def restarted_in_place(self, restart: RestartedInPlace) -> None:
         """The ranks did that by themselves; it belongs to the story of the run."""
         self._in_place += 1
-        causes = [{"rank": c.rank, "kind": c.kind, "text": c.text} for c in restart.causes]
         verdict = restart.verdict
-        self._event(
-            "restarted_in_place",
+        restarted = schema.InPlaceRestart(
             call=restart.call,
-            causes=causes,
+            causes=restart.causes,
             n_causes=restart.n_causes,
             progress_at=restart.progress_at,
             noticed_at=restart.noticed_at,
             entered_at=restart.entered_at,
-            culprits=[*verdict.culprits] if verdict is not None else [],
+            culprits=verdict.culprits if verdict is not None else (),
             verdict=verdict.kind if verdict is not None else None,
             reason=verdict.reason if verdict is not None else None,
         )
+        self._event(restarted, None)
 
     def outcome(self, ranks: Ranks | None, exit_code: int) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle, for whoever has started it."""

@@ -12,6 +12,7 @@ from holdfast.base.processes import child
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, Note, TimePassed
 from holdfast.base.pure.never import assert_never
+from holdfast.events import schema
 from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.health.pure import gate as machine
 from holdfast.health.pure.health import Finding, Verdict
@@ -39,7 +40,7 @@ class HostCare(Part):
         started: A process that was started for this already; None: none was.
         on_checked: Called once for each :meth:`check`, with why this node must not have ranks.
         on_sick: Called with what ranks that run here can't be trusted to survive.
-        write_down: Writes an event of this kind, with these fields, into the event file.
+        write_down: Writes an event.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class HostCare(Part):
         started: ControlledProcess | None,
         on_checked: Callable[[str | None], None],
         on_sick: Callable[[Finding], None],
-        write_down: Callable[..., None],
+        write_down: Callable[[schema.Body], None],
     ) -> None:
         self._wanted = wanted
         self._loop = loop
@@ -115,7 +116,7 @@ class HostCare(Part):
             case machine.Kill():
                 self._kill()
             case machine.Checked(problem):
-                self._write_down("host_checked", problem=problem)
+                self._write_down(schema.HostChecked(problem))
                 self._on_checked(problem)
             case machine.Sick(finding):
                 self._on_sick(finding)
@@ -161,14 +162,13 @@ class HostCare(Part):
     def _hear(self, message: FromHealth) -> None:
         match message:
             case Note(level, text):
-                self._write_down("gpu_memory", text=text)
+                self._write_down(schema.GpuMemory(text))
                 self._note(level, text)
             case machine.Answered():
                 self._feed(message)
             case machine.Found(finding=finding) | machine.Noticed(finding):
                 if isinstance(message, machine.Noticed) or finding.verdict is not Verdict.HEALTHY:
-                    verdict = finding.verdict.value
-                    self._write_down("finding", **{**vars(finding), "verdict": verdict})
+                    self._write_down(finding)
                 self._feed(message)
             case _:
                 assert_never(message)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.events.run.rank_spans import number
+from holdfast.events import schema
 from holdfast.evidence.pure import stacks
 from holdfast.evidence.pure.failure import Hang
 from holdfast.evidence.pure.incident_files import folder_name
@@ -119,21 +119,25 @@ def keep(incidents: dict[str, Incident], found: Incident) -> None:
         incidents[found.name] = found
 
 
-def of_event(event: Mapping[str, Any], folder: Path) -> Incident:
+def of_event(event: schema.Event, judged: schema.Judged, folder: Path) -> Incident:
     """What the events of a launcher say of an incident, where it could write no file."""
-    cycle = int(number(event.get("cycle")) or 0)
-    name = folder_name(int(number(event.get("incident")) or 0), cycle)
     return Incident(
-        folder / "incidents" / name / "incident.json",
-        str(event.get("node")),
-        cycle,
-        number(event.get("wall")),
-        _whole_numbers(event.get("culprits")),
-        str(event.get("verdict") or "unknown"),
-        str(event.get("confidence") or ""),
-        str(event.get("reason") or ""),
-        is_stall=event.get("kind") == "stall",
+        folder / "incidents" / folder_name(judged.incident, event.cycle) / "incident.json",
+        event.node,
+        event.cycle,
+        event.wall,
+        [*judged.culprits],
+        judged.verdict,
+        judged.confidence,
+        judged.reason,
+        is_stall=isinstance(judged, schema.Stall),
     )
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None."""
+    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_one and abs(value) < float("inf") else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:

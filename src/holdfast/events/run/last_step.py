@@ -18,12 +18,12 @@ from holdfast.events.run.accounts import Account, account_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.events.run.rank_spans import Ended, Progress
+    from holdfast.page.pure.page_view import Ended, RankProgress
 
 Shares = dict[Account, float]
 
 
-def last_step_at(shown: Progress) -> float | None:
+def last_step_at(shown: RankProgress) -> float | None:
     """When the last step ended; None: it is in one, or its steps are not known from other work.
 
     A heartbeat is taken as the end of a step. A section that was open only once may be other work
@@ -31,27 +31,27 @@ def last_step_at(shown: Progress) -> float | None:
     """
     if any(account_of(name) == "steps" for name in shown.open):
         return None
-    steps = [each for name, each in shown.ended.items() if account_of(name) == "steps"]
+    steps = [each for name, each in shown.sections.items() if account_of(name) == "steps"]
     marks = [each.closed_at for each in steps] if any(each.times > 1 for each in steps) else []
     first, last = shown.first_heartbeat_at, shown.heartbeat_at
     if first is not None and last is not None and last > first:
         marks.append(last)
     if marks and shown.outside_since is not None:  # short sections are published late
-        others = [each.closed_at for n, each in shown.ended.items() if account_of(n) != "steps"]
+        others = [each.closed_at for n, each in shown.sections.items() if account_of(n) != "steps"]
         if shown.outside_since > max(others, default=0.0):
             marks.append(shown.outside_since)
     return max(marks, default=None)
 
 
-def ended_s(shown: Progress, since: float) -> Shares:
+def ended_s(shown: RankProgress, since: float) -> Shares:
     """Seconds of checkpoints and evaluations after an instant, of those that have ended."""
     return _sums(
         (name, each.total_s if each.first_at >= since else _last_s(each, since))
-        for name, each in shown.ended.items()
+        for name, each in shown.sections.items()
     )
 
 
-def open_s(shown: Progress, start: float, end: float) -> Shares:
+def open_s(shown: RankProgress, start: float, end: float) -> Shares:
     """Seconds between two instants of checkpoints and evaluations that have not ended."""
     return _sums((name, end - max(at, start)) for name, at in shown.open.items())
 

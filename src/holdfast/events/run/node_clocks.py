@@ -17,9 +17,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import median_low
-from typing import Any
 
-from holdfast.events.run.rank_spans import number
+from holdfast.events import schema
+from holdfast.events.schema import Event
 
 Mark = tuple[Hashable, ...]
 Knot = tuple[float, float]
@@ -47,30 +47,27 @@ class Marks:
         self.offset_s = 0.0
         self.set_by_s = 0.0
         self.at: dict[Mark, float] = {}
-        self.without: dict[float, float] = {}
+        self.without: dict[int, float] = {}
         self._cycle: Mark = ()
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Take the next event; what has not the form of one is passed over."""
-        t, wall = number(event.get("t")), number(event.get("wall"))
-        if t is None:
-            return
-        kind = event.get("kind")
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        t, wall, body = event.t, event.wall, event.body
         if wall is not None:
-            if self.began_at is None or kind == "launcher_started":
+            if self.began_at is None or isinstance(body, schema.LauncherStarted):
                 self.offset_s = wall - t
             elif abs(by_s := wall - t - self.offset_s) > abs(self.set_by_s):
                 self.set_by_s = by_s
         if self.began_at is None:
             self.began_at = t
-        if kind == "cycle_started":  # the port tells jobs with the same run id apart
-            self._cycle = number(event.get("cycle")), str(event.get("master_port"))
-            self.at.setdefault(self._cycle, t)
-        elif kind == "restarted_in_place" and self._cycle:
-            entered_at = number(event.get("entered_at"))
-            self.at.setdefault((*self._cycle, number(event.get("call"))), entered_at or t)
-        elif kind == "standing_by" and (cycle := number(event.get("without_us"))) is not None:
-            self.without.setdefault(cycle, t)
+        match body:
+            case schema.CycleStarted(master_port=port):  # it tells jobs with the same run id apart
+                self._cycle = event.cycle, port
+                self.at.setdefault(self._cycle, t)
+            case schema.InPlaceRestart(call=call, entered_at=entered_at) if self._cycle:
+                self.at.setdefault((*self._cycle, call), entered_at)
+            case schema.StandingBy(without_us=cycle):
+                self.without.setdefault(cycle, t)
 
     def knots(self, axis: Mapping[Mark, float]) -> list[Knot]:
         """Where the marks are, as far as that is known."""

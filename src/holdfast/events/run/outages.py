@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-Event = Mapping[str, Any]
+from holdfast.events import schema
+from holdfast.events.schema import Event
+from holdfast.health.pure import health
+from holdfast.watch.pure.monitor_messages import Overdue
+
 FAULTS = ("hang", "signal", "exit", "host", "elsewhere")
 """Kinds of faults; see Fault."""
 
@@ -83,57 +86,47 @@ class Outages:
         )
 
     def take(self, event: Event) -> Iterator[Fault | Recovered]:
-        """What an event means; events that mean nothing here, or are malformed, are passed over."""
-        try:
-            yield from self._take(event)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return
-
-    def _take(self, event: Event) -> Iterator[Fault | Recovered]:
-        match event["kind"]:
-            case "launcher_started" if "max_restarts" in event:
-                self.restarts_left = int(event["max_restarts"])
-            case "cycle_started":
-                self.cycle, self.ranks = int(event["cycle"]), {}
+        """What an event means; events that mean nothing here are passed over."""
+        match event.body:
+            case schema.LauncherStarted(max_restarts=most) if most is not None:
+                self.restarts_left = most
+            case schema.CycleStarted():
+                self.cycle, self.ranks = event.cycle, {}
                 self.is_spare = self.is_stopping = False
-            case "worker_started":
-                self.ranks[int(event["local_rank"])] = Rank(int(event["rank"]))
+            case schema.WorkerStarted(local_rank, rank):
+                self.ranks[local_rank] = Rank(rank)
                 if len(self.ranks) == self._nproc and self._failed_at is not None:
-                    yield Recovered(float(event["t"]) - self._failed_at)
+                    yield Recovered(event.t - self._failed_at)
                     self._failed_at = None
-            case "worker_exited" | "rank_raised":
-                code = int(event["exit_code"])
-                if rank := self.ranks.get(int(event["local_rank"])):
-                    rank.state = "failed" if code else "completed"
+            case schema.WorkerExited(local_rank, _, code) | schema.RankRaised(local_rank, _, code):
+                if one := self.ranks.get(local_rank):
+                    one.state = "failed" if code else "completed"
                 if code:
-                    yield from self._fault(event, Fault("signal" if code < 0 else "exit"))
-            case "rank_overdue":
-                if rank := self.ranks.get(int(event["local_rank"])):
-                    rank.state = "overdue"
-                found_at = float(event["detected_at"])
-                hang = Fault("hang", found_at - float(event["at"]), float(event["age_s"]))
-                yield from self._fault(event, hang)
-            case "finding" if event["verdict"] == "unhealthy":
-                yield from self._fault(event, Fault("host"))
-            case "signal_received":  # the job is to end: that its ranks do is no fault
+                    yield from self._fault(event.t, Fault("signal" if code < 0 else "exit"))
+            case Overdue() as overdue:
+                if one := self.ranks.get(overdue.local_rank):
+                    one.state = "overdue"
+                hang = Fault("hang", overdue.detected_at - overdue.at, overdue.age_s)
+                if self._failed_at is not None:  # two monitors may be heard in the other order
+                    self._failed_at = min(self._failed_at, overdue.detected_at)
+                yield from self._fault(overdue.detected_at, hang)
+            case health.Finding(verdict=health.Verdict.UNHEALTHY):
+                yield from self._fault(event.t, Fault("host"))
+            case schema.SignalReceived():  # the job is to end: that its ranks do is no fault
                 self.is_stopping = True
-            case "cycle_stopping":
-                if event["restart"]:
-                    yield from self._fault(event, Fault("elsewhere"))
+            case schema.CycleStopping(restart=restart, restarts_left=left):
+                if restart:
+                    yield from self._fault(event.t, Fault("elsewhere"))
                 self.is_stopping = True
-                if "restarts_left" in event:
-                    self.restarts_left = int(event["restarts_left"])
-            case "standing_by":
+                if left is not None:
+                    self.restarts_left = left
+            case schema.StandingBy():
                 self.is_spare = True
-            case "job_succeeded" | "job_failed" as end:
-                self.end = end
+            case schema.JobOver():
+                self.end = event.kind
 
-    def _fault(self, event: Event, fault: Fault) -> Iterator[Fault]:
+    def _fault(self, at: float, fault: Fault) -> Iterator[Fault]:
         """The first of its cycle; ranks that we stop are none."""
-        at = float(event.get("detected_at", event["t"]))
-        if self._failed_at is not None:
-            if "detected_at" in event:  # two monitors may be heard in the other order
-                self._failed_at = min(self._failed_at, at)
-        elif not self.is_stopping:
+        if self._failed_at is None and not self.is_stopping:
             self._failed_at = at
             yield fault

@@ -17,18 +17,16 @@ loses none. Only the time from the first step on is divided by measured totals.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from holdfast.base.pure.value import Value
+from holdfast.events import schema
 from holdfast.events.run.accounts import Account, account_of
-from holdfast.events.run.in_place import InPlace, of_event
 from holdfast.events.run.last_step import added, divided, ended_s, last_step_at, open_s
+from holdfast.events.schema import Event
+from holdfast.page.pure.page_view import RankProgress
+from holdfast.watch.pure.monitor_messages import Overdue
 
-Event = Mapping[str, Any]
-
-_NONE: Mapping[str, Any] = {}
 _LOCAL_RANKS_MAX = 1024
-_OF_RANK = ("worker_started", "rank_armed", "worker_exited", "rank_overdue", "rank_raised")
 _VERDICT_S = 5.0
 """A node that stops so soon after a verdict on all ranks stops because of it."""
 _CYCLES_MAX = 100
@@ -57,98 +55,35 @@ class Span(Value):
     rank: int | None = None
 
 
-class Ended(Value):
-    """Occurrences of a section that have ended, as the page of the rank shows them."""
-
-    times: int
-    total_s: float
-    longest_s: float
-    first_at: float
-    closed_at: float
+def n_steps(shown: RankProgress) -> int:
+    """Occurrences of the section of steps that there were most of."""
+    times = [each.times for name, each in shown.sections.items() if account_of(name) == "steps"]
+    return max(times, default=0)
 
 
-class Progress(Value):
-    """What a rank last showed of itself in a cycle."""
-
-    heartbeat_at: float | None = None
-    first_heartbeat_at: float | None = None
-    left_at: float | None = None
-    outside_since: float | None = None
-    iteration: int | None = None
-    open: Mapping[str, float] = _NONE
-    ended: Mapping[str, Ended] = _NONE
-    longest_gap_s: float | None = None
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Progress:
-        """From an event.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: It has not the form of one.
-        """
-        sections = {
-            str(name): Ended(int(times), *(_finite(value) for value in rest))
-            for name, (times, *rest) in told["sections"].items()
-        }
-        iteration = number(told.get("iteration"))
-        return cls(  # by place, which is twice as fast: a long run has a million of them
-            number(told.get("heartbeat_at")),
-            number(told.get("first_heartbeat_at")),
-            number(told.get("left_at")),
-            number(told.get("outside_since")),
-            None if iteration is None else int(iteration),
-            {str(name): _finite(at) for name, at in told["open"].items()},
-            sections,
-            number(told.get("longest_gap_s")),
-        )
-
-    @property
-    def n_steps(self) -> int:
-        """Occurrences of the section of steps that there were most of."""
-        times = [each.times for name, each in self.ended.items() if account_of(name) == "steps"]
-        return max(times, default=0)
-
-    @property
-    def first_step_at(self) -> float | None:
-        """When the first step began: its section was opened, or a heartbeat came."""
-        began = [each.first_at for name, each in self.ended.items() if account_of(name) != "setup"]
-        if not began:
-            began = [at for name, at in self.open.items() if account_of(name) != "setup"]
-        if not began and self.first_heartbeat_at is not None:
-            began = [self.first_heartbeat_at]
-        return min(began, default=None)
-
-    @property
-    def has_begun(self) -> bool:
-        """It has shown a section or a heartbeat."""
-        return bool(self.ended or self.open or self.heartbeat_at is not None)
-
-    @property
-    def last_sign_at(self) -> float | None:
-        """When the rank last did something that shows in its page."""
-        signs = [each.closed_at for each in self.ended.values()] + list(self.open.values())
-        signs += [at for at in (self.heartbeat_at, self.outside_since) if at is not None]
-        return max(signs, default=None)
-
-    def usual_s(self) -> float | None:
-        """For how long it has shown no sign at the longest, as it does not now; None: not known."""
-        if not self.open:
-            return self.longest_gap_s
-        known = [self.ended[name].longest_s for name in self.open if name in self.ended]
-        return max(known) if len(known) == len(self.open) else None
+def _first_step_at(shown: RankProgress) -> float | None:
+    """When the first step began: its section was opened, or a heartbeat came."""
+    began = [each.first_at for name, each in shown.sections.items() if account_of(name) != "setup"]
+    if not began:
+        began = [at for name, at in shown.open.items() if account_of(name) != "setup"]
+    if not began and shown.first_heartbeat_at is not None:
+        began = [shown.first_heartbeat_at]
+    return min(began, default=None)
 
 
-def number(value: Any) -> float | None:
-    """A finite number, else None."""
-    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_one and abs(value) < float("inf") else None
+def _last_sign_at(shown: RankProgress) -> float | None:
+    """When the rank last did something that shows in its page."""
+    signs = [each.closed_at for each in shown.sections.values()] + list(shown.open.values())
+    signs += [at for at in (shown.heartbeat_at, shown.outside_since) if at is not None]
+    return max(signs, default=None)
 
 
-def _finite(value: Any) -> float:
-    found = number(value)
-    if found is None:
-        raise ValueError(value)
-    return found
+def _usual_s(shown: RankProgress) -> float | None:
+    """For how long it has shown no sign at the longest, as it does not now; None: not known."""
+    if not shown.open:
+        return shown.longest_gap_s
+    known = [shown.sections[name].longest_s for name in shown.open if name in shown.sections]
+    return max(known) if len(known) == len(shown.open) else None
 
 
 class _Rank:
@@ -169,8 +104,8 @@ class _Rank:
         self.exit_code = 0
         self.shown_at: float | None = None
         self.silent_since: float | None = None
-        self.progress = Progress()
-        self.at_verdict: Progress | None = None
+        self.progress = RankProgress(-1, {}, {})
+        self.at_verdict: RankProgress | None = None
 
 
 class _Cycle:
@@ -197,7 +132,7 @@ class _Cycle:
         self.is_final = False
         self.stopped_at: float | None = None
         self.ranks: dict[int, _Rank] = {}
-        self.in_place: list[InPlace] = []
+        self.in_place: list[schema.InPlaceRestart] = []
         self.silent_s = 0.0
         self.verdict_at: float | None = None
 
@@ -238,7 +173,7 @@ class RankSpans:
 
     def __init__(self, *, keeps_progress: bool = False) -> None:
         self._keeps_progress = keeps_progress
-        self.last_progress: dict[tuple[int, int], Progress] = {}
+        self.last_progress: dict[tuple[int, int], RankProgress] = {}
         self._given: list[Span] = []
         self._cycles: list[_Cycle] = []
         self._positions: dict[int, _Position] = {}
@@ -255,88 +190,97 @@ class RankSpans:
         self._is_armed = False
 
     def take(self, event: Event) -> None:
-        """Take the next event; what has not the form of one is passed over."""
-        at = number(event.get("t"))
-        if at is None:
-            return
+        """Take the next event."""
+        at = event.t
         if self.begin is None:
             self.begin = self._given_until = at
         self.end = max(self.end, at)
-        try:
-            self._take(str(event.get("kind")), event, at)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            return
+        match event.body:
+            case schema.LauncherStarted(nproc=nproc):
+                self._local_ranks |= set(range(min(nproc, _LOCAL_RANKS_MAX)))
+            case schema.JobOver():
+                self.is_over = True
+            case schema.Joining():
+                self._joined_at = at
+            case schema.CycleStarted():
+                self._start(event.cycle, at)
+            case _ if (cycle := self._cycle(event)) is not None:
+                self._take_of_cycle(event, cycle)
 
-    def _take(self, kind: str, event: Event, at: float) -> None:
-        if kind == "launcher_started":
-            self._local_ranks |= set(range(min(int(event.get("nproc", 0)), _LOCAL_RANKS_MAX)))
-        elif kind in ("job_succeeded", "job_failed"):
-            self.is_over = True
-        elif kind == "joining":
-            self._joined_at = at
-        elif kind == "cycle_started":
-            self._start(int(event["cycle"]), at)
-        elif (cycle := self._cycle(event)) is None:
-            return
-        elif kind == "cycle_stopping":
-            self._detected(cycle, at)
-            cycle.silent_s = number(event.get("silent_s")) or 0.0
-        elif kind == "signal_received":
-            self._detected(cycle, at)
-        elif kind == "cycle_stopped":
-            cycle.stopped_at = at
-        elif kind == "restarted_in_place":
-            cycle.in_place.append(of_event(event))
-        elif kind == "progress":
-            for local_rank, told in event["ranks"].items():
-                shown = Progress.of(told)
-                rank = cycle.ranks[int(local_rank)]
-                rank.progress, rank.shown_at = shown, number(event.get("at")) or at
-                if event.get("verdict") is True and rank.at_verdict is None:
-                    rank.at_verdict, cycle.verdict_at = shown, rank.shown_at
-                self.is_watched = self.is_watched or shown.has_begun
-                if self._keeps_progress:
-                    self.last_progress[cycle.cycle, int(local_rank)] = shown
-            cycle.is_final = event.get("final") is True
-            self._give_finished()
-        elif kind in (
-            "worker_started",
-            "rank_armed",
-            "worker_exited",
-            "rank_overdue",
-            "rank_raised",
-        ):
-            self._take_of_rank(kind, event, at, cycle)
-
-    def _take_of_rank(self, kind: str, event: Event, at: float, cycle: _Cycle) -> None:
-        local_rank = int(event["local_rank"])
-        rank = cycle.ranks.setdefault(local_rank, _Rank())
-        if kind == "worker_started":
-            rank.rank, rank.started_at = int(event["rank"]), at
-        elif kind == "rank_armed":
-            self._is_armed = cycle.is_armed = True
-            names = event.get("sections") or ()
-            self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
-            rank.armed_at = rank.armed_at or number(event.get("armed_at")) or at
-        elif kind == "worker_exited":
-            rank.exited_at, rank.exit_code = at, int(event["exit_code"])
-            if rank.exit_code:
+    def _take_of_cycle(self, event: Event, cycle: _Cycle) -> None:
+        at = event.t
+        match event.body:
+            case schema.CycleStopping(silent_s=silent_s):
                 self._detected(cycle, at)
-        elif kind == "rank_raised":
-            self._detected(cycle, at)
-        else:
-            self.is_watched = self._is_armed = cycle.has_hang = True
-            found_at = number(event.get("detected_at")) or at
-            self._detected(cycle, found_at)
-            age_s = number(event.get("age_s"))
-            rank.silent_since = found_at - age_s if age_s is not None else None
+                cycle.silent_s = silent_s
+            case schema.SignalReceived():
+                self._detected(cycle, at)
+            case schema.CycleStopped():
+                cycle.stopped_at = at
+            case schema.InPlaceRestart() as restart if is_in_order(restart):
+                cycle.in_place.append(restart)
+            case schema.Progress() as look:
+                self._look(look, at, cycle)
+            case (
+                schema.WorkerStarted()
+                | schema.RankArmed()
+                | schema.WorkerExited()
+                | schema.RankRaised()
+                | Overdue()
+            ) as body:
+                self._take_of_rank(body, at, cycle)
+
+    def _look(self, look: schema.Progress, at: float, cycle: _Cycle) -> None:
+        for key, shown in look.ranks.items():
+            local_rank = int(key) if key.isdecimal() else -1
+            rank = cycle.ranks.get(local_rank)
+            if rank is None:
+                continue
+            rank.progress, rank.shown_at = shown, at if look.at is None else look.at
+            if look.verdict and rank.at_verdict is None:
+                rank.at_verdict, cycle.verdict_at = shown, rank.shown_at
+            has_begun = shown.sections or shown.open or shown.heartbeat_at is not None
+            self.is_watched = self.is_watched or bool(has_begun)
+            if self._keeps_progress:
+                self.last_progress[cycle.cycle, local_rank] = shown
+        cycle.is_final = look.final
+        self._give_finished()
+
+    def _take_of_rank(
+        self,
+        body: schema.WorkerStarted
+        | schema.RankArmed
+        | schema.WorkerExited
+        | schema.RankRaised
+        | Overdue,
+        at: float,
+        cycle: _Cycle,
+    ) -> None:
+        rank = cycle.ranks.setdefault(body.local_rank, _Rank())
+        match body:
+            case schema.WorkerStarted():
+                rank.rank, rank.started_at = body.rank, at
+            case schema.RankArmed(armed_at=armed_at, sections=names):
+                self._is_armed = cycle.is_armed = True
+                self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
+                rank.armed_at = rank.armed_at or armed_at or at
+            case schema.WorkerExited(exit_code=exit_code):
+                rank.exited_at, rank.exit_code = at, exit_code
+                if exit_code:
+                    self._detected(cycle, at)
+            case schema.RankRaised():
+                self._detected(cycle, at)
+            case Overdue(detected_at=found_at, age_s=age_s):
+                self.is_watched = self._is_armed = cycle.has_hang = True
+                self._detected(cycle, found_at)
+                rank.silent_since = found_at - age_s
 
     @staticmethod
     def _detected(cycle: _Cycle, at: float) -> None:
         cycle.detected_at = at if cycle.detected_at is None else min(at, cycle.detected_at)
 
     def _cycle(self, event: Event) -> _Cycle | None:
-        return next((c for c in self._cycles if c.cycle == event["cycle"]), None)
+        return next((c for c in self._cycles if c.cycle == event.cycle), None)
 
     def _start(self, cycle: int, at: float) -> None:
         before = self._cycles[-1] if self._cycles else None
@@ -414,7 +358,7 @@ class RankSpans:
             (
                 each.closed_at
                 for rank in cycle.ranks.values()
-                for name, each in rank.progress.ended.items()
+                for name, each in rank.progress.sections.items()
                 if account_of(name) == "checkpointing"
             ),
             default=None,
@@ -443,7 +387,7 @@ class RankSpans:
             works_until = gone_at if step_at is None else min(gone_at, step_at)
         elif not ends_well and cycle.detected_at is not None:
             works_until = _last_progress(rank, gone_at, cycle)
-        first = progress.first_step_at
+        first = _first_step_at(progress)
         starts = cycle.started_at
         marks: list[tuple[float, Account]] = [
             (starts if cycle.joined_at is None else cycle.joined_at, beginning),
@@ -525,7 +469,10 @@ def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
     shares: dict[Account, float] = {"stalled": 0.0, "restarting": 0.0}
     at = start
     for each in cycle.in_place:
-        marks = [min(max(t, at), end) for t in (each.progress_at, each.noticed_at, each.entered_at)]
+        marks = [
+            min(max(t, at), end)
+            for t in (min(each.progress_at, each.noticed_at), each.noticed_at, each.entered_at)
+        ]
         shares["stalled"] += max(0.0, marks[1] - marks[0])
         shares["restarting"] += max(0.0, marks[2] - marks[1])
         at = max(at, marks[2])
@@ -540,7 +487,7 @@ def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
     taken part in it.
     """
     progress = rank.progress
-    shown_at = progress.last_sign_at
+    shown_at = _last_sign_at(progress)
     is_hang = cycle.has_hang or cycle.ends_by_verdict
     if is_hang and rank.silent_since is not None and shown_at is not None and shown_at > gone_at:
         shown_at = None  # it went on after it was found: it was woken for its stacks
@@ -550,20 +497,24 @@ def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
         return gone_at
     if is_hang:
         return sign
-    usual_s = progress.usual_s()
+    usual_s = _usual_s(progress)
     until = gone_at if usual_s is None else min(gone_at, sign + usual_s)
     return min(until, max(sign, gone_at - cycle.silent_s)) if cycle.silent_s else until
+
+
+def is_in_order(restart: schema.InPlaceRestart) -> bool:
+    """Its instants can be true."""
+    return restart.noticed_at <= restart.entered_at
 
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, and what else it has found out."""
     made, listed = RankSpans(keeps_progress=True), list(events)
-    # Of the looks in a cycle the last one says all, but for that at a verdict; and reading them
-    # takes most of the time.
-    last = {event.get("cycle"): id(event) for event in listed if event.get("kind") == "progress"}
+    # Of the looks in a cycle the last one says all, but for that at a verdict.
+    last = {event.cycle: event for event in listed if isinstance(event.body, schema.Progress)}
     for event in listed:
-        is_look = event.get("kind") == "progress"
-        if not is_look or last[event.get("cycle")] == id(event) or event.get("verdict") is True:
+        look = event.body if isinstance(event.body, schema.Progress) else None
+        if look is None or look.verdict or last[event.cycle] is event:
             made.take(event)
     made.close(now)
     return made, made.drain()

@@ -1,53 +1,36 @@
-"""Read the folders of a run: events, incidents, how it stands. Whatever the files hold.
-
-A run may go on, its launcher may have been killed in the middle of a line, its disk may have been
-full, its folder copied from another host. What cannot be read is passed over and counted.
-"""
+"""What the launchers of a job have left in their folders: events, incidents, how it stands."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from sys import intern
-from typing import Any
 
 from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, is_living
-from holdfast.events.event_log import LAUNCHER_FILE, PATTERN
+from holdfast.base.pure.codec import instants
+from holdfast.events import schema
+from holdfast.events.reader import events_in, first_event, read_folder
 from holdfast.events.run.incident_files import Incident, of_event, read_incidents
 from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
 from holdfast.events.run.one_job import Start, of_one_job
-from holdfast.events.run.rank_spans import number
-
-Event = dict[str, Any]
+from holdfast.events.schema import (
+    LAUNCHER_FILE,
+    CycleStarted,
+    Event,
+    JobOver,
+    JobSucceeded,
+    LauncherStarted,
+    Stall,
+)
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""
-_STARTED = "cycle_started"
 _SILENT_S = 60.0
 _SILENT_SHARE = 0.05
 """A launcher writes every 10 s, or when it has become 1 % older; only of another host we ask."""
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "worker_started": ("local_rank", "rank"),
-    "worker_exited": ("local_rank", "rank", "exit_code"),
-    "rank_armed": ("local_rank", "rank"),
-    "rank_overdue": ("rank", "age_s", "limit_s"),
-    "rank_raised": ("local_rank", "rank", "exit_code"),
-    "evidence": ("rank",),
-    "first_cause": ("rank", "began_at"),
-    "kill_sent": ("rank", "signal"),
-    "fault": ("rank", "step"),
-    "resumed": ("step",),
-}
-"""Numbers without which an event of a kind says nothing."""
-_INSTANTS = (
-    *("t", "detected_at", "at", "armed_at", "began_at"),
-    *("progress_at", "noticed_at", "entered_at"),
-)
 
 
 @dataclass
@@ -57,6 +40,7 @@ class NodeRun:
     Attributes:
         folder: Its run folder.
         node: Name of its host.
+        start: What its launcher has said of itself.
         events: In order of time, on the host's own monotonic clock.
         marks: What they say of its clocks.
         state: One of the words above.
@@ -69,6 +53,7 @@ class NodeRun:
 
     folder: Path
     node: str
+    start: LauncherStarted
     events: list[Event]
     marks: Marks
     state: str
@@ -79,20 +64,19 @@ class NodeRun:
     axis: Axis = field(default_factory=Axis)
 
     @property
-    def start(self) -> Event:
-        """The event of its start, or what there is of it."""
-        return self.events[0] if self.events else {}
-
-    @property
     def now(self) -> float | None:
         """The present on its clock, where it still runs."""
         if self.state != RUNNING:
             return None
-        if is_living(str(self.start.get("job", ""))):
+        if is_living(self.start.job):
             return clock.monotonic()
         last = self.events[-1]
-        wall = number(last.get("wall"))
-        return float(last["t"]) + (0.0 if wall is None else max(0.0, clock.wall() - wall))
+        return last.t + (0.0 if last.wall is None else max(0.0, clock.wall() - last.wall))
+
+    @property
+    def starts(self) -> dict[Start, object]:
+        """Cycles that it took part in; its number in each."""
+        return dict(found for event in self.events if (found := _started(event)) is not None)
 
 
 @dataclass
@@ -109,16 +93,13 @@ class Run:
 
     @cached_property
     def events(self) -> list[Event]:
-        """Of all, in order of time, on one axis.
-
-        Those of the second launcher and of further ones have its number as ``launcher``.
-        """
+        """Of all, in order of time, on one axis."""
         events = [
             _on_axis(event, node.axis, index)
             for index, node in enumerate(self.nodes)
             for event in node.events
         ]
-        return sorted(events, key=lambda event: float(event["t"]))
+        return sorted(events, key=lambda event: event.t)
 
     @property
     def incidents(self) -> list[Incident]:
@@ -136,9 +117,9 @@ class Run:
         found = read_incidents([(node.node, node.folder) for node in self.nodes])
         judged: dict[str, Incident] = {}
         for event in self.events:
-            if event["kind"] in ("incident", "stall"):
-                one = of_event(event, self.nodes[event.get("launcher", 0)].folder)
-                one.at = float(event["t"])
+            if isinstance(event.body, (schema.Incident, Stall)):
+                one = of_event(event, event.body, self.nodes[event.launcher].folder)
+                one.at = event.t
                 before = judged.get(one.name)
                 if before is None or (before.is_stall and not one.is_stall):
                     judged[one.name] = one
@@ -154,10 +135,7 @@ class Run:
     @property
     def of_other_jobs(self) -> list[NodeRun]:
         """Launchers that had ranks, but no cycle in common with the first that had."""
-        starts = {
-            index: dict(_started(event) for event in node.events if event["kind"] == _STARTED)
-            for index, node in enumerate(self.nodes)
-        }
+        starts = {index: node.starts for index, node in enumerate(self.nodes)}
         had_ranks = [index for index, found in starts.items() if found]
         of_this = of_one_job(had_ranks[0], starts) if had_ranks else []
         return [self.nodes[index] for index in had_ranks if index not in of_this]
@@ -171,23 +149,23 @@ class Run:
     @property
     def name(self) -> str:
         """Of the script."""
-        return str(self.nodes[0].start.get("name", "?"))
+        return self.nodes[0].start.name
 
     @property
     def run_id(self) -> str:
         """As the user gave it, or a random one."""
-        return str(self.nodes[0].start.get("run_id", "?"))
+        return self.nodes[0].start.run_id
 
     @property
     def began(self) -> float:
         """Instant of the first event."""
-        starts = [node.axis.at(float(node.events[0]["t"])) for node in self.nodes if node.events]
+        starts = [node.axis.at(node.events[0].t) for node in self.nodes if node.events]
         return min(starts, default=0.0)
 
     @property
     def ended(self) -> float:
         """Instant of the last event, or the present."""
-        ends = [node.axis.at(float(node.events[-1]["t"])) for node in self.nodes if node.events]
+        ends = [node.axis.at(node.events[-1].t) for node in self.nodes if node.events]
         presents = [node.axis.at(now) for node in self.nodes if (now := node.now) is not None]
         return max([*ends, *presents], default=0.0)
 
@@ -200,150 +178,73 @@ def read_run(folders: Iterable[Path]) -> Run:
 
     Raises:
         FileNotFoundError: One of them has no events of a launcher.
+        NewerEventsError: A newer version has written them.
         OSError: They cannot be read.
     """
     nodes = [_read_node(folder) for folder in folders]
     axes, offset_s = on_one_axis([node.marks for node in nodes])
     for node, axis in zip(nodes, axes, strict=True):
         node.axis = axis
-    nodes.sort(key=lambda node: node.axis.at(float(node.start.get("t", 0.0))))
+    nodes.sort(key=lambda node: node.axis.at(node.events[0].t if node.events else 0.0))
     return Run(nodes, offset_s)
 
 
 def _on_axis(event: Event, axis: Axis, launcher: int) -> Event:
-    moved: Event = {"launcher": launcher} if launcher else {}
-    if axis.is_moved:
-        given = ((key, number(event.get(key))) for key in _INSTANTS)
-        moved |= {key: axis.at(at) for key, at in given if at is not None}
-    return {**event, **moved} if moved else event
+    if not axis.is_moved:
+        return Event(**{**vars(event), "launcher": launcher}) if launcher else event
+    fields = vars(event.body)
+    given = {name: fields[name] for name in instants(type(event.body))}
+    moved = {name: axis.at(t) for name, t in given.items() if t is not None}
+    body = type(event.body)(**{**fields, **moved})
+    return Event(**{**vars(event), "t": axis.at(event.t), "body": body, "launcher": launcher})
 
 
 def _read_node(folder: Path) -> NodeRun:
-    try:
-        (folder / LAUNCHER_FILE).open("rb").close()
-    except FileNotFoundError:
-        text = f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run"
-        raise FileNotFoundError(text) from None
-    events: list[Event] = []
-    passed_over = n_events = 0
-    for path in sorted(folder.glob(PATTERN)):
-        found, n, bad = read_lines(path)
-        events += found
-        n_events += n
-        passed_over += bad
-    events.sort(key=lambda event: float(event["t"]))
-    own = [event for event in events if event["kind"] == "launcher_started"] or events
-    first = own[0] if own else {}
-    marks = Marks(clock_of(str(first.get("job", ""))) or str(folder))
+    events, n, bad = read_folder(folder)
+    starts = [event for event in events if isinstance(event.body, LauncherStarted)]
+    first = next(iter(starts or events), None)
+    start = first.body if first and isinstance(first.body, LauncherStarted) else LauncherStarted()
+    marks = Marks(clock_of(start.job) or str(folder))
     for event in events:
         marks.take(event)
-    node = NodeRun(folder, str(first.get("node", "?")), events, marks, CUT_OFF)
-    node.passed_over, node.n_events = passed_over, n_events
-    over = [event for event in events if event["kind"] in ("job_succeeded", "job_failed")]
+    name = first.node if first else "?"
+    node = NodeRun(folder, name, start, events, marks, CUT_OFF, passed_over=bad, n_events=n)
+    over = [event.body for event in events if isinstance(event.body, JobOver)]
     if over:
-        node.state = SUCCEEDED if over[-1]["kind"] == "job_succeeded" else FAILED
-        node.end = str(over[-1].get("end", node.state))
-        code = over[-1].get("exit_code")
-        node.exit_code = code if isinstance(code, int) else None
-    elif _is_alive(first, events):
+        node.state = SUCCEEDED if isinstance(over[-1], JobSucceeded) else FAILED
+        node.end, node.exit_code = over[-1].end or node.state, over[-1].exit_code
+    elif events and _is_alive(start, events):
         node.state = RUNNING
     return node
 
 
-def read_lines(path: Path) -> tuple[list[Event], int, int]:
-    """Events of one file; how many there are; how many lines are none.
-
-    The last line may still be being written. Of the looks at ranks' pages in a cycle, the last
-    alone is kept: they are most of what there is to keep, of a long job gigabytes.
-    """
-    events: list[Event] = []
-    looks: dict[Any, Event] = {}
-    n = bad = 0
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                event = _event(line)
-                if event is None:
-                    bad += line.endswith(b"\n")
-                    continue
-                n += 1
-                if event["kind"] != "progress":
-                    events.append(event)
-                else:
-                    looks[event["cycle"]] = event
-    except OSError:
-        bad += 1
-    return [*events, *looks.values()], n, bad
-
-
-def looks_in(folder: Path) -> Iterator[Event]:
-    """All looks at ranks' pages in a run folder, as they are read."""
-    for path in sorted(folder.glob(PATTERN)):
-        with suppress(OSError), path.open("rb") as file:
-            for line in file:
-                event = _event(line) if b'"progress"' in line else None
-                if event is not None and event["kind"] == "progress":
-                    yield event
-
-
-def _event(line: bytes) -> Event | None:
-    """What a line says; None: it is no event."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not _is_event(event):
-        return None
-    # Keys are shared, which halves what the events of a long job take; instants that are none are
-    # left out: whoever needs them does without.
-    return {
-        intern(key): value
-        for key, value in event.items()
-        if key not in _INSTANTS or number(value) is not None
-    }
-
-
-def _is_event(event: Any) -> bool:
-    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        return False
-    needed = ("t", "cycle", *_NEEDED.get(event["kind"], ()))
-    return all(number(event.get(name)) is not None for name in needed)
-
-
-def _is_alive(first: Mapping[str, Any], events: list[Event]) -> bool:
+def _is_alive(start: LauncherStarted, events: list[Event]) -> bool:
     """Whether the launcher still runs, as far as can be told from here."""
-    if not events:
-        return False
-    is_living_here = is_living(str(first.get("job", "")))
+    is_living_here = is_living(start.job)
     if is_living_here is not None:
         return is_living_here
-    age_s = clock.wall() - (number(first.get("wall")) or 0.0)
-    silent_s = clock.wall() - (number(events[-1].get("wall")) or 0.0)
+    age_s = clock.wall() - (events[0].wall or 0.0)
+    silent_s = clock.wall() - (events[-1].wall or 0.0)
     return silent_s < max(_SILENT_S, _SILENT_SHARE * age_s)
 
 
 def run_id_of(folder: Path) -> str | None:
     """The run id of the launcher that has written there."""
-    try:
-        with (folder / LAUNCHER_FILE).open("rb") as file:
-            run_id = json.loads(file.readline()).get("run_id")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    return run_id if isinstance(run_id, str) else None
+    first = first_event(folder)
+    return first.body.run_id if first and isinstance(first.body, LauncherStarted) else None
 
 
 def starts_of(folder: Path) -> dict[Start, object]:
     """Cycles that its launcher took part in; its number in each."""
     found: dict[Start, object] = {}
-    with suppress(OSError), (folder / LAUNCHER_FILE).open("rb") as file:
-        for line in file:
-            if b'"cycle_started"' in line:
-                with suppress(ValueError, AttributeError, RecursionError, TypeError):
-                    found.update([_started(json.loads(line))])
+    with suppress(OSError):
+        for event in events_in(folder / LAUNCHER_FILE, containing=b'"cycle_started"'):
+            found.update(filter(None, [_started(event)]))
     return found
 
 
-def _started(event: Mapping[str, Any]) -> tuple[Start, object]:
-    return (number(event.get("cycle")), str(event.get("master_port"))), number(
-        event.get("group_rank")
-    )
+def _started(event: Event) -> tuple[Start, object] | None:
+    body = event.body
+    if not isinstance(body, CycleStarted):
+        return None
+    return (event.cycle, body.master_port), body.group_rank

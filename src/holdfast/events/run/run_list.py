@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.events.event_log import LAUNCHER_FILE
+from holdfast.events.reader import first_event
 from holdfast.events.run.one_job import of_one_job
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
+from holdfast.events.schema import LAUNCHER_FILE
 
 
 class NoSuchRunError(Exception):
@@ -63,13 +64,8 @@ def _is_ours(folder: Path) -> bool:
 
 def _began(folder: Path) -> float:
     """When its events file was made: its name may be older than a copy."""
-    try:
-        with (folder / LAUNCHER_FILE).open("rb") as file:
-            head = file.read(4096)
-        start = head.find(b'"wall":')
-        return float(head[start + 7 :].split(b",", 1)[0]) if start >= 0 else 0.0
-    except (OSError, ValueError):
-        return 0.0
+    first = first_event(folder)
+    return (first.wall if first is not None else None) or 0.0
 
 
 def resolve(words: Sequence[str]) -> list[Path]:

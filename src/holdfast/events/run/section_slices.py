@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.base.pure.value import Value
-from holdfast.events.run.rank_spans import Ended, Progress
+from holdfast.page.pure.page_view import Ended, RankProgress
 
 
 class SectionSlice(Value):
@@ -114,7 +114,7 @@ class RankSections:
         self._ended = ended
         self._sections: dict[str, _Section] = {}
 
-    def look(self, begun: float, at: float, progress: Progress) -> Iterator[SectionSlice]:
+    def look(self, begun: float, at: float, progress: RankProgress) -> Iterator[SectionSlice]:
         """What was since the look before; of each section one after the other.
 
         Args:
@@ -124,10 +124,10 @@ class RankSections:
         """
         sections = self._sections
         when = min(begun, self._ended), min(at, self._ended)
-        for name in {**progress.ended, **progress.open}:
+        for name in {**progress.sections, **progress.open}:
             section = sections.setdefault(name, _Section(name, self._began))
-            yield from section.look(*when, progress.ended.get(name), progress.open.get(name))
-        for name in sections.keys() - progress.ended.keys() - progress.open.keys():
+            yield from section.look(*when, progress.sections.get(name), progress.open.get(name))
+        for name in sections.keys() - progress.sections.keys() - progress.open.keys():
             sections[name].open_since = None
 
     def over(self) -> Iterator[SectionSlice]:

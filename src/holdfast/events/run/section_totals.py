@@ -6,8 +6,9 @@ totals a second after the next one has begun. So the most that was seen of each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+
+from holdfast.events.schema import Progress
 
 Totals = dict[tuple[int, str], tuple[float, int]]
 """By rank and section: seconds, and how often it has ended."""
@@ -28,16 +29,12 @@ class SectionTotals:
             seen_s, seen = of_cycle.get((rank, name), (0.0, 0))
             of_cycle[rank, name] = max(seen_s, total_s), max(seen, times)
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Take an event ``progress``; what is malformed in it is passed over."""
-        try:
-            cycle = int(event["cycle"])
-            for shown in event["ranks"].values():
-                for name, ended in shown["sections"].items():
-                    self.see(cycle, int(shown["rank"]), str(name), float(ended[1]), int(ended[0]))
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
-            return
-        if event.get("final") is True:
+    def take(self, look: Progress, cycle: int) -> None:
+        """Take what a look at all pages has shown."""
+        for shown in look.ranks.values():
+            for name, ended in shown.sections.items():
+                self.see(cycle, shown.rank, name, ended.total_s, ended.times)
+        if look.final:
             self._over.add(cycle)
             self._past = _sum(self._past, self._cycles.pop(cycle, {}))
 

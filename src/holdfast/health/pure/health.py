@@ -30,15 +30,15 @@ _FROM_WORST = (Verdict.UNHEALTHY, Verdict.SUSPECT, Verdict.UNKNOWN, Verdict.HEAL
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about one thing.
+    """A check found one fact about one thing of the node.
 
     Attributes:
-        probe: Who found it: ``gpu``, ``xid``, ``nvlink``, ``nic``, ``storage``, ``host`` or
+        probe: Which check: ``gpu``, ``xid``, ``nvlink``, ``nic``, ``storage``, ``host`` or
             ``service``.
-        subject: What it is about: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
-        verdict: What it means.
-        text: What was seen, with numbers, and what a person can do; one line.
-        device: Position among the GPUs that this node's ranks use, of what belongs to one of them.
+        subject: The thing: ``GPU 3 (GPU-8f...)``, ``mlx5_0 port 1``, ``/lustre``.
+        verdict: ``healthy``, ``unhealthy``, ``unknown`` or ``suspect``.
+        text: The fact, with numbers, and the remedy; one line.
+        device: Position among the GPUs that this node's ranks use; None: it belongs to none.
     """
 
     probe: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
+from holdfast.events import schema
 from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.failure import EXITING_S
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog
     from holdfast.node.processes.ranks import Rank, Ranks
     from holdfast.node.records.incident_folder import IncidentFolders
-
-_VERDICTS: dict[type, str] = {
-    said.Overdue: "rank_overdue",
-    said.Evidence: "evidence",
-    said.Signalled: "kill_sent",
-    said.Stuck: "rank_stuck",
-}
-"""What a monitor says of a verdict, by the kind of the event that is written down."""
-
 
 _LINES = 5
 _LINE_CHARS = 200
@@ -80,14 +72,10 @@ class Incidents(Part):
             pass  # taken of a rank that goes on, or it is signalled next
         elif isinstance(message, (said.Recovered, said.Closed)):
             self._without_steps.pop(local_rank, None)
-        elif kind := _VERDICTS.get(type(message)):
+        elif isinstance(message, (said.Overdue, said.Evidence, said.Signalled, said.Stuck)):
             if overdue := self._without_steps.pop(local_rank, None):
-                self._write_as(_VERDICTS[said.Overdue], overdue)
-            self._write_as(kind, message)
-
-    def _write_as(self, kind: str, message: said.ToLauncher) -> None:
-        fields = dict(vars(message))
-        self._events.write(kind, fields.pop("cycle"), **fields)
+                self._events.write(overdue, overdue.cycle)
+            self._events.write(message, message.cycle)
 
     def with_exception(self, local_rank: int, message: said.ToLauncher) -> said.ToLauncher:
         """The same; of a look, with the exception that has ended the rank's program.
@@ -120,18 +108,18 @@ class Incidents(Part):
         self._folders.over(over, _last_lines(ranks))
         if verdict.is_known or is_again:
             return
-        self._events.write(
-            ("stall" if verdict.is_stall else "steps_paused") if is_quiet else "incident",
-            over.cycle,
+        quiet = schema.Stall if verdict.is_stall else schema.StepsPaused
+        judged = (quiet if is_quiet else schema.Incident)(
             incident=over.incident,
-            culprits=[*verdict.culprits],
+            culprits=verdict.culprits,
             verdict=verdict.kind,
             confidence=verdict.confidence,
             reason=verdict.reason,
-            overdue=[ranks[local_rank].place.rank for local_rank in over.overdue],
+            overdue=tuple(ranks[local_rank].place.rank for local_rank in over.overdue),
             without=over.without,
             notifies=over.notifies,
         )
+        self._events.write(judged, over.cycle)
 
 
 def _last_lines(ranks: Mapping[int, Rank]) -> dict[int, list[str]]:

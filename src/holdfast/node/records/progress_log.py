@@ -8,10 +8,10 @@ were started, so that no restart waits for it. The ledger is made from the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.base import clock
+from holdfast.events.schema import Progress, RankArmed
 from holdfast.node.console import LOGGER
 from holdfast.node.part import CycleStarted, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -23,33 +23,15 @@ from holdfast.watch.pure.monitor_messages import Armed
 if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog
     from holdfast.events.run.ledger import LiveLedger
+    from holdfast.events.schema import Event
     from holdfast.node.processes.pages import Pages
     from holdfast.node.processes.ranks import Ranks
     from holdfast.node.processes.worker_env import Place
+    from holdfast.page.pure.page_view import RankProgress
 
 _EVERY_S = 10.0
 _EVERY_SHARE = 0.01
 _AFTER_START_S = 1.0
-_KINDS = frozenset(
-    (
-        "launcher_started",
-        "joining",
-        "cycle_started",
-        "worker_started",
-        "rank_armed",
-        "worker_exited",
-        "rank_overdue",
-        "rank_raised",
-        "restarted_in_place",
-        "signal_received",
-        "cycle_stopping",
-        "cycle_stopped",
-        "progress",
-        "job_succeeded",
-        "job_failed",
-    )
-)
-"""Events that the ledger needs."""
 
 
 class _Shown:
@@ -61,9 +43,9 @@ class _Shown:
         self.view = PageView(self._page.words, self._page.names)
         self.armed_at = self.view.armed_at
 
-    def told(self) -> dict[str, Any]:
+    def progress(self) -> RankProgress:
         """As an event has it."""
-        return {"rank": self.rank, **self.view.summary(self.armed_at)}
+        return self.view.progress(self.rank, self.armed_at)
 
     def close(self) -> None:
         """Forget it."""
@@ -80,7 +62,8 @@ class ProgressLog(Part):
     """
 
     def __init__(self, events: EventLog, pages: Pages, pace_s: float = _EVERY_S) -> None:
-        events.on_event = self._note
+        self._not_folded: list[Event] = []
+        events.on_event = self._not_folded.append
         self._event = events.write
         self._pages = pages
         self._pace_s = pace_s
@@ -89,16 +72,11 @@ class ProgressLog(Part):
         self._is_over: set[int] = set()
         self._since = 0.0
         self._look_at: float | None = None
-        self._not_folded: list[Mapping[str, Any]] = []
         self._ledger: LiveLedger | None = None
         self._is_worth_it = False
         self._has_said_steps = False
         self._judged: tuple[int, int] | None = None
         """Cycle and number of the latest incident."""
-
-    def _note(self, event: Mapping[str, Any]) -> None:
-        if event["kind"] in _KINDS:
-            self._not_folded.append(event)
 
     def hear(self, happening: Happening) -> None:
         """Ranks were started, so those of other cycles are gone; or one has reported in."""
@@ -133,14 +111,8 @@ class ProgressLog(Part):
         if (before := ranks.pop(local_rank, None)) is not None:
             before.close()
         ranks[local_rank] = shown
-        self._event(
-            "rank_armed",
-            cycle,
-            local_rank=local_rank,
-            rank=rank,
-            armed_at=shown.armed_at,
-            sections=shown.view.section_names(),
-        )
+        sections = tuple(shown.view.section_names())
+        self._event(RankArmed(local_rank, rank, shown.armed_at, sections), cycle)
         self._is_worth_it = True
         if len(ranks) == 1:
             self._since = clock.monotonic()
@@ -173,12 +145,11 @@ class ProgressLog(Part):
 
     def _look(self, *, verdict: bool = False) -> None:
         """``verdict``: all ranks have just been looked at; a stopped one is about to be woken."""
-        more = {"verdict": True} if verdict else {}
         for cycle, ranks in list(self._cycles.items()):
             read_at = clock.monotonic()
-            told = {str(local_rank): shown.told() for local_rank, shown in ranks.items()}
+            told = {str(local_rank): shown.progress() for local_rank, shown in ranks.items()}
             is_over = cycle in self._is_over
-            self._event("progress", cycle, ranks=told, final=is_over, at=read_at, **more)
+            self._event(Progress(told, is_over, read_at, verdict), cycle)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
                     shown.close()

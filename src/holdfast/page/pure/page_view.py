@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+from holdfast.base.pure.codec import Instant
 from holdfast.base.pure.value import Value
 from holdfast.page.pure import clocks, page
 from holdfast.page.pure.clocks import Limits, Snapshot
@@ -40,11 +41,34 @@ class Ended(Value):
     ``first_at``: when the first was opened. ``closed_at``: when the last was closed.
     """
 
+    AS_LIST = True
+
     times: int
     total_s: float
     longest_s: float
-    first_at: float
-    closed_at: float
+    first_at: Instant
+    closed_at: Instant
+
+
+class RankProgress(Value):
+    """What the page of a rank shows of its work; event files keep it (docs/run-folder.md).
+
+    Attributes:
+        rank: Global.
+        longest_gap_s: Between two heartbeats.
+        open: Sections, and since when.
+        sections: Those that have ended at least once.
+    """
+
+    rank: int
+    open: dict[str, Instant]
+    sections: dict[str, Ended]
+    heartbeat_at: Instant | None = None
+    first_heartbeat_at: Instant | None = None
+    left_at: Instant | None = None
+    outside_since: Instant | None = None
+    longest_gap_s: float | None = None
+    iteration: int | None = None
 
 
 class PageView:
@@ -152,27 +176,27 @@ class PageView:
         self.limits()
         return list(self._names)
 
-    def summary(self, armed_at: float | None) -> dict[str, object]:
-        """What is written down of a rank's progress (docs/report.md); also of one that is gone.
+    def progress(self, rank: int, armed_at: float | None) -> RankProgress:
+        """What is written down of a rank's progress; also of one that is gone.
 
         Args:
+            rank: Global.
             armed_at: When it was armed: a page says so only until the rank leaves.
         """
         words = self._words
         initial_s = _limit(words[page.LONGEST_INITIAL])
         first = None if armed_at is None or initial_s is None else armed_at + initial_s
-        return {
-            "heartbeat_at": _instant(words[page.HEARTBEAT_AT]),
-            "first_heartbeat_at": first,
-            "left_at": _instant(words[page.LEFT_AT]),
-            "outside_since": _instant(words[page.OUTSIDE_SINCE]),
-            "longest_gap_s": _instant(words[page.LONGEST_GAP]),
-            "iteration": self.iteration,
-            "open": self.open_sections(),
-            "sections": {
-                name: list(vars(ended).values()) for name, ended in self.ended_sections().items()
-            },
-        }
+        return RankProgress(
+            rank,
+            self.open_sections(),
+            self.ended_sections(),
+            heartbeat_at=_instant(words[page.HEARTBEAT_AT]),
+            first_heartbeat_at=first,
+            left_at=_instant(words[page.LEFT_AT]),
+            outside_since=_instant(words[page.OUTSIDE_SINCE]),
+            longest_gap_s=_instant(words[page.LONGEST_GAP]),
+            iteration=self.iteration,
+        )
 
     def limits(self) -> Limits:
         """The newest complete limits."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from holdfast.events.run.incident_files import Incident, read_incidents
+from holdfast.events.schema import CycleStopping, Event, FirstCause, WorkerExited
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, Planned
+from holdfast.watch.pure.monitor_messages import Overdue
 
-Event = Mapping[str, Any]
 _INCIDENT = "incident.json"
 """Of a job; files of other names are older, and of one rank."""
-_ENDED_BY = re.compile(r"cycle (\d+) ended: ((?:.*?: )?rank (\d+) \(.*)")
-_KIND = re.compile(r"\b(hung|exit code|killed by (SIG\w+))")
 _TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 
 
@@ -52,36 +50,32 @@ def of_exit(exit_code: int) -> str:
 
 
 def of_events(events: Iterable[Event], cycle: int) -> Explanation:
-    """From the events of a launcher: the cause with which it ended a cycle."""
-    here = [event for event in events if event.get("cycle") == cycle]
-    ends = [e for e in here if e["kind"] == "worker_exited" and e["exit_code"] != 0]
-    overdue = [e for e in here if e["kind"] == "rank_overdue"]
-    seen_at = [e["t"] for e in ends] + [e["detected_at"] for e in overdue]
+    """From the events of a launcher: the cause with which it ended a cycle.
+
+    That is what it saw first, unless it found another cause when all ranks had ended.
+    """
+    here = [event for event in events if event.cycle == cycle]
+    exits = [(event.t, event.body) for event in here if isinstance(event.body, WorkerExited)]
+    ends = [(at, end) for at, end in exits if end.exit_code != 0]
+    overdue = [event.body for event in here if isinstance(event.body, Overdue)]
+    seen_at = [at for at, _ in ends] + [one.detected_at for one in overdue]
     found = Explanation(detected_at=min(seen_at, default=None))
-    stopping = next((e for e in here if e["kind"] == "cycle_stopping"), None)
+    stopping = next((e.body for e in here if isinstance(e.body, CycleStopping)), None)
+    cause = next((e.body for e in here if isinstance(e.body, FirstCause)), None)
     if stopping is None:
         return found
-    local = stopping["cause_local_rank"]
-    text = str(stopping["cause"])
-    hung = next((e for e in overdue if e["local_rank"] == local), None)
-    end = next((e for e in ends if e["local_rank"] == local), None)
+    found = replace(found, text=stopping.cause)
+    local = stopping.cause_local_rank if cause is None else cause.local_rank
+    if cause is not None and local != stopping.cause_local_rank:
+        found = replace(found, text=f"rank {cause.rank}: {cause.why}")
+    hung = next((one for one in overdue if one.local_rank == local), None)
+    end = next((end for _, end in ends if end.local_rank == local), None)
     named = hung or end
-    symptom = HANG if hung else of_exit(end["exit_code"]) if end else ""
-    ranks = (int(named["rank"]),) if named else ()
-    return Explanation(found.detected_at, ranks, symptom, text)
-
-
-def of_log(lines: Iterable[str], cycle: int, found: Explanation) -> Explanation:
-    """From the launcher's log, where another cause was found when all ranks had ended."""
-    for line in lines:
-        match = _ENDED_BY.search(line)
-        if match and int(match[1]) == cycle:
-            kind = _KIND.search(match[2])
-            words = kind[1] if kind else ""
-            symptom = HANG if words == "hung" else EXIT if words == "exit code" else ""
-            signal = kind[2] if kind else None
-            return replace(found, ranks=(int(match[3]),), symptom=signal or symptom, text=match[2])
-    return found
+    if named is None:
+        return found
+    is_hang = hung is not None or (cause is not None and cause.hung)
+    symptom = HANG if is_hang or end is None else of_exit(end.exit_code)
+    return replace(found, ranks=(named.rank,), symptom=symptom)
 
 
 def of_incidents(incidents: Iterable[Incident], cycle: int, found: Explanation) -> Explanation:
@@ -94,10 +88,9 @@ def of_incidents(incidents: Iterable[Incident], cycle: int, found: Explanation) 
     return found
 
 
-def read(run_dir: Path, events: Sequence[Event], lines: Iterable[str], cycle: int) -> Explanation:
-    """What a launcher says about a cycle: events, log, incidents; each corrects those before."""
-    found = of_log(lines, cycle, of_events(events, cycle))
-    return of_incidents(read_incidents([("", run_dir)]), cycle, found)
+def read(run_dir: Path, events: Iterable[Event], cycle: int) -> Explanation:
+    """What a launcher says about a cycle, in events and in incidents, which correct those."""
+    return of_incidents(read_incidents([("", run_dir)]), cycle, of_events(events, cycle))
 
 
 def of_torchrun(lines: Iterable[tuple[float, str]], pids: Mapping[int, int]) -> Explanation:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base import clock
 from holdfast.base.processes import child, leftovers, proc
-from holdfast.events.event_log import LAUNCHER_FILE, read_events
-from holdfast.events.follow import Follower
+from holdfast.events.reader import Follower, first_event
+from holdfast.events.schema import LAUNCHER_FILE, Event, LauncherStarted, WorkerStarted
 from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
 from holdfast.testing.inject import HOOK, SIGNALS, Fault
 from holdfast.tools.chaos import explanation
-from holdfast.tools.chaos.explanation import Event, Explanation
+from holdfast.tools.chaos.explanation import Explanation
 from holdfast.tools.chaos.trial import Seen, Steps, Struck
 
 if TYPE_CHECKING:
@@ -58,27 +58,25 @@ class FtRanks:
         self._follower: Follower | None = None
         self._run_dir = log_dir
         self._events: list[Event] = []
-        self._lines: list[str] = []
         self._pids: dict[int, dict[int, int]] = {}
 
-    def look(self, lines: Sequence[tuple[float, str]]) -> None:
+    def look(self, lines: Sequence[tuple[float, str]]) -> None:  # noqa: ARG002 - events say more
         """Read new events."""
-        self._lines += [line for _, line in lines]
         if self._follower is None:
             self._find_run_dir()
             return
         for event in self._follower.fresh():
             self._events.append(event)
-            if event["kind"] == "worker_started":
-                self._pids.setdefault(event["cycle"], {})[event["rank"]] = event["pid"]
+            if isinstance(event.body, WorkerStarted):
+                self._pids.setdefault(event.cycle, {})[event.body.rank] = event.body.pid
 
     def _find_run_dir(self) -> None:
         for path in self._log_dir.glob(f"*/{LAUNCHER_FILE}"):
             if path.parent.is_symlink():  # the latest run, which another one may become
                 continue
-            with path.open(encoding="utf-8", errors="replace") as file:
-                first = next(read_events(file), {})
-            if first.get("pid") == self._pid:
+            first = first_event(path.parent)
+            start = first.body if first is not None else None
+            if isinstance(start, LauncherStarted) and start.pid == self._pid:
                 self._run_dir, self._follower = path.parent, Follower(path.parent)
 
     def pids(self) -> Mapping[int, Mapping[int, int]]:
@@ -86,8 +84,8 @@ class FtRanks:
         return self._pids
 
     def explain(self, cycle: int) -> Explanation:
-        """From events, log and incidents."""
-        return explanation.read(self._run_dir, self._events, self._lines, cycle)
+        """From events and incidents."""
+        return explanation.read(self._run_dir, self._events, cycle)
 
 
 class TorchrunRanks:

@@ -14,10 +14,11 @@ from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
 from holdfast.events.run.outages import FAULTS, STATES, Fault, Outages, Recovered
 from holdfast.events.run.section_totals import SectionTotals
+from holdfast.events.schema import CycleStarted, Event, InPlaceRestart, Progress
 from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page
-from holdfast.page.pure.page_view import PageView
+from holdfast.page.pure.page_view import PageView, RankProgress
 
 _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
 _STALLED = (1, 10, 30, 60, 300, 600, 1800, 3600)
@@ -85,16 +86,16 @@ class Metrics:
                 counter.labels(*self._values, kind)
         self.registry.register(self)
 
-    def take(self, event: dict[str, Any], meanings: list[Fault | Recovered]) -> None:
+    def take(self, event: Event, meanings: list[Fault | Recovered]) -> None:
         """Count an event, and what it means."""
-        self._events.labels(*self._values, str(event.get("kind"))).inc()
+        self._events.labels(*self._values, event.kind).inc()
         with self._ledger_lock:
             self._ledger.take(event)
-            if event.get("kind") == "progress":
-                self._sections.take(event)
-        if event.get("kind") == "cycle_started" and event.get("cycle", 0) > 0:
+            if isinstance(event.body, Progress):
+                self._sections.take(event.body, event.cycle)
+        if isinstance(event.body, CycleStarted) and event.cycle > 0:
             self._restarts.labels(*self._values).inc()
-        elif event.get("kind") == "restarted_in_place":
+        elif isinstance(event.body, InPlaceRestart):
             self._in_place.labels(*self._values).inc()
         for meaning in meanings:
             if isinstance(meaning, Recovered):
@@ -126,12 +127,14 @@ class Metrics:
             states.add_metric((*self._values, state), n)
         yield states
         running = [(k, rank.rank) for k, rank in ranks if rank.state == "running"]
-        shown: dict[str, Any] = {}
+        shown: dict[str, RankProgress] = {}
         yield from self._of_pages(running, outages.cycle, shown)
         yield from self._of_ledger(clock.monotonic(), outages.cycle, shown)
 
-    def _of_ledger(self, now: float, cycle: int, shown: Any) -> Iterator[GaugeMetricFamily]:
-        progress = {"kind": "progress", "t": now, "cycle": cycle, "ranks": shown}
+    def _of_ledger(
+        self, now: float, cycle: int, shown: dict[str, RankProgress]
+    ) -> Iterator[GaugeMetricFamily]:
+        progress = Event(now, cycle, Progress(shown))
         with self._ledger_lock:
             ledger, is_watched = self._ledger.at(now, progress), self._ledger.spans.is_watched
         seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")
@@ -150,7 +153,7 @@ class Metrics:
         return GaugeMetricFamily(f"holdfast_{name}", text, labels=(*self._names, *names))
 
     def _of_pages(
-        self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, Any]
+        self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, RankProgress]
     ) -> Iterator[Any]:
         """Also puts into ``shown`` what each page shows, by local rank, as events have it."""
         watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
@@ -187,7 +190,7 @@ class Metrics:
             with self._ledger_lock:
                 for name, ended in view.ended_sections().items():
                     self._sections.see(cycle, rank, name, ended.total_s, ended.times)
-            shown[str(local_rank)] = view.summary(view.armed_at)
+            shown[str(local_rank)] = view.progress(rank, view.armed_at)
             if view.iteration is not None:
                 iterations.add_metric(labels, view.iteration)
             del view

@@ -25,17 +25,15 @@ from holdfast.base.processes.bare_process import NOT_FOR_US, ignore_signals
 from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import Note
-from holdfast.events.follow import Follower
 from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
+from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
+from holdfast.events.schema import event_of
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.pure.frames import Decoder, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from holdfast.tools.observer.hooks import Hooks
     from holdfast.tools.observer.metrics import Metrics
 
@@ -80,12 +78,15 @@ class Observer:
 
     def _look(self) -> None:
         since = self._orders.since
-        for event in self._follower.fresh():
-            meanings = list(self._outages.take(event))
-            if self._metrics is not None:
-                self._metrics.take(event, meanings)
-            if self._hooks is not None and (since is None or _instant(event) >= since):
-                self._hooks.event(event)
+        for fields in self._follower.fresh_fields():
+            if (event := event_of(fields)) is not None:
+                meanings = list(self._outages.take(event))
+                if self._metrics is not None:
+                    self._metrics.take(event, meanings)
+            at = fields.get("t")
+            is_new = since is None or (isinstance(at, int | float) and at >= since)
+            if self._hooks is not None and is_new:
+                self._hooks.event(fields)
         for path in sorted(self._incidents.glob("*/incident.json")):
             self._look_at(path)
         is_due = self._serve_at is None or clock.monotonic() >= self._serve_at
@@ -167,11 +168,6 @@ class Observer:
     def _send(self, message: Note | Serving | Notified) -> None:
         with self._speaking, contextlib.suppress(OSError):
             self._control.sendall(encode(codec.encode(message)))
-
-
-def _instant(event: Mapping[str, Any]) -> float:
-    at = event.get("t")
-    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _orders(control: socket.socket) -> Orders | None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.events.run.in_place import InPlace, restarts_in_place
+from holdfast.events.run.in_place import restarts_in_place, why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
-from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
+from holdfast.events.run.rank_spans import RankSpans, Span, n_steps, spans_of
 from holdfast.events.run.run_files import NodeRun, Run
+from holdfast.events.schema import InPlaceRestart, WorkerStarted
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.tools.report.timeline import Recovery, recoveries
 
@@ -45,7 +46,8 @@ class Story:
     nodes: list[NodeSpans]
     ledger: Ledger
     recoveries: list[Recovery]
-    in_place: list[InPlace]
+    in_place: list[tuple[int, InPlaceRestart]]
+    """With the cycle."""
 
     @property
     def length_s(self) -> float:
@@ -62,10 +64,13 @@ class Story:
         """Ranks that were slower than their peers, with the cycle; over each whole cycle."""
         means: dict[int, dict[str, dict[int, float]]] = {}
         for each in self.nodes:
-            started = [event for event in each.node.events if event["kind"] == "worker_started"]
-            rank_of = {(e["cycle"], e["local_rank"]): int(e["rank"]) for e in started}
+            rank_of = {
+                (event.cycle, event.body.local_rank): event.body.rank
+                for event in each.node.events
+                if isinstance(event.body, WorkerStarted)
+            }
             for key, progress in each.made.last_progress.items():
-                for name, ended in progress.ended.items():
+                for name, ended in progress.sections.items():
                     if key in rank_of and ended.times >= LEAST_TIMES:
                         by_rank = means.setdefault(key[0], {}).setdefault(name, {})
                         by_rank[rank_of[key]] = ended.total_s / ended.times
@@ -148,15 +153,15 @@ def as_json(story: Story) -> dict[str, Any]:
         ],
         "restarts_in_place": [
             {
-                "cycle": one.cycle,
+                "cycle": cycle,
                 "call": one.call,
                 "noticed_s": _round(one.noticed_at - run.began),
                 "stalled_s": _round(one.noticed_at - one.progress_at),
                 "took_s": _round(one.entered_at - one.noticed_at),
                 "culprits": list(one.culprits),
-                "why": one.why,
+                "why": why(one),
             }
-            for one in story.in_place
+            for cycle, one in story.in_place
         ],
         "incidents": [_incident(story, one) for one in run.incidents],
         "stalls": [_incident(story, one) for one in run.stalls],
@@ -211,7 +216,7 @@ def _failure(
 def _steps(story: Story, cycle: int) -> int | None:
     """Steps of the rank that has done most of them in this cycle; None: not known."""
     counts = [
-        progress.n_steps
+        n_steps(progress)
         for each in story.nodes
         for (of_cycle, _), progress in each.made.last_progress.items()
         if of_cycle == cycle

@@ -15,12 +15,13 @@ from typing import Any
 from holdfast.base.pure.printable import printable
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
+from holdfast.events.run.in_place import why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import as_shares, duration
 from holdfast.events.run.rank_spans import Span
 from holdfast.events.run.rank_words import done, named
 from holdfast.tools.report.report import NodeSpans, Story, place
-from holdfast.tools.report.report_text import STALLS, end, in_place_words, notes, slow_words
+from holdfast.tools.report.report_text import STALLS, end, in_place_lines, notes, slow_words
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -158,7 +159,7 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     )
     yield from _rects(rows, length)
     marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
-    marks += [(each.noticed_at, f"restart in place: {each.why}") for each in story.in_place]
+    marks += [(one.noticed_at, f"restart in place: {why(one)}") for _, one in story.in_place]
     for instant, what in marks:
         at = instant - story.run.began
         words = escape(f"{what}, at {duration(at)}")
@@ -277,7 +278,7 @@ def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
 def _in_place(story: Story) -> Iterator[str]:
     if story.in_place:
         yield "<h2>Restarts in place</h2><div class='card'>"
-        yield "".join(f"<div>{escape(in_place_words(story, one))}</div>" for one in story.in_place)
+        yield "".join(f"<div>{escape(words)}</div>" for words in in_place_lines(story))
         yield "</div>"
 
 

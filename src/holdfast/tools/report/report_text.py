@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.in_place import InPlace
+from holdfast.events.run.in_place import why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import as_shares, duration
 from holdfast.events.run.rank_words import done, named
@@ -158,17 +158,18 @@ def _recoveries(story: Story) -> list[str]:
 
 
 def _in_place(story: Story) -> list[str]:
-    found = story.in_place[-_ROWS_SHOWN:]
-    rows = [_wrap(f"  {in_place_words(story, one)}", "", _IN_PLACE_AT) for one in found]
+    found = in_place_lines(story)[-_ROWS_SHOWN:]
+    rows = [_wrap(f"  {words}", "", _IN_PLACE_AT) for words in found]
     return ["Restarts in place", *(line for row in rows for line in row)] if found else []
 
 
-def in_place_words(story: Story, one: InPlace) -> str:
+def in_place_lines(story: Story) -> list[str]:
     """``at 1.23 s, cycle 0: rank 1 raised: ValueError: boom; all in call 1 after 0.009 s``."""
-    return (
-        f"at {duration(one.noticed_at - story.run.began)}, cycle {one.cycle}: {one.why}; "
+    return [
+        f"at {duration(one.noticed_at - story.run.began)}, cycle {cycle}: {why(one)}; "
         f"all in call {one.call} after {duration(one.entered_at - one.noticed_at)}"
-    )
+        for cycle, one in story.in_place
+    ]
 
 
 def _incidents(title: str, incidents: Sequence[Incident]) -> list[str]:
@@ -222,7 +223,7 @@ def runs_table(runs: Iterable[Run]) -> str:
     """One line for each run, its folder last."""
     table = [("began", "length", "state", "restarts", "run id", "script", "folder")]
     for run in runs:
-        restarts = max((int(event["cycle"]) for event in run.events), default=0)
+        restarts = max((event.cycle for event in run.events), default=0)
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
         length = duration(run.ended - run.began)
         folder = str(run.nodes[0].folder)

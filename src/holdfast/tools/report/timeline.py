@@ -1,6 +1,6 @@
 """What became of each failure: when it was found, when the ranks ran again, where they went on.
 
-Pure: events in (see :mod:`holdfast.events.event_log`), values and text out; no file, no clock.
+Pure: events in (see :mod:`holdfast.events.schema`), values and text out; no file, no clock.
 Instants are seconds of the monotonic clock of the node that the events come from.
 
     fault ......... detected ......... restarted ......... resumed
@@ -8,8 +8,8 @@ Instants are seconds of the monotonic clock of the node that the events come fro
                                        next cycle started
 
 The launcher and the monitors know of detection and restart. The other two are the training's: it
-may append ``{"kind": "fault", "what", "rank", "step"}`` (injected faults) and ``{"kind": "resumed",
-"step"}`` to a file of the same form. What was not recorded is ``None``, never guessed.
+may append events of the kinds ``fault`` and ``resumed`` to a file of the same form. What was not
+recorded is ``None``, never guessed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 from holdfast.events.run.rank_words import named
+from holdfast.events.schema import (
+    CycleStopping,
+    Event,
+    Fault,
+    FirstCause,
+    Incident,
+    RankRaised,
+    Resumed,
+    SignalReceived,
+    WorkerExited,
+    WorkerStarted,
+)
 from holdfast.evidence.pure.failure import Hang, describe_exit
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue
 
-Event = Mapping[str, Any]
-_ENDS = ("worker_exited", "rank_raised")
+_T = TypeVar("_T")
 _UNSURE_S = 0.02
 """Instants of two nodes that are nearer than that may be in either order."""
 _PLACE = re.compile(r" \(pid \d+(?:, node [^)]*)?\)")
@@ -89,8 +101,8 @@ class Recovery:
 def recoveries(events: Iterable[Event]) -> list[Recovery]:
     """Every cycle in which a rank failed or hung, in order; events may come in any order."""
     by_cycle: dict[int, list[Event]] = {}
-    for event in sorted(events, key=lambda event: float(event["t"])):
-        by_cycle.setdefault(int(event["cycle"]), []).append(event)
+    for event in sorted(events, key=lambda event: event.t):
+        by_cycle.setdefault(event.cycle, []).append(event)
     found = []
     for cycle, here in sorted(by_cycle.items()):
         if symptoms := _symptoms(here):
@@ -104,101 +116,92 @@ def _symptoms(here: Sequence[Event]) -> list[Event]:
     Where nothing went wrong with a rank, something else did, of which a launcher has said why the
     others go on without that cycle: a host that is not healthy, a node that is gone.
     """
-    stops = [event for event in here if event["kind"] in ("cycle_stopping", "signal_received")]
-    stopped_at: dict[object, float] = {}
+    stops = [event for event in here if isinstance(event.body, (CycleStopping, SignalReceived))]
+    stopped_at: dict[int, float] = {}
     for event in stops:
-        stopped_at.setdefault(event.get("launcher"), float(event["t"]))
+        stopped_at.setdefault(event.launcher, event.t)
     found = [
         event
         for event in here
-        if event["kind"] == "rank_overdue"
+        if isinstance(event.body, Overdue)
         or (
-            event["kind"] in _ENDS
-            and event["exit_code"] != 0
-            and float(event["t"]) <= stopped_at.get(event.get("launcher"), float("inf"))
+            isinstance(event.body, (WorkerExited, RankRaised))
+            and event.body.exit_code != 0
+            and event.t <= stopped_at.get(event.launcher, float("inf"))
         )
     ]
-    return sorted(found, key=_noticed_at) or [e for e in stops if e.get("restart") is True][:1]
+    other = [e for e in stops if isinstance(e.body, CycleStopping) and e.body.restart]
+    return sorted(found, key=_noticed_at) or other[:1]
 
 
 def _noticed_at(symptom: Event) -> float:
-    return float(symptom.get("detected_at", symptom["t"]))
+    return symptom.body.detected_at if isinstance(symptom.body, Overdue) else symptom.t
 
 
 def _recovery(
     cycle: int, here: Sequence[Event], symptoms: Sequence[Event], following: Sequence[Event]
 ) -> Recovery:
-    stacks = [event for event in here if event["kind"] == "evidence" and event.get("stacks")]
-    started = [float(event["t"]) for event in following if event["kind"] == "worker_started"]
+    stacks = [(at, one.rank, one.stacks) for at, one in _of(Evidence, here) if one.stacks]
     recovery = Recovery(
         cycle=cycle,
         symptom=_words(symptoms, here),
         detected_at=_noticed_at(symptoms[0]),
-        stacks={int(event["rank"]): str(event["stacks"]) for event in stacks},
-        evidence_at=max((float(event["t"]) for event in stacks), default=None),
-        restarted_at=max(started, default=None),
+        stacks={rank: path for _, rank, path in stacks},
+        evidence_at=max((at for at, _, _ in stacks), default=None),
+        restarted_at=max((at for at, _ in _of(WorkerStarted, following)), default=None),
     )
-    if incident := _first("incident", here):
-        reason, at = str(incident.get("reason") or ""), float(incident["t"])
-        culprits = tuple(incident.get("culprits") or ())
+    for at, incident in _of(Incident, here)[:1]:
+        reason, culprits = incident.reason, incident.culprits
         recovery = replace(recovery, verdict=reason, verdict_at=at, culprits=culprits)
-    if fault := _first("fault", here):
-        recovery = replace(
-            recovery,
-            fault=f"{fault['what']} of rank {fault['rank']} at step {fault['step']}",
-            fault_at=float(fault["t"]),
-            fault_step=int(fault["step"]),
-        )
-    if resumed := _first("resumed", following):
-        recovery = replace(
-            recovery, resumed_at=float(resumed["t"]), resumed_step=int(resumed["step"])
-        )
+    for at, fault in _of(Fault, here)[:1]:
+        text = f"{fault.what} of rank {fault.rank} at step {fault.step}"
+        recovery = replace(recovery, fault=text, fault_at=at, fault_step=fault.step)
+    for at, resumed in _of(Resumed, following)[:1]:
+        recovery = replace(recovery, resumed_at=at, resumed_step=resumed.step)
     return recovery
 
 
-def _first(kind: str, events: Iterable[Event]) -> Event | None:
-    return next((event for event in events if event["kind"] == kind), None)
+def _of(kind: type[_T], events: Iterable[Event]) -> list[tuple[float, _T]]:
+    """The records of a kind, with their instants."""
+    return [(event.t, event.body) for event in events if isinstance(event.body, kind)]
 
 
 def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
-    first = symptoms[0]
-    causes = [event for event in here if event["kind"] == "first_cause"]
-    if causes and all(event["kind"] in _ENDS for event in symptoms):
-        cause = _first_cause(causes, here)
-        return f"rank {cause['rank']}: {cause.get('why')}"
-    if first["kind"] == "cycle_stopping":
-        return str(first.get("cause") or "not known")
-    if first["kind"] in _ENDS:
-        return f"rank {first['rank']}: {describe_exit(int(first['exit_code']))}"
-    clock, name = str(first["clock"]), first.get("name")
-    hang = Hang(clock, name, age_s=float(first["age_s"]), limit_s=float(first["limit_s"]))
+    hung = [(one.clock, one.name, one) for _, one in _of(Overdue, symptoms)]
+    match symptoms[0].body:
+        case CycleStopping(cause=text):
+            return text or "not known"
+        case _ if not hung and (cause := _first_cause(here)) is not None:
+            return f"rank {cause.rank}: {cause.why}"
+        case WorkerExited(rank=rank, exit_code=code) | RankRaised(rank=rank, exit_code=code):
+            return f"rank {rank}: {describe_exit(code)}"
+    clock, name, first = hung[0]
+    hang = Hang(clock, name, age_s=first.age_s, limit_s=first.limit_s)
     # One hung rank makes the others wait for it, so most hangs are several, found at once.
-    alike = {
-        int(event["rank"])
-        for event in symptoms
-        if (event.get("clock"), event.get("name")) == (first["clock"], name)
-    }
-    incident = _first("incident", here) or {}
-    culprits = {*(incident.get("culprits") or ())}
+    alike = {one.rank for of_clock, of_name, one in hung if (of_clock, of_name) == (clock, name)}
+    culprits = {rank for _, one in _of(Incident, here)[:1] for rank in one.culprits}
     if culprits and culprits.isdisjoint(alike):
         return f"{named(alike)} waited for {named(culprits)} ({hang})"
     return f"{named(alike & culprits or alike)} hung ({hang})"
 
 
-def _first_cause(causes: Sequence[Event], here: Sequence[Event]) -> Event:
+def _first_cause(here: Sequence[Event]) -> FirstCause | None:
     """Of what each node found out when its ranks had ended; of a tie, what the leader heard first.
 
     For that node it has stopped the cycle, and only that one says which local rank was the cause.
     """
-    causes = [it for it in causes if not it.get("names_a_peer")] or causes
-    first = min(causes, key=lambda it: float(it["began_at"]))
+    found = [(event.launcher, event.body) for event in here if isinstance(event.body, FirstCause)]
+    causes = [it for it in found if not it[1].names_a_peer] or found
+    if not causes:
+        return None
+    first = min((it for _, it in causes), key=lambda it: it.began_at)
     heard = {
-        event.get("launcher")
+        event.launcher
         for event in here
-        if event["kind"] == "cycle_stopping" and event.get("cause_local_rank") is not None
+        if isinstance(event.body, CycleStopping) and event.body.cause_local_rank is not None
     }
-    ties = (it for it in causes if it["began_at"] - first["began_at"] <= _UNSURE_S)
-    return next((it for it in ties if it.get("launcher") in heard), first)
+    ties = (it for it in causes if it[1].began_at - first.began_at <= _UNSURE_S)
+    return next((it for launcher, it in ties if launcher in heard), first)
 
 
 def lines(found: Iterable[Recovery], start: float) -> list[str]:

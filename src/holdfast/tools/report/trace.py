@@ -13,18 +13,22 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from math import inf
 from typing import Any
 
+from holdfast.base.pure.codec import encode_fields
+from holdfast.events import schema
+from holdfast.events.reader import looks_in
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.rank_spans import Progress, Span, number, spans_of
-from holdfast.events.run.run_files import Event, NodeRun, Run, looks_in
+from holdfast.events.run.rank_spans import Span, is_in_order, spans_of
+from holdfast.events.run.run_files import NodeRun, Run
 from holdfast.events.run.section_slices import RankSections, SectionSlice
+from holdfast.events.schema import Event
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import place
 from holdfast.tools.report.sorted_lines import SortedLines
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled
 
 TraceEvent = dict[str, Any]
 
@@ -110,7 +114,7 @@ class _Node:
         self._axis = node.axis
         self._began = began
         self._events = node.events
-        self._end = max((float(event["t"]) for event in self._events), default=0.0)
+        self._end = max((event.t for event in self._events), default=0.0)
         self._end = max(self._end, node.now or self._end)
         self._made, spans = spans_of(node.events, node.now)
         self._spans: dict[int, list[Span]] = {}
@@ -130,7 +134,7 @@ class _Node:
         opened: dict[str, float] = {}
         for (_, k), shown in self._made.last_progress.items():
             if k == local_rank:
-                first = {name: each.first_at for name, each in shown.ended.items()}
+                first = {name: each.first_at for name, each in shown.sections.items()}
                 for name, at in {**shown.open, **first}.items():
                     opened[name] = min(at, opened.get(name, at))
         return sorted(opened, key=lambda name: opened[name])
@@ -200,20 +204,25 @@ class _Node:
     def _done_to_ranks(self) -> Iterator[TraceEvent]:
         """Evidence and signals, within the account that the time belongs to."""
         done: dict[int, list[Slice]] = {}
-        ends = {(e["cycle"], int(e["rank"])): float(e["t"]) for e in self._of("worker_exited")}
-        places = {
-            (e["cycle"], int(e["rank"])): int(e["local_rank"]) for e in self._of("worker_started")
-        }
-        for event in self._of("evidence", "kill_sent"):
-            key, t = (event["cycle"], int(event["rank"])), float(event["t"])
-            local_rank = places.get(key)
-            if local_rank not in self._spans:
+        ends: dict[tuple[int, int], float] = {}
+        places: dict[tuple[int, int], int] = {}
+        for event in self._events:
+            if isinstance(event.body, schema.WorkerStarted):
+                places[event.cycle, event.body.rank] = event.body.local_rank
+            elif isinstance(event.body, schema.WorkerExited):
+                ends[event.cycle, event.body.rank] = event.t
+        for event in self._events:
+            body, t = event.body, event.t
+            if not isinstance(body, (Evidence, Signalled)):
                 continue
-            if event["kind"] == "evidence":
-                took_s = max(0.0, number(event.get("took_s")) or 0.0)
-                one = "evidence", "taking evidence", t - took_s, t, _args(event)
+            key = event.cycle, body.rank
+            local_rank = places.get(key)
+            if local_rank is None or local_rank not in self._spans:
+                continue
+            if isinstance(body, Evidence):
+                one = "evidence", "taking evidence", t - max(0.0, body.took_s), t, _args(event)
             else:
-                name = f"{signal_name(int(event['signal']))}, until it has ended"
+                name = f"{signal_name(body.signal)}, until it has ended"
                 one = name, "kill", t, ends.get(key, self._end), _args(event)
             done.setdefault(local_rank, []).append(one)
         for local_rank, slices in done.items():
@@ -237,25 +246,26 @@ class _Node:
         ended: dict[tuple[int, int], float] = {}
         stopped: dict[int, float] = {}
         last: dict[int, float] = {}
-        for event in self._of("rank_armed", "worker_exited", "cycle_stopped", "progress"):
-            cycle, t = int(event["cycle"]), float(event["t"])
-            if event["kind"] == "cycle_stopped":
-                stopped[cycle] = t
-            elif event["kind"] == "progress":
-                last[cycle] = t
-            elif event["kind"] == "rank_armed":
-                armed_at = number(event.get("armed_at")) or t
-                began.setdefault((int(event["local_rank"]), cycle), armed_at)
-            else:
-                ended[int(event["local_rank"]), cycle] = t
+        for event in self._events:
+            cycle, t = event.cycle, event.t
+            match event.body:
+                case schema.CycleStopped():
+                    stopped[cycle] = t
+                case schema.Progress():
+                    last[cycle] = t
+                case schema.RankArmed(local_rank=local_rank, armed_at=armed_at):
+                    began.setdefault((local_rank, cycle), armed_at or t)
+                case schema.WorkerExited(local_rank=local_rank):
+                    ended[local_rank, cycle] = t
         open_cycles: dict[int, dict[int, RankSections]] = {}
         for event in looks_in(self._folder):
-            cycle, t = int(event["cycle"]), float(event["t"])
-            if t > last.get(cycle, -inf):  # written after we have read the rest
-                continue
+            cycle, t, look = event.cycle, event.t, event.body
+            if not isinstance(look, schema.Progress) or t > last.get(cycle, -inf):
+                continue  # written after we have read the rest
             ranks = open_cycles.setdefault(cycle, {})
-            read_at = min(t, number(event.get("at")) or t)
-            for k, shown in _shown(event):
+            read_at = min(t, look.at or t)
+            for key, shown in look.ranks.items():
+                k = int(key) if key.isdecimal() else -1
                 if k not in self._spans:
                     continue
                 if k not in ranks:
@@ -266,9 +276,6 @@ class _Node:
                 for k, rank in open_cycles.pop(cycle).items():
                     yield from ((k, one) for one in rank.over())
 
-    def _of(self, *kinds: str) -> Iterator[Event]:
-        return (event for event in self._events if event["kind"] in kinds)
-
     # ------------------------------------------------------------ launcher
     def _cycles(self) -> Iterator[TraceEvent]:
         """Each cycle until nothing of it is left, what the launcher does in it, and restarts."""
@@ -278,9 +285,9 @@ class _Node:
         begun: tuple[int, float] | None = None
         stopped_at: float | None = None
         found_at: dict[int, float] = {}
-        for event in self._of("rank_overdue"):
-            at = number(event.get("detected_at")) or float(event["t"])
-            found_at.setdefault(int(event["cycle"]), at)
+        for event in self._events:
+            if isinstance(event.body, Overdue):
+                found_at.setdefault(event.cycle, event.body.detected_at)
         stopping: tuple[float, Event] | None = None
 
         def stop(at: float) -> None:
@@ -292,31 +299,30 @@ class _Node:
             begun = stopping = None
 
         for event in self._events:
-            kind, t, cycle = event["kind"], float(event["t"]), int(event["cycle"])
-            if kind == "cycle_started":
+            t, cycle = event.t, event.cycle
+            if isinstance(event.body, schema.CycleStarted):
                 stop(t)
                 if stopped_at is not None:
                     slices.append(("restart", "restart", stopped_at, t, {"cycle": cycle}))
                 begun, stopped_at = (cycle, t), None
-            elif begun is None or cycle != begun[0]:
                 continue
-            elif kind == "worker_started":
-                name = f"starts rank {int(event['rank'])}"
-                inner.append(
-                    (name, "start", max(begun[1], inner[-1][3] if inner else 0.0), t, _args(event))
-                )
-            elif kind == "restarted_in_place":
-                noticed = number(event.get("noticed_at")) or t
-                entered = number(event.get("entered_at")) or t
-                inner.append(("restart in place", "in place", noticed, entered, _args(event)))
-            elif kind == "incident" and cycle in found_at:
-                look = "all ranks are looked at", "incident", found_at[cycle], t
-                inner.append((*look, _args(event)))
-            elif kind == "cycle_stopping" and stopping is None:
-                stopping = t, event
-            elif kind == "cycle_stopped":
-                stop(t)
-                stopped_at = t
+            if begun is None or cycle != begun[0]:
+                continue
+            match event.body:
+                case schema.WorkerStarted(rank=rank):
+                    since = max(begun[1], inner[-1][3] if inner else 0.0)
+                    inner.append((f"starts rank {rank}", "start", since, t, _args(event)))
+                case schema.InPlaceRestart() as restart if is_in_order(restart):
+                    times = restart.noticed_at, restart.entered_at
+                    inner.append(("restart in place", "in place", *times, _args(event)))
+                case schema.Incident() if cycle in found_at:
+                    look = "all ranks are looked at", "incident", found_at[cycle], t
+                    inner.append((*look, _args(event)))
+                case schema.CycleStopping() if stopping is None:
+                    stopping = t, event
+                case schema.CycleStopped():
+                    stop(t)
+                    stopped_at = t
         stop(self._end)
         slices += [(f"cycle {c}", "cycle", start, end, {"cycle": c}) for c, start, end in cycles]
         slices += _one_by_one(inner, [(start, end) for _, start, end in cycles])
@@ -329,16 +335,14 @@ class _Node:
         yield from self._first_steps()
         places: dict[int, int] = {}
         for event in self._events:
-            kind = event["kind"]
-            if kind == "worker_started":
-                places[int(event["rank"])] = int(event["local_rank"])
-            if kind in _OF_LAUNCHER:
-                yield self._mark(_LAUNCHER, event, _OF_LAUNCHER[kind])
-            elif kind in _OF_RANK:
-                rank, local_rank = number(event.get("rank")), number(event.get("local_rank"))
-                if local_rank is None and rank is not None:
-                    local_rank = places.get(int(rank))
-                track = (-1 if local_rank is None else int(local_rank)), ""
+            body = event.body
+            if isinstance(body, schema.WorkerStarted):
+                places[body.rank] = body.local_rank
+            if event.kind in _OF_LAUNCHER:
+                yield self._mark(_LAUNCHER, event, _OF_LAUNCHER[event.kind])
+            elif event.kind in _OF_RANK:
+                place_of_rank = places.get(getattr(body, "rank", -1), -1)
+                track = getattr(body, "local_rank", place_of_rank), ""
                 yield self._mark(self._tracks.get(track, _LAUNCHER), event, _named(event))
 
     def _first_steps(self) -> Iterator[TraceEvent]:
@@ -350,12 +354,15 @@ class _Node:
             for span in spans:
                 if span.account == "steps" and span.cycle not in seen:
                     seen.add(span.cycle)
-                    event = {"t": span.start, "kind": "first_step", "cycle": span.cycle}
+                    event = Event(span.start, span.cycle, schema.OtherKind(), kind="first_step")
                     yield self._mark(self._tracks[k, ""], event, "first step")
 
     def _mark(self, tid: int, event: Event, name: str) -> TraceEvent:
-        exact = (number(event.get(key)) for key in ("detected_at", "armed_at"))
-        at = next((at for at in exact if at), float(event["t"]))
+        at = event.t
+        if isinstance(event.body, Overdue):
+            at = event.body.detected_at
+        elif isinstance(event.body, schema.RankArmed):
+            at = event.body.armed_at or at
         return {
             "ph": "i",
             "s": "t",
@@ -363,17 +370,9 @@ class _Node:
             "tid": tid,
             "ts": self._us(at),
             "name": name,
-            "cat": event["kind"],
+            "cat": event.kind,
             "args": _args(event),
         }
-
-
-def _shown(event: Event) -> Iterator[tuple[int, Progress]]:
-    """By local rank; what has not the form of it is passed over."""
-    told = event.get("ranks")
-    for local_rank, shown in told.items() if isinstance(told, dict) else ():
-        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            yield int(local_rank), Progress.of(shown)
 
 
 def _section(one: SectionSlice) -> Slice:
@@ -411,23 +410,21 @@ def _meta(pid: int, tid: int, what: str, **args: Any) -> TraceEvent:
 
 
 def _named(event: Event) -> str:
-    name = _OF_RANK[event["kind"]]
-    if event["kind"] == "kill_sent":
-        return f"{signal_name(int(event['signal']))} sent"
-    if event["kind"] == "worker_exited":
-        return f"exits: {describe_exit(int(event['exit_code']))}"
-    return name
+    match event.body:
+        case Signalled(signal=number):
+            return f"{signal_name(number)} sent"
+        case schema.WorkerExited(exit_code=code):
+            return f"exits: {describe_exit(code)}"
+    return _OF_RANK[event.kind]
 
 
 def _args(event: Event) -> dict[str, Any]:
-    left_out = ("t", "wall", "kind", "node", "job")
-    return {key: _plain(value) for key, value in event.items() if key not in left_out}
+    fields = {"cycle": event.cycle, **encode_fields(event.body)}
+    return {key: _plain(value) for key, value in fields.items() if key != "job"}
 
 
 def _plain(value: Any) -> Any:
-    """As JSON holds it, which has no infinity, and not too deep."""
-    if isinstance(value, float) and number(value) is None:
-        return str(value)
+    """Not too deep."""
     if isinstance(value, (dict, list)):
         text = str(value)
         return text if len(text) <= _ARGS_CHARS_MAX else f"{text[:_ARGS_CHARS_MAX]} ..."

@@ -17,17 +17,19 @@ from typing import Any
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
-from holdfast.events.follow import Follower
+from holdfast.events import schema
+from holdfast.events.reader import Follower
 from holdfast.events.run.in_place import why
 from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
 from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
 from holdfast.events.run.outages import Outages, Rank
-from holdfast.events.run.rank_spans import number
+from holdfast.events.schema import Event
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.tools.report.stragglers import Slow, Stragglers
+from holdfast.watch.pure.monitor_messages import Overdue
 
 _TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is in it
 SCHEMA_VERSION = 1
@@ -141,7 +143,7 @@ class _Node:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.start: Mapping[str, Any] = {}
+        self.start: schema.LauncherStarted | None = None
         self.name = "?"
         self.outages = Outages(nproc=1 << 30)
         self.pids: dict[int, int] = {}
@@ -156,28 +158,22 @@ class _Node:
     def follow(self) -> Iterator[tuple[float, str]]:
         """Fresh events, in words for people, with their instants."""
         for event in self._follower.fresh():
-            if event.get("kind") == "launcher_started":
-                self.start, self.name = event, str(event.get("node", "?"))
-                job = str(event.get("job", ""))
-                self._runtime_dir = _runtime_dir(job)
-                self.marks = Marks(clock_of(job) or str(self.folder))
+            match event.body:
+                case schema.LauncherStarted(job=job) as start:
+                    self.start, self.name = start, event.node
+                    self._runtime_dir = _runtime_dir(job)
+                    self.marks = Marks(clock_of(job) or str(self.folder))
+                case schema.WorkerStarted(local_rank=local_rank, pid=pid):
+                    self.pids[local_rank] = pid
+                case schema.Incident() as judged:
+                    self.incidents.append(of_event(event, judged, self.folder))
+                case schema.InPlaceRestart(call=call):
+                    self.in_place.add((event.cycle, call))
             self.marks.take(event)
-            if event.get("kind") == "worker_started":
-                with suppress(KeyError, TypeError, ValueError, OverflowError):
-                    self.pids[int(event["local_rank"])] = int(event["pid"])
-            if event.get("kind") == "incident":
-                self.incidents.append(of_event(event, self.folder))
-            if event.get("kind") == "restarted_in_place":
-                with suppress(KeyError, TypeError, ValueError, OverflowError):
-                    self.in_place.add((int(event["cycle"]), int(event["call"])))
-            at = number(event.get("t")) or 0.0
-            self.last_at = max(self.last_at, at)
+            self.last_at = max(self.last_at, event.t)
             list(self.outages.take(event))
-            text = None
-            with suppress(KeyError, TypeError, ValueError, OverflowError):
-                text = _in_words(event, self.outages)
-            if text is not None:
-                yield at, text
+            if (text := _in_words(event, self.outages)) is not None:
+                yield event.t, text
 
     @property
     def is_here(self) -> bool:
@@ -273,11 +269,11 @@ class LiveJob:
 
     def _say_which(self, view: JobView, offset_s: float) -> None:
         """Which job it is, and how old."""
-        if not (begun := [node for node in self._nodes if node.start]):
+        if not (begun := [node for node in self._nodes if node.start is not None]):
             return
         first = min(begun, key=_Node.began)
-        view.name = str(first.start.get("name", ""))
-        view.run_id = str(first.start.get("run_id", ""))
+        assert first.start is not None
+        view.name, view.run_id = first.start.name, first.start.run_id
         is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
         ends = [node.axis.at(node.last_at) for node in begun]
         nows = (now for node in begun if (now := node.now()) is not None)
@@ -453,33 +449,30 @@ def _runtime_dir(job: str) -> str | None:
     return str(next((path for path in paths if path.is_dir()), paths[0]))
 
 
-def _in_words(event: Mapping[str, Any], outages: Outages) -> str | None:
+def _in_words(event: Event, outages: Outages) -> str | None:
     """A line for people; None: the event is not for them."""
-    match event.get("kind"):
-        case "cycle_started":
-            return f"cycle {event.get('cycle')} started"
-        case "rank_raised" if not outages.is_stopping:
-            return f"rank {event.get('rank')}: an exception has ended its program"
-        case "worker_exited" if event.get("exit_code") and not outages.is_stopping:
-            return f"rank {event.get('rank')}: {describe_exit(int(event['exit_code']))}"
-        case "rank_overdue":
-            clock_name = event.get("name") or event.get("clock")
-            return (
-                f"rank {event.get('rank')} is overdue in {clock_name}: "
-                f"{event.get('age_s', 0):.1f} s, timeout {event.get('limit_s', 0):g} s"
-            )
-        case "cycle_stopping":
-            return f"cycle {event.get('cycle')} is over: {event.get('cause')}"
-        case "job_succeeded" | "job_failed":
-            return f"the job {event.get('end')}, exit code {event.get('exit_code')}"
-        case "steps_paused":
-            return f"optimizer steps have paused: {event.get('reason')}"
-        case "stall":
-            return f"a stall, no rank is ended: {event.get('reason')}"
-        case "restarted_in_place":
-            return f"restarted in place: {why(event)}"
-        case "signal_received":
-            return f"{signal_name(int(event['signal']))}: the job is to end"
-        case "standing_by":
+    match event.body:
+        case schema.CycleStarted():
+            return f"cycle {event.cycle} started"
+        case schema.RankRaised(rank=rank) if not outages.is_stopping:
+            return f"rank {rank}: an exception has ended its program"
+        case schema.WorkerExited(rank=rank, exit_code=code) if code and not outages.is_stopping:
+            return f"rank {rank}: {describe_exit(code)}"
+        case Overdue(rank=rank, name=name, clock=of_clock, age_s=age_s, limit_s=limit_s):
+            where = f"{name or of_clock}: {age_s:.1f} s, timeout {limit_s:g} s"
+            return f"rank {rank} is overdue in {where}"
+        case schema.CycleStopping(cause=cause):
+            return f"cycle {event.cycle} is over: {cause}"
+        case schema.JobOver(end=end, exit_code=code):
+            return f"the job {end}, exit code {code}"
+        case schema.StepsPaused(reason=reason):
+            return f"optimizer steps have paused: {reason}"
+        case schema.Stall(reason=reason):
+            return f"a stall, no rank is ended: {reason}"
+        case schema.InPlaceRestart() as restart:
+            return f"restarted in place: {why(restart)}"
+        case schema.SignalReceived(signal=number):
+            return f"{signal_name(number)}: the job is to end"
+        case schema.StandingBy():
             return "waits as a spare"
     return None

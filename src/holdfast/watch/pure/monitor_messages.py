@@ -182,7 +182,14 @@ class LeaseOver(Value):
 
 # ---------------------------------------------------------------- to the launcher: one verdict
 class Overdue(Value):
-    """The rank is hung; evidence is taken now. ``at``: when the clock ran out."""
+    """A monitor found its rank hung; evidence is taken now.
+
+    Attributes:
+        name: Of the section; null: of another clock.
+        learned: The timeout was computed from intervals.
+        at: The clock ran out.
+        detected_at: The monitor found that.
+    """
 
     cycle: Count
     rank: Count
@@ -198,7 +205,13 @@ class Overdue(Value):
 
 
 class Evidence(Value):
-    """There is no more evidence. ``stacks``, ``incident``: files; ``why_not``: there are none."""
+    """All evidence of a hung rank is there that will come.
+
+    Attributes:
+        stacks: Path.
+        incident: Path.
+        why_not: Why there are no stacks.
+    """
 
     cycle: Count
     rank: Count
@@ -210,7 +223,7 @@ class Evidence(Value):
 
 
 class Signalled(Value):
-    """The rank was sent a signal, because of ``why``."""
+    """A monitor sent a signal to its rank."""
 
     cycle: Count
     rank: Count
@@ -220,7 +233,11 @@ class Signalled(Value):
 
 
 class Stuck(Value):
-    """SIGKILL has not ended the process since ``since_s``; ``place``: where it is."""
+    """SIGKILL did not end a rank.
+
+    Attributes:
+        place: In the kernel.
+    """
 
     cycle: Count
     rank: Count

@@ -1,0 +1,474 @@
+"""The events of a run: one record per kind, one JSON object per line, one file per launcher.
+
+Pure. Everything that a report, a trace or a live view shows of a run is derived from events. Each
+line has the fields of :class:`Event`, and beside them those of the record of its kind::
+
+    {"t": 7.1, "wall": 1.7e9, "kind": "worker_exited", "node": "n0", "cycle": 0,
+     "local_rank": 1, "rank": 1, "pid": 4711, "exit_code": -9, "signal": 9}
+
+``KINDS`` says which record a kind has; docs/run-folder.md is made from it. The messages that carry
+a verdict of a monitor, a finding of a health check or the causes of a restart in place to the
+launcher are written as they are. A field without a default must be in every file; one with a
+default may be missing, or unreadable, in the file of another version.
+"""
+
+from __future__ import annotations
+
+from holdfast.base.pure.codec import (
+    Count,
+    Instant,
+    MessageError,
+    Raw,
+    decode_fields,
+    encode_fields,
+    well_formed,
+)
+from holdfast.base.pure.value import Value
+from holdfast.health.pure.health import Finding
+from holdfast.inplace.pure.in_place import InPlaceCause
+from holdfast.page.pure.page_view import RankProgress
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Stuck
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+SCHEMA_VERSION = 1
+"""Of this schema. It grows when a file can no longer be read as before; a new kind or field is
+no such change."""
+LAUNCHER_FILE = "events-launcher.jsonl"
+PATTERN = "events-*.jsonl"
+
+
+# ---------------------------------------------------------------- launcher and node
+class LauncherStarted(Value):
+    """The launcher begins.
+
+    Attributes:
+        job: Its name in the environment of processes.
+        name: Of the script.
+        nproc: Ranks of this node.
+        schema_version: Of this file.
+    """
+
+    pid: Count = 0
+    job: Raw = ""
+    run_id: Raw = "?"
+    name: Raw = "?"
+    nproc: Count = 0
+    max_restarts: int | None = None
+    schema_version: Count = 1
+
+
+class Joining(Value):
+    """The node joins the rendezvous, in a job of several nodes."""
+
+
+class StandingBy(Value):
+    """A cycle began without this node, which waits as a spare.
+
+    Attributes:
+        without_us: That cycle.
+    """
+
+    without_us: int
+
+
+class HostChecked(Value):
+    """The node was checked before a start.
+
+    Attributes:
+        problem: null where it is healthy.
+    """
+
+    problem: Raw | None = None
+
+
+class GpuMemory(Value):
+    """A restart waits for the memory of GPUs, or has it."""
+
+    text: Raw = ""
+
+
+class SignalReceived(Value):
+    """A signal (SIGTERM, SIGINT ...) asks the launcher to end the job."""
+
+    signal: int
+
+
+class JobOver(Value):
+    """How the launcher's part of the job ended.
+
+    Attributes:
+        end: In words.
+        never_ran: Why this node had no ranks; null: it had.
+    """
+
+    end: Raw = ""
+    exit_code: int | None = None
+    never_ran: Raw | None = None
+
+
+class JobSucceeded(JobOver):
+    """The launcher's part of the job is over, and it succeeded."""
+
+
+class JobFailed(JobOver):
+    """The launcher's part of the job is over, and it failed or was ended."""
+
+
+# ---------------------------------------------------------------- cycles
+class CycleStarted(Value):
+    """The node takes part in a cycle.
+
+    Attributes:
+        group_rank: Number of the node.
+    """
+
+    master_port: int | None = None
+    group_rank: int | None = None
+
+
+class CycleStopping(Value):
+    """The cycle is over: ranks are asked to end.
+
+    Attributes:
+        cause_local_rank: Of this node, whose failure it was.
+        restart: Another cycle follows.
+        at_once: Ranks have no grace.
+        silent_s: For how long a lost node had been silent.
+    """
+
+    cause: Raw = ""
+    cause_local_rank: int | None = None
+    restart: bool = False
+    at_once: bool = False
+    restarts_left: int | None = None
+    silent_s: float = 0.0
+
+
+class CycleStopped(Value):
+    """Nothing of the cycle is left on this node."""
+
+
+# ---------------------------------------------------------------- ranks
+class WorkerStarted(Value):
+    """A rank was started.
+
+    Attributes:
+        is_warm: From a parked interpreter.
+    """
+
+    local_rank: Count
+    rank: Count
+    pid: Count = 0
+    is_warm: bool = False
+
+
+class WorkerExited(Value):
+    """A rank has ended.
+
+    Attributes:
+        signal: null: it ended by itself.
+    """
+
+    local_rank: Count
+    rank: Count
+    exit_code: int
+    pid: Count = 0
+    signal: int | None = None
+
+
+class RankRaised(Value):
+    """An uncaught exception has ended the program of a rank; its exit handlers are over.
+
+    They have run or had their time. `worker_exited` follows.
+
+    Attributes:
+        exit_code: 1, as Python's.
+    """
+
+    local_rank: Count
+    rank: Count
+    exit_code: int
+    pid: Count = 0
+
+
+class RankFailed(Value):
+    """A rank has failed by itself, and its last words were read.
+
+    Attributes:
+        failure: Its kind: `missing file`, `port in use` ...; null: not known, as the others.
+        what: Which file, port, peer.
+        place: `file:line` in your code.
+    """
+
+    local_rank: Count
+    rank: Count
+    failure: Raw | None = None
+    what: Raw | None = None
+    exception: Raw | None = None
+    place: Raw | None = None
+    advice: Raw | None = None
+
+
+class FirstCause(Value):
+    """All ranks of a failed cycle have ended: this failure of the node was the first.
+
+    Not after hangs that its monitors found.
+
+    Attributes:
+        why: A sentence.
+        names_a_peer: Its error names another rank, so that one is preferred.
+        hung: The guard of its node ended it: it did not come back for a restart in place.
+    """
+
+    rank: Count
+    began_at: Instant
+    local_rank: int | None = None
+    why: Raw = ""
+    names_a_peer: bool = False
+    hung: bool = False
+
+
+class RankArmed(Value):
+    """A rank has reported in to its monitor.
+
+    Attributes:
+        sections: Names.
+    """
+
+    local_rank: Count
+    rank: Count
+    armed_at: Instant | None = None
+    sections: tuple[Raw, ...] = ()
+
+
+class Progress(Value):
+    """The launcher has read the pages of its ranks ([when](report.md)).
+
+    Attributes:
+        at: From this instant on.
+        final: The cycle is over.
+        verdict: All ranks have just been looked at for a hang.
+        ranks: By local rank: `rank`, `heartbeat_at`, `first_heartbeat_at`, `left_at`,
+            `outside_since`, `longest_gap_s` (between heartbeats), `iteration`, `open` (sections and
+            since when), `sections`: by name how often it has ended, seconds in all, the longest,
+            first opening, last closing.
+    """
+
+    ranks: dict[str, RankProgress]
+    final: bool = False
+    at: Instant | None = None
+    verdict: bool = False
+
+
+class ControlRequest(Value):
+    """A rank asked for something (`WorkloadControlRequest`)."""
+
+    rank: int
+    action: Raw = ""
+    description: Raw = ""
+
+
+class InPlaceRestart(Value):
+    """The ranks have entered their function again ([in place](inprocess.md)), without the launcher.
+
+    Attributes:
+        call: Which call of the function begins; the first was 0.
+        causes: The first eight: `rank`, `kind`, `text`.
+        n_causes: How many there were.
+        progress_at: Where a rank hung, its last progress.
+        noticed_at: The abort reached the node.
+        entered_at: Its ranks entered the function.
+        culprits: After a hang, as of an `incident`.
+        verdict: The same.
+        reason: The same.
+    """
+
+    call: Count
+    progress_at: Instant
+    noticed_at: Instant
+    entered_at: Instant
+    causes: tuple[InPlaceCause, ...]
+    n_causes: Count = 0
+    culprits: tuple[int, ...] = ()
+    verdict: Raw | None = None
+    reason: Raw | None = None
+
+
+# ---------------------------------------------------------------- monitors
+class Judged(Value):
+    """All ranks were looked at, and judged.
+
+    Attributes:
+        incident: Its number.
+        verdict: How they hang.
+        overdue: Ranks of this node.
+        without: Nodes whose evidence is missing.
+        notifies: This node starts the command of `--ft-on-incident`.
+    """
+
+    incident: Count = 0
+    culprits: tuple[int, ...] = ()
+    verdict: Raw = "unknown"
+    confidence: Raw = ""
+    reason: Raw = ""
+    overdue: tuple[int, ...] = ()
+    without: Raw = ""
+    notifies: bool = False
+
+
+class Incident(Judged):
+    """All ranks were looked at because one is hung."""
+
+
+class Stall(Judged):
+    """Ranks make no optimizer steps for long; [none is ended](no-code-change.md)."""
+
+
+class StepsPaused(Judged):
+    """Ranks make no optimizer steps for a tenth of the time of a stall; once in each pause."""
+
+
+class MonitorExited(Value):
+    """A monitor has ended, and another is started."""
+
+    local_rank: Count
+    exit_code: int
+
+
+# ---------------------------------------------------------------- written by a training
+class Fault(Value):
+    """A fault was injected; written by your training, into a file of its own.
+
+    Attributes:
+        step: In which it struck.
+    """
+
+    rank: Count
+    step: int
+    what: Raw = ""
+
+
+class Resumed(Value):
+    """The training goes on from a checkpoint; written by it, into a file of its own.
+
+    Attributes:
+        step: Steps done according to the checkpoint.
+    """
+
+    step: int
+
+
+class OtherKind(Value):
+    """An event whose kind this version does not know."""
+
+
+KINDS: Mapping[str, type[Body]] = {
+    "launcher_started": LauncherStarted,
+    "joining": Joining,
+    "host_checked": HostChecked,
+    "finding": Finding,
+    "gpu_memory": GpuMemory,
+    "cycle_started": CycleStarted,
+    "worker_started": WorkerStarted,
+    "worker_exited": WorkerExited,
+    "rank_raised": RankRaised,
+    "rank_failed": RankFailed,
+    "first_cause": FirstCause,
+    "rank_armed": RankArmed,
+    "progress": Progress,
+    "rank_overdue": Overdue,
+    "incident": Incident,
+    "stall": Stall,
+    "steps_paused": StepsPaused,
+    "evidence": Evidence,
+    "kill_sent": Signalled,
+    "rank_stuck": Stuck,
+    "monitor_exited": MonitorExited,
+    "restarted_in_place": InPlaceRestart,
+    "control_request": ControlRequest,
+    "cycle_stopping": CycleStopping,
+    "cycle_stopped": CycleStopped,
+    "signal_received": SignalReceived,
+    "standing_by": StandingBy,
+    "job_succeeded": JobSucceeded,
+    "job_failed": JobFailed,
+    "fault": Fault,
+    "resumed": Resumed,
+}
+_KIND_OF = {record: kind for kind, record in KINDS.items()}
+
+if TYPE_CHECKING:
+    _Job = LauncherStarted | Joining | StandingBy | SignalReceived | JobSucceeded | JobFailed
+    _Host = HostChecked | Finding | GpuMemory | MonitorExited
+    _Cycle = CycleStarted | CycleStopping | CycleStopped
+    _Rank = WorkerStarted | WorkerExited | RankRaised | RankFailed | FirstCause | RankArmed
+    _Work = Progress | ControlRequest | InPlaceRestart
+    _Verdict = Overdue | Evidence | Signalled | Stuck | Incident | Stall | StepsPaused
+    Body: TypeAlias = _Job | _Host | _Cycle | _Rank | _Work | _Verdict | Fault | Resumed | OtherKind
+
+
+# ---------------------------------------------------------------- an event
+class _Head(Value):
+    t: Instant
+    kind: Raw
+    cycle: int
+    wall: float | None = None
+    node: Raw = ""
+
+
+class Event(Value):
+    """One thing that happened.
+
+    Attributes:
+        t: Seconds of the host's monotonic clock, to subtract.
+        cycle: From 0.
+        body: The record of its kind.
+        wall: Seconds since 1970, to show; None: not said.
+        node: Host name.
+        kind: As the line has it.
+        launcher: Which launcher of its run has written it, from 0.
+    """
+
+    t: float
+    cycle: int
+    body: Body
+    wall: float | None = None
+    node: str = ""
+    kind: str = ""
+    launcher: int = 0
+
+
+def kind_of(body: Body) -> str:
+    """The name of its kind in a file."""
+    return _KIND_OF[type(body)]
+
+
+def fields_of(event: Event) -> dict[str, object]:
+    """An event as a line of a file has it."""
+    head = {"t": event.t, "wall": event.wall, "kind": event.kind}
+    return {**head, "node": event.node, "cycle": event.cycle, **encode_fields(event.body)}
+
+
+def event_of(fields: object) -> Event | None:
+    """The event of a line of a file; None: it is none, whatever else it may be."""
+    if not isinstance(fields, dict):
+        return None
+    try:
+        head = _decode(_Head, fields)
+        kind = KINDS.get(head.kind)
+        body = OtherKind() if kind is None else _decode(kind, fields)
+    except MessageError:
+        return None
+    return Event(head.t, head.cycle, body, head.wall, head.node, head.kind)
+
+
+def _decode(kind: type[Any], fields: Mapping[str, object]) -> Any:
+    """A field with a default that is of another form is as one that is missing."""
+    try:
+        return decode_fields(kind, fields)
+    except MessageError:
+        return decode_fields(kind, well_formed(kind, fields))
