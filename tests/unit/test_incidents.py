@@ -73,7 +73,7 @@ def test_a_rank_without_steps_is_overdue_once_it_is_to_be_ended(clock_name, then
     for message in (overdue(clock_name), *then):
         incidents.hear(MonitorSaid(1, message))
 
-    assert [kind_of(call.args[0]) for call in events.write.call_args_list] == kinds
+    assert [kind_of(type(call.args[0])) for call in events.write.call_args_list] == kinds
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_stall_is_told_from_a_hang(verdict: Verdict, kinds: list[str]) -> None
     if kinds != ["incident"]:
         incidents.hear(IncidentOver(1, 0, (), verdict, {}, ""))
 
-    assert [kind_of(call.args[0]) for call in events.write.call_args_list] == kinds
+    assert [kind_of(type(call.args[0])) for call in events.write.call_args_list] == kinds
     assert on_over.called is ("incident" in kinds)
 
 

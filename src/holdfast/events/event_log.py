@@ -35,7 +35,7 @@ class EventLog:
 
     def write(self, body: Body, cycle: int) -> None:
         """Write an event, stamped now."""
-        event = Event(clock.monotonic(), cycle, body, clock.wall(), self._node, kind_of(body))
+        event = Event(clock.monotonic(), cycle, body, clock.wall(), self._node, kind_of(type(body)))
         if self.on_event is not None:
             self.on_event(event)
         self._file.append(json.dumps(fields_of(event), separators=(",", ":")).encode())

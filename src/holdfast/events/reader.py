@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.events.schema import (
     LAUNCHER_FILE,
@@ -19,8 +19,13 @@ from holdfast.events.schema import (
     SCHEMA_VERSION,
     Event,
     LauncherStarted,
+    Progress,
     event_of,
+    kind_of,
 )
+
+if TYPE_CHECKING:
+    from holdfast.events.schema import Body
 
 _CHUNK_BYTES = 1 << 20
 _LINE_BYTES_MAX = 16 << 20
@@ -39,15 +44,17 @@ def parse(line: bytes | str) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def events_in(path: Path, containing: bytes = b"") -> Iterator[Event]:
-    """The events of a file; of those lines alone that contain these bytes.
+def events_in(path: Path, only: type[Body] | None = None) -> Iterator[Event]:
+    """The events of a file; ``only``: of this kind, for which other lines are not decoded.
 
     Raises:
         OSError: It cannot be read.
     """
+    mark = b"" if only is None else f'"{kind_of(only)}"'.encode()
     with path.open("rb") as file:
         for line in file:
-            if containing in line and (event := event_of(parse(line))) is not None:
+            event = event_of(parse(line)) if mark in line else None
+            if event is not None and (only is None or isinstance(event.body, only)):
                 yield event
 
 
@@ -59,13 +66,13 @@ def read_file(path: Path) -> tuple[list[Event], int, int]:
     gigabytes, so the others are not even decoded.
     """
     events: list[Event] = []
-    looks: dict[tuple[str, bool], dict[str, Any]] = {}
+    look, looks = kind_of(Progress), dict[tuple[str, bool], dict[str, Any]]()
     n = bad = 0
     try:
         with path.open("rb") as file:
             for line in file:
                 fields = parse(line)
-                if fields is not None and fields.get("kind") == "progress":
+                if fields is not None and fields.get("kind") == look:
                     n += 1
                     looks[repr(fields.get("cycle")), fields.get("verdict") is True] = fields
                 elif (event := event_of(fields)) is not None:
@@ -118,8 +125,7 @@ def looks_in(folder: Path) -> Iterator[Event]:
     """All looks at ranks' pages in a run folder, as they are read."""
     for path in sorted(folder.glob(PATTERN)):
         with suppress(OSError):
-            looks = events_in(path, containing=b'"progress"')
-            yield from (event for event in looks if event.kind == "progress")
+            yield from events_in(path, Progress)
 
 
 class Follower:

@@ -442,9 +442,9 @@ class Event(Value):
     launcher: int = 0
 
 
-def kind_of(body: Body) -> str:
+def kind_of(record: type[Body]) -> str:
     """The name of its kind in a file."""
-    return _KIND_OF[type(body)]
+    return _KIND_OF[record]
 
 
 def fields_of(event: Event) -> dict[str, object]:

@@ -65,7 +65,7 @@ class Outages:
         is_stopping: The launcher ends the ranks of that cycle.
         is_spare: The job runs without this node, which waits.
         restarts_left: Of the job's budget, when a cycle was last over; None: not said.
-        end: ``job_succeeded`` or ``job_failed`` once it is over.
+        end: How the job ended; None: it goes on.
     """
 
     def __init__(self, nproc: int) -> None:
@@ -76,7 +76,7 @@ class Outages:
         self.ranks: dict[int, Rank] = {}
         self.is_spare = False
         self.restarts_left: int | None = None
-        self.end = ""
+        self.end: schema.JobOver | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -122,8 +122,8 @@ class Outages:
                     self.restarts_left = left
             case schema.StandingBy():
                 self.is_spare = True
-            case schema.JobOver():
-                self.end = event.kind
+            case schema.JobOver() as end:
+                self.end = end
 
     def _fault(self, at: float, fault: Fault) -> Iterator[Fault]:
         """The first of its cycle; ranks that we stop are none."""

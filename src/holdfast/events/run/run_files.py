@@ -238,7 +238,7 @@ def starts_of(folder: Path) -> dict[Start, object]:
     """Cycles that its launcher took part in; its number in each."""
     found: dict[Start, object] = {}
     with suppress(OSError):
-        for event in events_in(folder / LAUNCHER_FILE, containing=b'"cycle_started"'):
+        for event in events_in(folder / LAUNCHER_FILE, CycleStarted):
             found.update(filter(None, [_started(event)]))
     return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import inf
 from typing import Any
@@ -28,7 +28,7 @@ from holdfast.events.schema import Event
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import place
 from holdfast.tools.report.sorted_lines import SortedLines
-from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Stuck
 
 TraceEvent = dict[str, Any]
 
@@ -48,32 +48,32 @@ _COLOURS = {
     "finishing": "rail_idle",
 }
 """Names that the format reserves; Perfetto has colours of its own."""
-_OF_RANK = {
-    "rank_armed": "reports in",
-    "rank_overdue": "overdue",
-    "evidence": "evidence taken",
-    "kill_sent": "signal sent",
-    "rank_stuck": "cannot be killed",
-    "rank_raised": "ended by an exception",
-    "worker_exited": "exits",
-    "fault": "fault planted",
-    "resumed": "resumed",
+_OF_RANK: Mapping[type[schema.Body], str] = {
+    schema.RankArmed: "reports in",
+    Overdue: "overdue",
+    Evidence: "evidence taken",
+    Signalled: "signal sent",
+    Stuck: "cannot be killed",
+    schema.RankRaised: "ended by an exception",
+    schema.WorkerExited: "exits",
+    schema.Fault: "fault planted",
+    schema.Resumed: "resumed",
 }
-_OF_LAUNCHER = {
-    "launcher_started": "launcher starts",
-    "host_checked": "host checked",
-    "joining": "joins the rendezvous",
-    "standing_by": "waits as a spare",
-    "cycle_stopping": "cycle ends",
-    "cycle_stopped": "nothing of the cycle is left",
-    "control_request": "a rank asks",
-    "signal_received": "a signal ends the job",
-    "incident": "verdict",
-    "stall": "stall, no rank is ended",
-    "monitor_exited": "a monitor died",
-    "restarted_in_place": "restarted in place",
-    "job_succeeded": "job succeeded",
-    "job_failed": "job failed",
+_OF_LAUNCHER: Mapping[type[schema.Body], str] = {
+    schema.LauncherStarted: "launcher starts",
+    schema.HostChecked: "host checked",
+    schema.Joining: "joins the rendezvous",
+    schema.StandingBy: "waits as a spare",
+    schema.CycleStopping: "cycle ends",
+    schema.CycleStopped: "nothing of the cycle is left",
+    schema.ControlRequest: "a rank asks",
+    schema.SignalReceived: "a signal ends the job",
+    schema.Incident: "verdict",
+    schema.Stall: "stall, no rank is ended",
+    schema.MonitorExited: "a monitor died",
+    schema.InPlaceRestart: "restarted in place",
+    schema.JobSucceeded: "job succeeded",
+    schema.JobFailed: "job failed",
 }
 
 
@@ -338,9 +338,9 @@ class _Node:
             body = event.body
             if isinstance(body, schema.WorkerStarted):
                 places[body.rank] = body.local_rank
-            if event.kind in _OF_LAUNCHER:
-                yield self._mark(_LAUNCHER, event, _OF_LAUNCHER[event.kind])
-            elif event.kind in _OF_RANK:
+            if (name := _OF_LAUNCHER.get(type(body))) is not None:
+                yield self._mark(_LAUNCHER, event, name)
+            elif type(body) in _OF_RANK:
                 place_of_rank = places.get(getattr(body, "rank", -1), -1)
                 track = getattr(body, "local_rank", place_of_rank), ""
                 yield self._mark(self._tracks.get(track, _LAUNCHER), event, _named(event))
@@ -415,7 +415,7 @@ def _named(event: Event) -> str:
             return f"{signal_name(number)} sent"
         case schema.WorkerExited(exit_code=code):
             return f"exits: {describe_exit(code)}"
-    return _OF_RANK[event.kind]
+    return _OF_RANK[type(event.body)]
 
 
 def _args(event: Event) -> dict[str, Any]:

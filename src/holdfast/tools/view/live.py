@@ -194,10 +194,9 @@ class _Node:
 
     def view(self) -> NodeView:
         """How it stands."""
-        ends = {"job_succeeded": "succeeded", "job_failed": "failed"}
         outages = self.outages
-        if outages.end:
-            state = ends[outages.end]
+        if outages.end is not None:
+            state = "succeeded" if isinstance(outages.end, schema.JobSucceeded) else "failed"
         elif self.has_left:
             # It removes its folder where nothing went wrong, with the event that says so.
             state = "gone" if self.folder.exists() else "succeeded"
@@ -288,7 +287,7 @@ class LiveJob:
             for local_rank, rank in sorted(node.outages.ranks.items()):
                 self._where[rank.rank] = node, local_rank
                 one, sections = self._look_at(node, local_rank, rank)
-                is_told = bool(node.outages.end) or one.state not in ("running", "overdue")
+                is_told = node.outages.end is not None or one.state not in ("running", "overdue")
                 if node.has_left and not is_told:  # or its folder is gone
                     one.state = "gone" if seen.state == "gone" else "completed"
                 view.ranks.append(one)
