@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.events.pure.schema import WorkerStarted
 from holdfast.events.run.run_files import read_run
-from holdfast.events.schema import WorkerStarted
 
 _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"

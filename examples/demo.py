@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.events.pure.schema import CycleStopping, Event, WorkerStarted, event_of
 from holdfast.events.run.run_files import read_run
-from holdfast.events.schema import CycleStopping, Event, WorkerStarted, event_of
 from holdfast.tools.report.timeline import Recovery, lines, recoveries
 from show import coloured, differences, failed, run_in_folder, say
 

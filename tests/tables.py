@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.base import facts
-from holdfast.events.schema import KINDS
+from holdfast.events.pure.schema import KINDS
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.options.arguments import parse_args
 from holdfast.options.environment import VARIABLES

@@ -3,7 +3,7 @@
 import math
 import random
 
-from holdfast.events.schema import Event, event_of
+from holdfast.events.pure.schema import Event, event_of
 
 _REST = {
     "rank_overdue": {"pid": 7, "learned": False, "clock": "section", "name": "step"}

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
-from holdfast.events import schema
+from holdfast.events.pure import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import Hang, RankEnd
 from holdfast.job.pure.member import CycleStopping

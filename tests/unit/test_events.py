@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast.base.pure.codec import encode_fields
 from holdfast.cli import main
-from holdfast.events import schema
 from holdfast.events.event_log import EventLog
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import KINDS, Event, event_of, fields_of
 from holdfast.events.reader import NewerEventsError, read_file, read_folder
-from holdfast.events.schema import KINDS, Event, event_of, fields_of
 from tests.unit.made_events import HANG, THEN_WELL, event, progress, shown
 
 HEAD = {"t": 1.5, "wall": 7.0, "node": "n0", "cycle": 3}

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast.base import clock
-from holdfast.events.schema import kind_of
+from holdfast.events.pure.schema import kind_of
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.node.part import CycleBegins
 from holdfast.node.pure.node_evidence import IncidentOver

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidStateTransitionException
-from holdfast.events.pure.layered_restart import (
+from holdfast.watch.pure.layered_restart import (
     TRANSITIONS,
     RankMonitorState,
     RankMonitorStateMachine,

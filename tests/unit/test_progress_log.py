@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.base.pure.numbering import Cycle, LocalRank
-from holdfast.events import schema
-from holdfast.events.schema import Event
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.node.part import CycleStarted
 from holdfast.node.processes.pages import Pages

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.file_writer import BackgroundFile
-from holdfast.events.schema import Event, fields_of, kind_of
+from holdfast.events.pure.schema import Event, fields_of, kind_of
 
 if TYPE_CHECKING:
-    from holdfast.events.schema import Body
+    from holdfast.events.pure.schema import Body
 
 
 class EventLog:

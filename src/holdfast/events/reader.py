@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.events.schema import (
+from holdfast.events.pure.schema import (
     LAUNCHER_FILE,
     PATTERN,
     SCHEMA_VERSION,
@@ -25,7 +25,7 @@ from holdfast.events.schema import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.events.schema import Body
+    from holdfast.events.pure.schema import Body
 
 _CHUNK_BYTES = 1 << 20
 _LINE_BYTES_MAX = 16 << 20

@@ -7,7 +7,7 @@ launcher, and neither pays for torch.
 TYPE_CHECKING = False  # the rank monitor imports this package, and ``typing`` costs it 4 ms
 
 if TYPE_CHECKING:
-    from holdfast.events.pure.layered_restart import RankMonitorState, RankMonitorStateMachine
+    from holdfast.watch.pure.layered_restart import RankMonitorState, RankMonitorStateMachine
     from holdfast.errors import InvalidStateTransitionException, RankMonitorClientError
     from holdfast.fault_tolerance.config import FaultToleranceConfig
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
@@ -34,8 +34,8 @@ _HOME = {
     "RankMonitorClient": "holdfast.fault_tolerance.rank_monitor_client",
     "RankMonitorClientError": "holdfast.errors",
     "RankMonitorServer": "holdfast.fault_tolerance.rank_monitor_server",
-    "RankMonitorState": "holdfast.events.pure.layered_restart",
-    "RankMonitorStateMachine": "holdfast.events.pure.layered_restart",
+    "RankMonitorState": "holdfast.watch.pure.layered_restart",
+    "RankMonitorStateMachine": "holdfast.watch.pure.layered_restart",
     "WorkloadAction": "holdfast.fault_tolerance.data",
     "WorkloadControlRequest": "holdfast.fault_tolerance.data",
     "client": "holdfast.fault_tolerance._own_client",

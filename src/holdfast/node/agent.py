@@ -33,8 +33,8 @@ from holdfast.base.pure.common_events import (
 )
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
-from holdfast.events import schema
 from holdfast.events.event_log import EventLog
+from holdfast.events.pure import schema
 from holdfast.evidence.pure.echoes import is_echo
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.inplace.pure.in_place import CallBegan

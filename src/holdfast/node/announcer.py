@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
-from holdfast.events import schema
+from holdfast.events.pure import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member import CauseFound, CycleStopping, How

@@ -12,7 +12,7 @@ from holdfast.base.processes import child
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, Note, TimePassed
 from holdfast.base.pure.never import assert_never
-from holdfast.events import schema
+from holdfast.events.pure import schema
 from holdfast.health.messages import FROM_HEALTH, Check, Configure
 from holdfast.health.pure import gate as machine
 from holdfast.health.pure.health import Finding, Verdict

@@ -2,7 +2,7 @@
 
     [NestedRestarter] name=[InJob] state=handling stage=starting
 
-Rank 0 is followed (``events/pure/layered_restart.py``): its monitor says when it is watched, which
+Rank 0 is followed (``watch/pure/layered_restart.py``): its monitor says when it is watched, which
 is from ``init_workload_monitoring()`` on (no heartbeat sends a message); the launcher when a cycle
 failed and when the job is over. The line of a restart that goes on is repeated. Only the launcher
 of rank 0's node writes. A script that calls nothing of holdfast has its stdout for itself, as under
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.base import clock
-from holdfast.events.pure.layered_restart import (
+from holdfast.node.part import CycleBegins, Happening, Part
+from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.watch.pure.layered_restart import (
     RankMonitorState,
     RankMonitorStateMachine,
     RestartChecks,
 )
-from holdfast.node.part import CycleBegins, Happening, Part
-from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.watch.pure.monitor_messages import Armed
 
 

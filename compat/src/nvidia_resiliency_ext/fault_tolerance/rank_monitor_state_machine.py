@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidStateTransitionException
-from holdfast.events.pure.layered_restart import TRANSITIONS, RankMonitorState, RestarterLogger
-from holdfast.events.pure.layered_restart import RankMonitorStateMachine as _StateMachine
+from holdfast.watch.pure.layered_restart import TRANSITIONS, RankMonitorState, RestarterLogger
+from holdfast.watch.pure.layered_restart import RankMonitorStateMachine as _StateMachine
 
 __all__ = [
     "InvalidStateTransitionException",

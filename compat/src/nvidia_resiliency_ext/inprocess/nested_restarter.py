@@ -13,11 +13,11 @@ import contextlib
 import sys
 from typing import Any
 
-from holdfast.events.pure.layered_restart import RankMonitorState
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
 from holdfast.inprocess.initialize import Initialize
 from holdfast.inprocess.terminate import Terminate
+from holdfast.watch.pure.layered_restart import RankMonitorState
 
 __all__ = [
     "NestedRestarterAborted",

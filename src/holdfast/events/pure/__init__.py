@@ -1,1 +1,1 @@
-"""What a launcher tells whatever restarts around it."""
+"""What can have happened: one record per kind."""

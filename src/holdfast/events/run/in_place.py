@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.events.pure.schema import Event, InPlaceRestart
 from holdfast.events.run.rank_spans import is_in_order
 from holdfast.events.run.rank_words import named
-from holdfast.events.schema import Event, InPlaceRestart
 
 _WORDS = {
     "EXCEPTION": "raised",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.events import schema
+from holdfast.events.pure import schema
 from holdfast.evidence.pure import stacks
 from holdfast.evidence.pure.failure import Hang
 from holdfast.evidence.pure.incident_files import folder_name

@@ -10,9 +10,9 @@ import copy
 from collections.abc import Iterable, Mapping
 
 from holdfast.base.pure.wording import count
+from holdfast.events.pure.schema import Event
 from holdfast.events.run.accounts import ACCOUNTS, LABELS, Account
 from holdfast.events.run.rank_spans import RankSpans, Span
-from holdfast.events.schema import Event
 
 _SMALL_SHARE = 0.0005
 

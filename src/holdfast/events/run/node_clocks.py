@@ -18,8 +18,8 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import median_low
 
-from holdfast.events import schema
-from holdfast.events.schema import Event
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 
 Mark = tuple[Hashable, ...]
 Knot = tuple[float, float]

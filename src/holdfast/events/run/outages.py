@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.events import schema
-from holdfast.events.schema import Event
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 from holdfast.health.pure import health
 from holdfast.watch.pure.monitor_messages import Overdue
 

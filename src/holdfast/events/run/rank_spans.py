@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.base.pure.value import Value
-from holdfast.events import schema
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 from holdfast.events.run.accounts import Account, account_of
 from holdfast.events.run.last_step import added, divided, ended_s, last_step_at, open_s
-from holdfast.events.schema import Event
 from holdfast.page.pure.page_view import RankProgress
 from holdfast.watch.pure.monitor_messages import Overdue
 

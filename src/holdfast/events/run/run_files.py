@@ -11,12 +11,8 @@ from pathlib import Path
 from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, is_living
 from holdfast.base.pure.codec import instants
-from holdfast.events import schema
-from holdfast.events.reader import events_in, first_event, read_folder
-from holdfast.events.run.incident_files import Incident, of_event, read_incidents
-from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
-from holdfast.events.run.one_job import Start, of_one_job
-from holdfast.events.schema import (
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import (
     LAUNCHER_FILE,
     CycleStarted,
     Event,
@@ -25,6 +21,10 @@ from holdfast.events.schema import (
     LauncherStarted,
     Stall,
 )
+from holdfast.events.reader import events_in, first_event, read_folder
+from holdfast.events.run.incident_files import Incident, of_event, read_incidents
+from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
+from holdfast.events.run.one_job import Start, of_one_job
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""

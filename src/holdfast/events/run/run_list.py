@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from holdfast.events.pure.schema import LAUNCHER_FILE
 from holdfast.events.reader import first_event
 from holdfast.events.run.one_job import of_one_job
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
-from holdfast.events.schema import LAUNCHER_FILE
 
 
 class NoSuchRunError(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.events.schema import Progress
+from holdfast.events.pure.schema import Progress
 
 Totals = dict[tuple[int, str], tuple[float, int]]
 """By rank and section: seconds, and how often it has ended."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.events import schema
+from holdfast.events.pure import schema
 from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.failure import EXITING_S

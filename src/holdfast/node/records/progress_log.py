@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.events.schema import Progress, RankArmed
+from holdfast.events.pure.schema import Progress, RankArmed
 from holdfast.node.console import LOGGER
 from holdfast.node.part import CycleStarted, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -22,8 +22,8 @@ from holdfast.watch.pure.monitor_messages import Armed
 
 if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog
+    from holdfast.events.pure.schema import Event
     from holdfast.events.run.ledger import LiveLedger
-    from holdfast.events.schema import Event
     from holdfast.node.processes.pages import Pages
     from holdfast.node.processes.ranks import Ranks
     from holdfast.node.processes.worker_env import Place

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.events.pure.schema import CycleStopping, Event, FirstCause, WorkerExited
 from holdfast.events.run.incident_files import Incident, read_incidents
-from holdfast.events.schema import CycleStopping, Event, FirstCause, WorkerExited
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, Planned

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base import clock
 from holdfast.base.processes import child, leftovers, proc
+from holdfast.events.pure.schema import LAUNCHER_FILE, Event, LauncherStarted, WorkerStarted
 from holdfast.events.reader import Follower, first_event
-from holdfast.events.schema import LAUNCHER_FILE, Event, LauncherStarted, WorkerStarted
 from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
 from holdfast.testing.inject import HOOK, SIGNALS, Fault
 from holdfast.tools.chaos import explanation

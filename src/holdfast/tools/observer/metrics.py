@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from holdfast.base import clock
+from holdfast.events.pure.schema import CycleStarted, Event, InPlaceRestart, Progress
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
 from holdfast.events.run.outages import FAULTS, STATES, Fault, Outages, Recovered
 from holdfast.events.run.section_totals import SectionTotals
-from holdfast.events.schema import CycleStarted, Event, InPlaceRestart, Progress
 from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page

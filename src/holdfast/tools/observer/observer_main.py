@@ -26,9 +26,9 @@ from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
+from holdfast.events.pure.schema import event_of
 from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
-from holdfast.events.schema import event_of
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.pure.frames import Decoder, encode
 

@@ -1,6 +1,6 @@
 """What became of each failure: when it was found, when the ranks ran again, where they went on.
 
-Pure: events in (see :mod:`holdfast.events.schema`), values and text out; no file, no clock.
+Pure: events in (see :mod:`holdfast.events.pure.schema`), values and text out; no file, no clock.
 Instants are seconds of the monotonic clock of the node that the events come from.
 
     fault ......... detected ......... restarted ......... resumed
@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from holdfast.events.run.rank_words import named
-from holdfast.events.schema import (
+from holdfast.events.pure.schema import (
     CycleStopping,
     Event,
     Fault,
@@ -32,6 +31,7 @@ from holdfast.events.schema import (
     WorkerExited,
     WorkerStarted,
 )
+from holdfast.events.run.rank_words import named
 from holdfast.evidence.pure.failure import Hang, describe_exit
 from holdfast.watch.pure.monitor_messages import Evidence, Overdue
 

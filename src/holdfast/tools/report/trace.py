@@ -18,13 +18,13 @@ from math import inf
 from typing import Any
 
 from holdfast.base.pure.codec import encode_fields
-from holdfast.events import schema
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 from holdfast.events.reader import looks_in
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.rank_spans import Span, is_in_order, spans_of
 from holdfast.events.run.run_files import NodeRun, Run
 from holdfast.events.run.section_slices import RankSections, SectionSlice
-from holdfast.events.schema import Event
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import place
 from holdfast.tools.report.sorted_lines import SortedLines

@@ -17,13 +17,13 @@ from typing import Any
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
-from holdfast.events import schema
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import Event
 from holdfast.events.reader import Follower
 from holdfast.events.run.in_place import why
 from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
 from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
 from holdfast.events.run.outages import Outages, Rank
-from holdfast.events.schema import Event
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page.page import PageError, map_page

@@ -6,7 +6,7 @@ Apart from the monitor, because only programs that ask for the lines pay for its
 from __future__ import annotations
 
 from holdfast.base import clock
-from holdfast.events.pure.layered_restart import RankMonitorStateMachine, RestartChecks
+from holdfast.watch.pure.layered_restart import RankMonitorStateMachine, RestartChecks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ An incident of the job: every rank is looked at before one is signalled. ::
 
 The monitor of an overdue rank looks at once, and waits for ``GoOn`` before it ends its rank, but no
 longer than the timeout of evidence. The messages of a verdict are records of the event files, too
-(``events/schema.py``).
+(``events/pure/schema.py``).
 """
 
 from __future__ import annotations
