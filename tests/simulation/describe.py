@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.base.pure.common_events import Note
 from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.evidence.pure.evidence_words import lacking
 from holdfast.evidence.pure.failure import Hang, signal_name
 from holdfast.inplace.pure import coordinator, guard, messages
 from holdfast.inplace.pure import rank as inprocess_rank
@@ -197,9 +198,10 @@ def _causes(causes: Sequence[messages.Cause]) -> str:
 
 def _shown(digests: Collection[RankDigest]) -> str:
     """``ranks 0, 1; rank 2 lacks it: its monitor died``."""
-    shown = [digest.rank for digest in digests if not digest.lacks]
-    lacking = [f"rank {digest.rank} lacks it: {digest.lacks}" for digest in digests if digest.lacks]
-    return "; ".join([*([_ranks(sorted(shown))] if shown else []), *lacking])
+    whole = [it for it in digests if not it.end and not it.lacks]
+    shown = [digest.rank for digest in whole]
+    missing = [f"rank {it.rank} lacks it: {lacking(it)}" for it in digests if it not in whole]
+    return "; ".join([*([_ranks(sorted(shown))] if shown else []), *missing])
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.base.pure.rank_sets import ranks_of
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.node.pure import node_evidence, rank_life
 from holdfast.watch.pure import monitor_messages as said
@@ -48,6 +49,8 @@ class SimulatedMonitors:
         self._hangs: dict[int, _Hang] = {}
         self._silent: set[tuple[int, int]] = set()
         self._without: set[int] = set()
+        self._died: set[tuple[int | None, int]] = set()
+        """Cycles and local ranks whose monitors have."""
         self._answers_at: dict[int, float] = {}
         self.over: node_evidence.IncidentOver | None = None
 
@@ -122,6 +125,7 @@ class SimulatedMonitors:
     def die(self) -> None:
         """That of the first rank; the launcher starts another."""
         self._without.add(0)
+        self._died.add((self._node.running, 0))
         if 0 in self._hangs:
             self._hangs[0].is_ended = True
         self._node.tell(rank_life.MonitorGone(0))
@@ -180,16 +184,20 @@ class SimulatedMonitors:
         for local_rank in range(place.nproc):
             digest = over.digests.get(place.rank_offset + local_rank)
             node.world.check(
-                digest is not None and bool(digest.place or digest.lacks),
+                digest is not None and bool(digest.place or digest.end or digest.lacks),
                 f"K-2: {node.name} writes nothing of local rank {local_rank}, and not why",
             )
             ways_s = 2 * node.world.longest_way_s
             # A node that was cut off hears of the incident and of the verdict without it together.
-            too_late = f"n{node.host}: " in over.without
+            leader = node.world.leader
+            too_late = leader is None or any(
+                place.rank_offset in ranks_of(it.ranks) for it in leader.incidents.missing.values()
+            )
             excused = (
                 (too_late and node.world.clock.now < self._answers_at.get(local_rank, 0.0))
                 or local_rank not in node.ranks
                 or local_rank in self._without
+                or (over.cycle, local_rank) in self._died
                 or (over.cycle, local_rank) in self._silent
                 or node.told_to_stop
                 or node.signalled
@@ -197,6 +205,6 @@ class SimulatedMonitors:
                 or ways_s > _QUICK_S
             )
             node.world.check(
-                excused or digest is None or not digest.lacks or "died" in digest.lacks,
+                excused or digest is None or not (digest.end or digest.lacks),
                 f"K-2: {node.name} lacks evidence of local rank {local_rank}, which was there",
             )

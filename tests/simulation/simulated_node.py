@@ -19,7 +19,7 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.health.pure import gate as gating
 from holdfast.health.pure.gate import Gate
 from holdfast.health.pure.health import Finding, Verdict
-from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.leader import Leader, ReadIteration
 from holdfast.job.pure.member import RanksFailed
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, node_evidence, rank_life
@@ -42,6 +42,10 @@ class World(Protocol):
     clock: VirtualClock
     longest_way_s: float
     """Of a message, when nothing is cut off."""
+
+    @property
+    def leader(self) -> Leader | None:
+        """Of the job; None: its launcher is gone."""
 
     def say(self, who: str, what: object) -> None:
         """Write a line of the transcript."""

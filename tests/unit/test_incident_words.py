@@ -21,7 +21,7 @@ WAITS = GroupDigest("0 gloo", "0-15", 21, 20, pending="all_reduce Float[8]", seq
 CULPRIT = RankDigest(
     *(5, "n0", 5, 105),
     state="S",
-    waits_for="a lock",
+    waits_for="lock",
     place="load_batch data.py:88",
     stack="aa",
     groups=(GroupDigest("0 gloo", "0-15", 20, 20),),

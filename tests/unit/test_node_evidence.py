@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.base.pure.common_events import TimePassed
-from holdfast.evidence.pure.evidence import RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import BEING_STOPPED
+from holdfast.evidence.pure.evidence import (
+    BEING_STOPPED,
+    ENDED,
+    ENDED_BEFORE,
+    ENDED_WELL,
+    RankDigest,
+    Verdict,
+)
 from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE
 from holdfast.job.pure.membership import Judged, Look, Place, Round
 from holdfast.job.pure.node_reports import RankOverdue, RanksLooked
@@ -64,9 +72,9 @@ def overdue(local_rank: int, cycle: int = 0) -> MonitorSaid:
     return MonitorSaid(local_rank, said.Overdue(*whose, *about, at=99.0, detected_at=100.0))
 
 
-def digest(local_rank: int, lacks: str = "") -> RankDigest:
-    place = "" if lacks else "f x.py:1"
-    return RankDigest(2 + local_rank, "gpu-1", local_rank, place=place, lacks=lacks)
+def digest(local_rank: int, lacks: str = "", **end: Any) -> RankDigest:
+    place = "" if lacks or end else "f x.py:1"
+    return RankDigest(2 + local_rank, "gpu-1", local_rank, place=place, lacks=lacks, **end)
 
 
 def looked(local_rank: int, incident: int = 1, cycle: int = 0) -> MonitorSaid:
@@ -113,7 +121,7 @@ def test_what_is_missing_is_said_and_waited_for_no_longer_than_the_bound(node: N
     assert node.at(ANSWER_SHARE) == [RanksLooked(0, 1, (digest(0), late))]
 
     node = Node()
-    ended = digest(1, "its process has ended: killed by SIGKILL")
+    ended = digest(1, end=ENDED, exit_code=-9)
     died = digest(0, "its monitor died")
     assert node.hears(look(), Exited(1, -9), MonitorGone(0)) == [
         LOOKED,
@@ -128,15 +136,14 @@ def test_what_is_missing_is_said_and_waited_for_no_longer_than_the_bound(node: N
 def test_a_rank_that_ended_well_or_long_before_is_told_from_one_that_has_just_died(
     node: Node,
 ) -> None:
-    """Only the last one can be what the others wait for: see ``evidence_words.HAS_ENDED``."""
+    """Only the last one can be what the others wait for: see ``evidence.ENDED``."""
     node.hears(Exited(0, 1))
     node.now += T + 1.0
     node.hears(Exited(1, 0))
-    before = "its process had ended before: exit code 1"
-    well = "it has ended well: exit code 0, 0.0 s before"
     gone_s = T + 1.0
-    first = RankDigest(**{**vars(digest(0, before)), "stopped_s": gone_s})
-    assert node.hears(look()) == [RanksLooked(0, 1, (first, digest(1, well)))]
+    before = digest(0, end=ENDED_BEFORE, exit_code=1, ended_before_s=gone_s, stopped_s=gone_s)
+    well = digest(1, end=ENDED_WELL, exit_code=0)
+    assert node.hears(look()) == [RanksLooked(0, 1, (before, well))]
 
 
 def test_a_rank_that_ended_when_it_was_stopped_is_not_what_another_one_waits_for(
@@ -145,7 +152,7 @@ def test_a_rank_that_ended_when_it_was_stopped_is_not_what_another_one_waits_for
     """One that does not end is found hung meanwhile; the user may have stopped the job."""
     node.hears(Sent((0, 1), 2), Exited(1, -2), overdue(0), look())
     effects = node.hears(looked(0))
-    assert RanksLooked(0, 1, (digest(1, BEING_STOPPED), digest(0))) in effects
+    assert RanksLooked(0, 1, (digest(1, end=BEING_STOPPED), digest(0))) in effects
 
 
 def test_a_monitor_that_was_started_anew_is_asked_again(node: Node) -> None:
@@ -182,10 +189,7 @@ def test_ranks_that_are_being_stopped_are_waited_for_only_if_they_hang(node: Nod
     assert node.hears(overdue(0), look(), Sent((0, 1), 15)) == [RankOverdue(0, 2, 0), LOOKED]
     answered, goes_on, written = node.hears(looked(0))
     assert isinstance(answered, RanksLooked)
-    assert [one.lacks for one in answered.digests] == [
-        "the ranks of this node are being stopped",
-        "",
-    ]
+    assert [one.end for one in answered.digests] == [BEING_STOPPED, ""]
     assert isinstance(goes_on, LetGoOn)
     assert isinstance(written, IncidentOver)
 

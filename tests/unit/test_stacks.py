@@ -132,8 +132,8 @@ PYTHON = "/usr/lib/python3.11"
     [
         (f"{TORCH}/distributed/distributed_c10d.py:2500 recv", True, ""),
         (f"{TORCH}/distributed/distributed_c10d.py:2700 batch_isend_irecv", True, ""),
-        (f"{PYTHON}/multiprocessing/connection.py:250 recv", False, "another process"),
-        (f"{PYTHON}/multiprocessing/queues.py:103 get", False, "another process"),
+        (f"{PYTHON}/multiprocessing/connection.py:250 recv", False, "other process"),
+        (f"{PYTHON}/multiprocessing/queues.py:103 get", False, "other process"),
         (f"{PYTHON}/site-packages/requests/sessions.py:703 send", False, ""),
         ("/home/me/zmq/sugar/socket.py:9 recv", False, ""),
     ],

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import BEING_STOPPED, ENDED_WELL, HAS_ENDED
 from holdfast.evidence.pure.stall import MARGIN_S, has_moved, marks
 from holdfast.evidence.pure.stall_rules import StallRules
 from holdfast.job.pure.incidents import Incidents, verdict_on
@@ -52,8 +51,8 @@ def elsewhere(rank: int, **more: Any) -> RankDigest:
     return RankDigest(rank, "a", rank, 70 + rank, **{**told, **more})
 
 
-def gone(rank: int, lacks: str, ago_s: float = 605.0) -> RankDigest:
-    return RankDigest(rank, "a", rank, lacks=lacks, stopped_s=ago_s)
+def gone(rank: int, end: str, exit_code: int | None = 0, ago_s: float = 605.0) -> RankDigest:
+    return RankDigest(rank, "a", rank, end=end, exit_code=exit_code, stopped_s=ago_s)
 
 
 def verdict(*ranks: RankDigest, rules: StallRules = RULES, why_not: str = "") -> Verdict:
@@ -66,13 +65,13 @@ BARRIER = group("barrier Float[1]")
 @pytest.mark.parametrize(
     "shows",
     [
-        {"waits_for": "a pipe"},  # lines of a child; os.popen().read()
-        {"waits_for": "a lock"},  # queue.get, join: a thread in recv, or in subprocess.run
-        {"waits_for": "a sleep"},  # retry back-off, polling, one long sleep
-        {"waits_for": "a socket or pipe", "is_in_loader": True},  # its worker is in recv
-        {"waits_for": "a lock on a file"},
-        {"waits_for": "/data/x.fifo", "wchan": "pipe_read"},
-        {"waits_for": "a debugger"},
+        {"waits_for": "pipe"},  # lines of a child; os.popen().read()
+        {"waits_for": "lock"},  # queue.get, join: a thread in recv, or in subprocess.run
+        {"waits_for": "sleep"},  # retry back-off, polling, one long sleep
+        {"waits_for": "socket or pipe", "is_in_loader": True},  # its worker is in recv
+        {"waits_for": "file lock"},
+        {"waits_for": e.FILE, "file": "/data/x.fifo", "wchan": "pipe_read"},
+        {"waits_for": "debugger"},
         {"waits_for": ""},
         {"state": "t", "stopped_s": 900.0},  # a debugger has stopped it
         {"state": "T", "stopped_s": 5.0},  # a moment ago
@@ -130,7 +129,7 @@ PROOFS = {
         "rank 1 has been stopped, 605.0 s ago",
     ),
     "left with 0": (
-        (waits(0, BARRIER), gone(1, f"{ENDED_WELL}: exit code 0")),
+        (waits(0, BARRIER), gone(1, e.ENDED_WELL)),
         "rank 1 has ended, 605.0 s ago, and others wait for it",
     ),
     "torch has not ended it": (NOT_ENDED, "in a group whose timeout is 7200 s"),
@@ -206,14 +205,14 @@ OTHERS: dict[str, tuple[RankDigest, ...]] = {
     ),
     "a rank that ended well has had its part in a gather": (
         waits(0, group("gather Float[1]", members="0-2"), call="gather"),
-        gone(1, f"{ENDED_WELL}: exit code 0"),
+        gone(1, e.ENDED_WELL),
         elsewhere(2, state="R", groups=(group(members="0-2"),)),
     ),
     "a rank ended a moment ago": (
         waits(0, BARRIER),
-        gone(1, f"{ENDED_WELL}: exit code 0", 2.0),
+        gone(1, e.ENDED_WELL, ago_s=2.0),
     ),
-    "a rank that this node stops": (waits(0, BARRIER), gone(1, BEING_STOPPED)),
+    "a rank that this node stops": (waits(0, BARRIER), gone(1, e.BEING_STOPPED, None)),
     "a stopped rank that no other waits for": (
         elsewhere(0),
         elsewhere(1, state="T", stopped_s=900.0),
@@ -387,5 +386,5 @@ def test_a_step_or_a_collective_of_any_rank_is_a_move(progress) -> None:
 
 def test_a_rank_that_failed_before_it_was_looked_at_proves_nothing_by_that() -> None:
     """Its launcher restarts the job for it."""
-    found = verdict(waits(0, BARRIER), gone(1, f"{HAS_ENDED}: killed by SIGKILL", 0.01))
+    found = verdict(waits(0, BARRIER), gone(1, e.ENDED, -9, 0.01))
     assert not found.proof

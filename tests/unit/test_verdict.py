@@ -16,7 +16,6 @@ from holdfast.evidence.pure.evidence import (
     RankDigest,
     Verdict,
 )
-from holdfast.evidence.pure.evidence_words import FROZEN, STORE
 from holdfast.evidence.pure.verdict import judge
 
 IDLE = {"state": "S", "helper": ANSWERED}
@@ -61,14 +60,18 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
     ("shows", "kind", "how"),
     [
         (
-            {"waits_for": "a lock", "place": "load_batch data.py:88"},
+            {"waits_for": "lock", "place": "load_batch data.py:88"},
             e.WAITING,
             "waits for a lock in `load_batch` data.py:88",
         ),
-        ({"waits_for": "a sleep"}, e.WAITING, "sleeps in `train` train.py:9"),
-        ({"waits_for": "/data/x.fifo"}, e.WAITING, "waits for /data/x.fifo in `train` train.py:9"),
+        ({"waits_for": "sleep"}, e.WAITING, "sleeps in `train` train.py:9"),
         (
-            {"waits_for": "the terminal", "place": "ask train.py:3"},
+            {"waits_for": e.FILE, "file": "/data/x.fifo"},
+            e.WAITING,
+            "waits for /data/x.fifo in `train` train.py:9",
+        ),
+        (
+            {"waits_for": "terminal", "place": "ask train.py:3"},
             e.WAITING,
             "waits for the terminal in `ask` train.py:3",
         ),
@@ -99,13 +102,13 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
             "runs in `spin` train.py:7 (98% of a CPU)",
         ),
         (
-            {"state": "D", "waits_for": FROZEN, "wchan": "hrtimer_nanosleep", "helper": SILENT},
+            {"state": "D", "waits_for": e.THAW, "wchan": "hrtimer_nanosleep", "helper": SILENT},
             e.STOPPED,
             "is frozen by its control group",
         ),
         (
             {
-                "waits_for": "another process",
+                "waits_for": "other process",
                 "call": "recv",
                 "worker": "pid 9, state S, work x.py:4",
             },
@@ -117,7 +120,7 @@ WAITS = "; 3 other ranks wait for it in `all_reduce`"
         ),
         ({"call": "send"}, e.WAITING, "waits in `train` train.py:9, in its call of `send`"),
         (
-            {"waits_for": "a lock", "place": "fit x.py:3", "is_main_thread": False},
+            {"waits_for": "lock", "place": "fit x.py:3", "is_main_thread": False},
             e.WAITING,
             "waits for a lock in `fit` x.py:3, in another thread than its main one",
         ),
@@ -151,7 +154,7 @@ def test_the_rank_that_others_wait_for_is_named_with_how_it_hangs(
 
 def test_a_rank_that_has_ended_is_the_reason() -> None:
     """Whatever the others show."""
-    gone = RankDigest(1, "n0", 1, lacks="its process has ended: exit code 0")
+    gone = RankDigest(1, "n0", 1, end=e.ENDED, exit_code=0)
     verdict = on(gone, *others(1))
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.DEAD, e.HIGH)
@@ -173,15 +176,19 @@ def test_a_node_without_an_answer_has_not_begun_what_the_others_wait_in() -> Non
 
 def test_a_node_that_was_not_asked_is_not_blamed() -> None:
     """Its launcher may be stopped, and its ranks wait for others that nobody could ask either."""
-    verdict = on(waiter(0), waiter(1), n1=Missing("2,3", "not asked: no verdict came"))
+    verdict = on(
+        waiter(0), waiter(1), n1=Missing("2,3", "not asked: no verdict came", is_asked=False)
+    )
 
     assert (verdict.culprits, verdict.kind) == ((), e.MISSING)
     assert verdict.reason == (
         "ranks 0,1 wait in `all_reduce` for ranks 2,3, of which nothing is known: not asked: no "
         "verdict came"
     )
-    free = rank(1, done(20), waits_for="a lock")
-    assert on(waiter(0), free, n1=Missing("2,3", "not asked: no verdict came")).culprits == (1,)
+    free = rank(1, done(20), waits_for="lock")
+    assert on(
+        waiter(0), free, n1=Missing("2,3", "not asked: no verdict came", is_asked=False)
+    ).culprits == (1,)
 
 
 def test_a_rank_that_shows_nothing_is_not_named_beside_one_that_shows_its_hang() -> None:
@@ -207,7 +214,7 @@ def test_ranks_that_wait_for_one_that_waits_itself_are_not_named() -> None:
     verdict = on(
         rank(0, group(5, name="1 gloo", members="0,1")),
         rank(1, done(4, "1 gloo", members="0,1"), group(9, name="2 gloo", members="1-3")),
-        rank(2, done(8, "2 gloo", members="1-3"), waits_for="a lock"),
+        rank(2, done(8, "2 gloo", members="1-3"), waits_for="lock"),
         rank(3, group(9, name="2 gloo", members="1-3")),
     )
 
@@ -235,14 +242,14 @@ def test_a_receive_that_no_recorder_has_is_not_taken_for_a_culprit() -> None:
     )
 
 
-TRANSFER = {"call": "req.wait", "is_transfer": True, "waits_for": "a lock"}
-AT_STORE = {"call": "store.wait", "waits_for": STORE, "place": "meet train.py:30"}
+TRANSFER = {"call": "req.wait", "is_transfer": True, "waits_for": "lock"}
+AT_STORE = {"call": "store.wait", "waits_for": e.STORE, "place": "meet train.py:30"}
 STORE_WAITS = "wait for a key of torch's store in `meet` train.py:30, in its call of `store.wait`"
 
 
 def test_a_rank_is_named_though_its_peers_are_in_receives_that_no_recorder_has() -> None:
     """A ring: its neighbours wait in ``req.wait()``, which has no frame of torch's."""
-    sleeps = rank(1, done(20), waits_for="a sleep")
+    sleeps = rank(1, done(20), waits_for="sleep")
     ring = [rank(n, done(20), **TRANSFER) for n in (0, 2)]
     for third in (waiter(3), rank(3, done(20), **TRANSFER)):
         verdict = on(sleeps, *ring, third)
@@ -255,7 +262,7 @@ def test_a_rank_is_named_though_its_peers_are_in_receives_that_no_recorder_has()
 
 def test_the_few_that_do_not_wait_at_the_store_are_named() -> None:
     """All others wait for a key."""
-    verdict = on(rank(1, done(20), waits_for="a sleep"), *(rank(n, **AT_STORE) for n in (0, 2, 3)))
+    verdict = on(rank(1, done(20), waits_for="sleep"), *(rank(n, **AT_STORE) for n in (0, 2, 3)))
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((1,), e.WAITING, e.MEDIUM)
     assert verdict.reason == (
@@ -271,7 +278,7 @@ def test_a_rank_at_the_store_is_named_where_all_others_wait_for_it() -> None:
         f"rank 1 (pid 101, node n0) {STORE_WAITS.replace('wait', 'waits', 1)}"
     )
 
-    both = on(waiter(0), waiter(3), rank(1, done(20), **AT_STORE), rank(2, waits_for="a sleep"))
+    both = on(waiter(0), waiter(3), rank(1, done(20), **AT_STORE), rank(2, waits_for="sleep"))
     assert both.culprits == (2,)
 
 
@@ -287,7 +294,7 @@ def test_no_rank_is_named_where_all_or_most_wait_at_the_store() -> None:
 
 def test_ranks_that_are_being_stopped_are_not_blamed_for_their_silence() -> None:
     """Nor is the only one that shows something: it may be one of many that wait."""
-    stopped = {"lacks": "the ranks of this node are being stopped"}
+    stopped = {"end": e.BEING_STOPPED}
     silent = [RankDigest(number, "n0", number, **stopped) for number in (1, 2, 3)]
 
     assert on(waiter(0), *silent).culprits == ()
@@ -309,7 +316,7 @@ def test_two_culprits_are_both_named() -> None:
     verdict = on(
         waiter(0),
         waiter(3),
-        rank(1, done(20), waits_for="a lock"),
+        rank(1, done(20), waits_for="lock"),
         rank(2, done(20), state="R", cpu=1.0),
     )
 
@@ -454,23 +461,23 @@ def test_calls_whose_sizes_differ_between_ranks_match() -> None:
 
 def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
     """Not those that fail of its absence meanwhile, nor where no rank waits for it."""
-    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0, 3.1 s before")
+    gone = RankDigest(2, "n1", 0, end=e.ENDED_WELL, exit_code=0, ended_before_s=3.1)
     fails = rank(1, helper=SILENT, state="R", place="")
     verdict = on(waiter(0), fails, gone, waiter(3))
 
     assert (verdict.culprits, verdict.kind) == ((2,), e.DEAD)
     assert verdict.reason.startswith("rank 2 (node n1) has ended with exit code 0, 3.1 s before;")
-    alone = on(rank(0, done(20), waits_for="a lock", overdue="heartbeat"), gone)
+    alone = on(rank(0, done(20), waits_for="lock", overdue="heartbeat"), gone)
     assert alone.culprits == (0,)
 
 
 def test_a_rank_that_ended_well_is_in_the_reason_wherever_others_wait() -> None:
     """Also where no recorder says for whom; of others it may have nothing to do with it."""
-    gone = RankDigest(2, "n1", 0, lacks="it has ended well: exit code 0, 3.1 s before")
+    gone = RankDigest(2, "n1", 0, end=e.ENDED_WELL, exit_code=0, ended_before_s=3.1)
     inside = [rank(n, is_in_collective=True, call="all_reduce") for n in (0, 1, 3)]
 
     assert on(*inside, gone).reason.endswith("; rank 2 has ended with exit code 0")
-    alone = on(rank(0, waits_for="a lock", overdue="heartbeat"), gone)
+    alone = on(rank(0, waits_for="lock", overdue="heartbeat"), gone)
     assert "rank 2" not in alone.reason
 
 
@@ -482,7 +489,7 @@ def test_a_rank_that_is_exiting_is_named_and_not_those_that_fail_of_its_absence(
     """Its exit takes longer than a timeout; no collective and no lock holds it."""
     gone = "no stacks: the rank has no handler for signal 41 (any more)"
     victims = [rank(number, **GOING, exception=LOST) for number in (1, 3)]
-    verdict = on(waiter(0), *victims, rank(2, **GOING, lacks=gone))
+    verdict = on(waiter(0), *victims, rank(2, **GOING, has_handler=False, lacks=gone))
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.EXITING, e.MEDIUM)
     assert verdict.reason.startswith("rank 2 (pid 102, node n1) is exiting: its program has ended;")
@@ -499,7 +506,7 @@ def test_a_rank_that_is_exiting_is_named_and_not_those_that_fail_of_its_absence(
 
 def test_a_rank_that_is_gone_is_named_if_all_others_fail_of_that() -> None:
     """None waits in a collective any more; a victim is never named."""
-    gone = RankDigest(1, "n0", 1, lacks="it has ended well: exit code 0")
+    gone = RankDigest(1, "n0", 1, end=e.ENDED_WELL)
     victim = rank(0, **GOING, exception=LOST, overdue="heartbeat")
 
     assert on(victim, gone).culprits == (1,)
@@ -542,7 +549,7 @@ def test_a_rank_whose_threads_do_not_read_from_the_network_is_named() -> None:
 
 def test_without_a_recorder_stacks_decide_and_say_that_they_may_be_wrong() -> None:
     inside = [rank(number, is_in_collective=True, call="barrier") for number in (0, 1, 3)]
-    verdict = on(*inside, rank(2, waits_for="a lock"))
+    verdict = on(*inside, rank(2, waits_for="lock"))
 
     assert (verdict.culprits, verdict.kind, verdict.confidence) == ((2,), e.WAITING, e.MEDIUM)
     assert verdict.reason.endswith("; 3 other ranks wait for it in `barrier`")
@@ -563,7 +570,7 @@ def test_all_ranks_in_the_kernel_wait_for_something_outside() -> None:
 
 
 def test_all_ranks_at_the_same_place_wait_for_something_outside() -> None:
-    verdict = on(*(rank(number, done(20), waits_for="a socket") for number in range(4)))
+    verdict = on(*(rank(number, done(20), waits_for="socket") for number in range(4)))
 
     assert (verdict.culprits, verdict.kind) == ((), e.WAITING)
 
@@ -609,7 +616,7 @@ def test_one_of_thousands_is_named_and_the_others_are_a_line() -> None:
         data = {"members": text_of(range(number % 8, n, 8)), "name": f"d{number % 8} nccl"}
         if number == 77:
             its_own = GroupDigest(data["name"], data["members"], 20, 20)
-            ranks[number] = rank(number, done(9, n=n), its_own, waits_for="a lock")
+            ranks[number] = rank(number, done(9, n=n), its_own, waits_for="lock")
         elif number % 8 == 77 % 8:
             ranks[number] = rank(number, done(9, n=n), group(21, **data))
         else:

@@ -17,11 +17,11 @@ from tests.waiting import until
 @pytest.mark.parametrize(
     ("file", "waits_for"),
     [
-        ("/usr/lib/python3.11/pdb.py", "a debugger"),
-        ("/venv/lib/python3.11/site-packages/debugpy/_vendored/pydevd/pydevd.py", "a debugger"),
-        ("/usr/lib/python3.11/subprocess.py", "a child process"),
-        ("/usr/lib/python3.11/concurrent/futures/_base.py", "its tasks"),
-        ("/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", "a server"),
+        ("/usr/lib/python3.11/pdb.py", "debugger"),
+        ("/venv/lib/python3.11/site-packages/debugpy/_vendored/pydevd/pydevd.py", "debugger"),
+        ("/usr/lib/python3.11/subprocess.py", "child"),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "tasks"),
+        ("/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", "server"),
         ("/usr/lib/python3.11/threading.py", ""),
     ],
 )
@@ -37,7 +37,7 @@ def test_frames_tell_what_a_rank_waits_for_where_its_lock_does_not(file, waits_f
     seen = Seen(sleeps, sleeps, 0.05, place)
     identity = {"rank": 1, "node": "a", "local_rank": 1, "pid": 77}
     shown = digest(identity, seen, None, None, None, 0.0)
-    assert shown.waits_for == (waits_for or "a lock")
+    assert shown.waits_for == (waits_for or "lock")
 
 
 def test_a_script_that_runs_inside_such_a_library_does_not_wait_for_it() -> None:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import os
 
 from holdfast.base.processes import proc
-from holdfast.evidence.pure.evidence_words import NO_HANDLER, PROCESS_GONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ class StackDump:
         state: What /proc said before anything was sent; ``None``: the process was gone.
         was_stopped: It was stopped.
         why_not: Why there are no stacks (so far), ``None`` once there are.
+        has_handler: False: there are none, and none can come, though it has asked for the signal.
         next_step_at: When to call :meth:`step` at the latest; ``None``: it is done.
     """
 
@@ -87,6 +87,7 @@ class StackDump:
         self.path = path
         self.started_at = now
         self.why_not: str | None = None
+        self.has_handler = True
         self.next_step_at: float | None = None
         self._signum = signum
         self._ask_helper = ask_helper
@@ -109,13 +110,14 @@ class StackDump:
 
     def _obstacle(self) -> str | None:
         if self.state is None:
-            return PROCESS_GONE
+            return "the process is gone"
         if self._signum == 0:
             return "the rank registered no signal for stack dumps"
         if self.path is None:
             return "no file for stack dumps was agreed on"
         if not self.state.catches(self._signum):
-            return f"the rank {NO_HANDLER} {self._signum} (any more)"
+            self.has_handler = False
+            return f"the rank has no handler for signal {self._signum} (any more)"
         try:
             self._before_bytes = os.stat(self.path).st_size
         except OSError as error:

@@ -39,13 +39,16 @@ class GuardLook:
             self._sights = [*self._sights[1 - _KEPT :], (monotonic(), seen)]
             self._ran_at = ran_at
 
-    def digest(self, number: int, stacks: str, why_not: str) -> RankDigest:
+    def digest(
+        self, number: int, stacks: str, why_not: str, *, has_handler: bool = True
+    ) -> RankDigest:
         """What it showed.
 
         Args:
             number: The rank that torch knows it by.
             stacks: Of all threads; "": there are none,
             why_not: for this reason.
+            has_handler: False: it takes no stacks any more.
         """
         first, second, apart_s = None, None, 0.0
         is_asked = is_alive = False
@@ -67,6 +70,7 @@ class GuardLook:
             is_asked,
             is_alive,
             lacks=() if stacks else (f"no stacks: {why_not}",),
+            has_handler=bool(stacks) or has_handler,
         )
         identity = {
             "rank": number,

@@ -389,7 +389,7 @@ class GuardProcess:
             f"rank {rank.number} (process {rank.process.pid}): {rank.why}. "
             f"It will be killed unless it comes back now. {shown[:_STACKS_SHOWN].rstrip()}"
         )
-        self._feed(machine.EvidenceTaken(rank.number, _seen(rank, stacks, dump.why_not or "")))
+        self._feed(machine.EvidenceTaken(rank.number, _seen(rank, stacks, dump)))
 
     def _end_dump(self, rank: _Rank) -> None:
         if rank.dump is not None:
@@ -468,13 +468,14 @@ def _look_at(rank: _Rank) -> None:
     rank.look.look(rank.page.words[layout.THREAD])
 
 
-def _seen(rank: _Rank, stacks: str, why_not: str) -> RankDigest | None:
+def _seen(rank: _Rank, stacks: str, dump: StackDump) -> RankDigest | None:
     """What it showed; None: torch does not know it now."""
     assert rank.page is not None
     number = int(rank.page.words[layout.NUMBER]) - 1
     if rank.look is None or number < 0:
         return None
-    return rank.look.digest(number, stacks, why_not)
+    why_not = dump.why_not or ""
+    return rank.look.digest(number, stacks, why_not, has_handler=dump.has_handler)
 
 
 def main() -> None:

@@ -369,7 +369,7 @@ class NodeAgent:
 
     def _on_hung_in_place(self, ended: EndsHungRank) -> None:
         if self._ranks and (rank := self._ranks.with_rank(ended.rank)):
-            from holdfast.evidence.pure.hang_kind import how  # noqa: PLC0415 - rarely needed
+            from holdfast.evidence.pure.evidence_words import how  # noqa: PLC0415 - rarely needed
 
             shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
             rank.hung_in_place = f"{shows}{ended.text}"

@@ -37,7 +37,7 @@ def sleeps(number: int, members: str = MEMBERS) -> RankDigest:
     """It has not begun that."""
     group = GroupDigest("0 gloo", members, 1, 1)
     return RankDigest(
-        number, "n", pid=90 + number, state="S", helper=ANSWERED, waits_for="a lock",
+        number, "n", pid=90 + number, state="S", helper=ANSWERED, waits_for="lock",
         place="load data.py:4", groups=(group,),
     )  # fmt: skip
 

@@ -48,6 +48,43 @@ KINDS = (
 )
 """How a culprit hangs: :attr:`Verdict.kind`."""
 
+GONE = "gone"
+"""Not seen to end: it was not there any more when it was looked at."""
+ENDED = "ended"
+ENDED_BEFORE = "ended before"
+"""Long before the incident: it is not blamed for that."""
+ENDED_WELL = "ended well"
+"""It may have done all its work."""
+BEING_STOPPED = "being stopped"
+"""It ends, or has ended, as its launcher stops the ranks of its node."""
+"""Why there is no evidence of a rank's process: :attr:`RankDigest.end`."""
+
+LOCK = "lock"
+SLEEP = "sleep"
+"""Nothing but time."""
+PIPE = "pipe"
+FIFO = "fifo"
+SOCKET = "socket"
+SOCKET_OR_PIPE = "socket or pipe"
+FILE = "file"
+"""The one that :attr:`RankDigest.file` names."""
+FILE_LOCK = "file lock"
+TERMINAL = "terminal"
+SIGNAL = "signal"
+CHILD = "child"
+THAW = "thaw"
+"""Of its frozen control group."""
+TASKS = "tasks"
+"""Work that it has given to threads or processes of its own."""
+STORE = "store"
+"""A key of torch's store, which another rank may have to set."""
+OTHER_PROCESS = "other process"
+"""At the other end of a queue or connection of ``multiprocessing``."""
+DEBUGGER = "debugger"
+PERSON = "person"
+SERVER = "server"
+"""What a main thread waits for: :attr:`RankDigest.waits_for`."""
+
 STALL = "stall"
 """In the place of a kind, where incidents are counted: no rank was ended for it."""
 
@@ -126,7 +163,8 @@ class RankDigest(Value):
         state: Letter of ps(1), the same in both looks, which were 50 ms apart; "": gone, or it
             changed (then it runs).
         wchan: Kernel function that its main thread sleeps in.
-        waits_for: What its main thread waits for: ``/data/x.fifo``, ``a lock``; "": not known.
+        waits_for: What its main thread waits for: :data:`LOCK`, ...; "": not known.
+        file: The file that it waits for, where that is :data:`FILE`.
         cpu: Share of a CPU that its main thread used between the looks.
         switches: Context switches of its main thread between the looks.
         unread_bytes: In the receive queues of its TCP connections.
@@ -148,7 +186,12 @@ class RankDigest(Value):
         worker: The one of its child processes that is worth telling, of a rank that waits for its
             data loader or a process: pid, state and telling line.
         exception: First line of the one that has ended its program, while its process still exits.
-        lacks: Why something is missing.
+        is_worker_hidden: Nothing shows what that one does.
+        end: :data:`GONE`, ...: there is no process; "": there is one, as far as is known.
+        exit_code: With which it has ended, -N: by signal N; None: not known.
+        ended_before_s: For how long it had ended when the incident began.
+        has_handler: False: it takes no stacks any more, though it has asked for that.
+        lacks: Why something else is missing, for people; "": nothing is.
         steps: Optimizer steps, of a rank that reports nothing else.
         pause_s: Since its last step, or collective, as far as known; 0.0: it reports by itself.
         stopped_s: For how long it is known to be stopped (state T), or to have ended.
@@ -163,6 +206,7 @@ class RankDigest(Value):
     state: Raw = ""
     wchan: Raw = ""
     waits_for: Raw = ""
+    file: Raw = ""
     cpu: float = 0.0
     switches: Count = 0
     unread_bytes: Count = 0
@@ -180,27 +224,47 @@ class RankDigest(Value):
     is_in_loader: bool = False
     helper: Raw = ""
     groups: tuple[GroupDigest, ...] = ()
-    worker: Raw = ""
+    worker: Text = ""
+    is_worker_hidden: bool = False
     exception: Raw = ""
-    lacks: Raw = ""
+    end: Raw = ""
+    exit_code: int | None = None
+    ended_before_s: float = 0.0
+    has_handler: bool = True
+    lacks: Text = ""
     steps: Count = 0
     pause_s: float = 0.0
     stopped_s: float = 0.0
 
 
 class Missing(Value):
-    """A node that has sent no digests. ``ranks``: the set of its ranks; ``why``: for people."""
+    """A node that has sent no digests.
+
+    Attributes:
+        ranks: The set of its ranks.
+        why: For people.
+        is_asked: False: nobody has asked it, so its ranks cannot be blamed for their silence.
+    """
 
     ranks: Raw
-    why: Raw
+    why: Text
+    is_asked: bool = True
 
 
 class Alike(Value):
-    """Ranks that show the same. ``doing`` completes "rank 5": ``in `load_batch` data.py:88``."""
+    """Ranks that show the same.
+
+    Attributes:
+        ranks: The set of them.
+        count: How many they are.
+        doing: For people; completes "rank 5": ``in `load_batch` data.py:88``.
+        shows_nothing: There is no evidence of them.
+    """
 
     ranks: Raw
     count: Count
-    doing: Raw
+    doing: Text
+    shows_nothing: bool = False
 
 
 class Verdict(Value):
@@ -209,7 +273,7 @@ class Verdict(Value):
     Attributes:
         culprits: Global ranks, in order; empty where none can be named.
         kind: One of :data:`KINDS`.
-        reason: A sentence for people, without its full stop.
+        reason: A sentence for people, without its full stop; no code reads it.
         confidence: :data:`HIGH`, :data:`MEDIUM`, :data:`LOW`; :data:`NONE` without culprits.
         groups: All ranks by what they show, culprits first, then the largest; the rest is summed
             up in the last one.
@@ -235,6 +299,6 @@ class Verdict(Value):
     is_stall: bool = False
     is_pause: bool = False
     is_known: bool = False
-    proof: Raw = ""
-    why_alone: Raw = ""
+    proof: Text = ""
+    why_alone: Text = ""
     again_s: float = 0.0

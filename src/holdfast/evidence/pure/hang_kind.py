@@ -1,39 +1,41 @@
-"""How one rank hangs, by what it shows of itself: the kind, and in words. Pure."""
+"""How one rank hangs, by what it shows of itself. Pure; ``evidence_words.py`` says it in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import (
+    BEING_STOPPED,
     COMPUTING,
     DEAD,
+    ENDED,
+    ENDED_BEFORE,
+    ENDED_WELL,
     EXITING,
+    GONE,
     INTERPRETER,
     KERNEL,
     LOADER,
+    MISSING,
     NATIVE,
     SILENT,
     STOPPED,
+    THAW,
     UNKNOWN,
     WAITING,
     RankDigest,
 )
-from holdfast.evidence.pure.evidence_words import (
-    ENDED_WELL,
-    FROZEN,
-    HAS_ENDED,
-    NO_HANDLER,
-    PROCESS_GONE,
-    SLEEP,
-)
+
+FROZEN = "frozen"
+IN_CALL = "in call"
+IN_PLACE = "in place"
+NOTHING = "nothing"
+IN_STATE = "in state"
+"""What a rank shows, beside the kinds and ends of ``evidence.py``: :attr:`Shown.what`."""
 
 BUSY_SHARE = 0.5
 """Of a CPU, from which on a main thread computes,"""
 BUSY_SWITCHES = 6
 """or context switches in 50 ms, from which on it does something in turns."""
-
-_Verb = Callable[[str], str]
-"""``waits``, of many ``wait``."""
 
 
 def kind_of(digest: RankDigest) -> str:
@@ -59,92 +61,63 @@ def kind_of(digest: RankDigest) -> str:
 
 def is_frozen(digest: RankDigest) -> bool:
     """By its control group's freezer; the kernel shows state D, as of a wait for a disk."""
-    return digest.state == "D" and digest.waits_for == FROZEN
+    return digest.state == "D" and digest.waits_for == THAW
 
 
 def is_gone(digest: RankDigest) -> bool:
     """Its process has ended."""
-    has_ended = digest.lacks.startswith((PROCESS_GONE, HAS_ENDED, ENDED_WELL))
-    return has_ended or digest.state in ("Z", "X")
+    return digest.end in (GONE, ENDED, ENDED_WELL) or digest.state in ("Z", "X")
 
 
 def _has_no_frames(digest: RankDigest) -> bool:
     """Its interpreter is going: its stacks were taken, and are none, or it takes none any more."""
-    is_looked_at = not digest.lacks or NO_HANDLER in digest.lacks
+    is_looked_at = not digest.lacks or not digest.has_handler
     return digest.helper == SILENT and not digest.stack and is_looked_at
 
 
-def how(digest: RankDigest, *, are_many: bool = False) -> str:
-    """How a rank hangs that waits for no other; completes "rank 5", or "ranks 5,6"."""
-    return _HOW[kind_of(digest)](digest, _do if are_many else str)
+class Shown(Value):
+    """What a rank shows in the summary of its job: ranks that show the same are told as one group.
+
+    Attributes:
+        what: :data:`IN_CALL`, ..., or the kind or end that says it all.
+        call, group, seq: Where that is a collective; without its line only the name of the call.
+        place: The telling line.
+        exit_code: Of a process that has ended, and not well; None: not known.
+        detail: An exception, the letter of a state, or why there is no evidence.
+    """
+
+    what: str
+    call: str = ""
+    group: str = ""
+    seq: int = -1
+    place: str = ""
+    exit_code: int | None = None
+    detail: str = ""
+
+    @property
+    def is_nothing(self) -> bool:
+        """There is no evidence of them."""
+        return self.what in (MISSING, NOTHING, GONE, ENDED, ENDED_BEFORE, BEING_STOPPED)
 
 
-def shown(place: str) -> str:
-    """``load_batch data.py:88`` with the function as code."""
-    function, _, line = place.partition(" ")
-    return f"`{function}` {line}".rstrip()
-
-
-def at(digest: RankDigest) -> str:
-    """`` in `load_batch` data.py:88``; nothing where that is not known."""
-    call = f", in its call of `{digest.call}`" if digest.call else ""
-    thread = "" if digest.is_main_thread else ", in another thread than its main one"
-    return f" in {shown(digest.place)}{call}{thread}" if digest.place else ""
-
-
-def exiting_after(digest: RankDigest) -> str:
-    """`` after its ValueError: bad sample``."""
-    return f" after its {digest.exception}" if digest.exception else ": its program has ended"
-
-
-def _do(verb: str) -> str:
-    return {"does": "do", "is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
-
-
-def _how_it_ended(digest: RankDigest) -> str:
-    if digest.lacks.startswith(ENDED_WELL):
-        return f"with {digest.lacks.partition(': ')[2] or 'exit code 0'}"
-    return f"({digest.lacks})"
-
-
-def _stopped_by(digest: RankDigest) -> str:
-    frozen = is_frozen(digest)
-    return "frozen by its control group" if frozen else "stopped (by SIGSTOP or a debugger)"
-
-
-def _kernel(digest: RankDigest, do: _Verb) -> str:
-    where = f" in {digest.wchan}" if digest.wchan else ""
-    return f"{do('is')} stuck in the kernel (state D{where}){at(digest)}"
-
-
-def _loader(digest: RankDigest, do: _Verb) -> str:
-    worker = f": worker {digest.worker}" if digest.worker else ""
-    return f"{do('waits')} for a data loader{at(digest)}{worker}"
-
-
-def _computing(digest: RankDigest, do: _Verb) -> str:
-    is_busy = digest.state == "R" or digest.cpu >= BUSY_SHARE
-    used = f"{digest.cpu:.0%} of a CPU" if is_busy else "in small steps"
-    return f"{do('runs')}{at(digest)} ({used})"
-
-
-def _waiting(digest: RankDigest, do: _Verb) -> str:
-    if digest.waits_for == SLEEP:
-        return f"{do('sleeps')}{at(digest)}"
-    what = f" for {digest.waits_for}" if digest.waits_for else ""
-    child = f": its child process {digest.worker}" if digest.worker else ""
-    return f"{do('waits')}{what}{at(digest)}{child}"
-
-
-_HOW: dict[str, Callable[[RankDigest, _Verb], str]] = {
-    DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
-    EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
-    STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
-    KERNEL: _kernel,
-    LOADER: _loader,
-    INTERPRETER: lambda digest, do: f"{do('holds')} the interpreter's lock{at(digest)}",
-    COMPUTING: _computing,
-    NATIVE: lambda digest, do: f"{do('is')} in native code{at(digest)}",
-    WAITING: _waiting,
-    UNKNOWN: lambda digest, do: f"{do('shows')} nothing: {digest.lacks}",
-}
+def shown_by(digest: RankDigest, *, with_line: bool) -> Shown:
+    """``with_line``: of its call of a collective."""
+    pending = next((group for group in digest.groups if group.pending), None)
+    kind = kind_of(digest)
+    if kind == STOPPED:
+        return Shown(FROZEN if is_frozen(digest) else STOPPED)
+    if kind == EXITING:
+        return Shown(EXITING, detail=digest.exception)
+    if pending is not None and with_line:
+        return Shown(IN_CALL, pending.pending, pending.name, pending.seq, digest.place)
+    if pending is not None:
+        return Shown(IN_CALL, pending.pending.partition(" ")[0])
+    if digest.place:
+        return Shown(IN_PLACE, place=digest.place)
+    if digest.end == ENDED_WELL:
+        return Shown(ENDED_WELL)
+    if digest.end:
+        return Shown(digest.end, exit_code=digest.exit_code)
+    if digest.lacks:
+        return Shown(NOTHING, detail=digest.lacks)
+    return Shown(IN_STATE, detail=digest.state)

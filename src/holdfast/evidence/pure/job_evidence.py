@@ -12,18 +12,18 @@ from functools import cached_property
 from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import (
-    EXITING,
+    ENDED_WELL,
     MISMATCH,
     MISSING,
-    STOPPED,
+    STORE,
     Alike,
     GroupDigest,
     Missing,
     RankDigest,
     Verdict,
 )
-from holdfast.evidence.pure.evidence_words import ENDED_WELL, STORE
-from holdfast.evidence.pure.hang_kind import at, exiting_after, how, is_frozen, kind_of, shown
+from holdfast.evidence.pure.evidence_words import at, awaited, doing, how
+from holdfast.evidence.pure.hang_kind import Shown, kind_of, shown_by
 from holdfast.evidence.pure.mismatch import CallsAt
 from holdfast.evidence.pure.wait_graph import complete
 
@@ -52,7 +52,7 @@ class JobEvidence:
     @property
     def ended_well(self) -> set[int]:
         """Ranks that have ended, and not of a failure."""
-        return {r for r, digest in self.digests.items() if digest.lacks.startswith(ENDED_WELL)}
+        return {r for r, digest in self.digests.items() if digest.end == ENDED_WELL}
 
     def is_few(self, ranks: Collection[int]) -> bool:
         """They are less than half of all, or the only ones."""
@@ -139,27 +139,15 @@ class JobEvidence:
         named = Counter(map(self.node_of, culprits))
         return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
 
-    def doing(self, rank: int, *, with_line: bool = False) -> str:
-        """What it shows; completes "rank 5". ``with_line``: of its call of a collective."""
+    def doing(self, rank: int) -> str:
+        """What it shows; completes "rank 5"."""
+        return doing(self._shown_by(rank))
+
+    def _shown_by(self, rank: int, *, with_line: bool = False) -> Shown:
         digest = self.digests.get(rank)
         if digest is None:
-            return f"without evidence: {self.missing[self.silent[rank]].why}"
-        pending = next((group for group in digest.groups if group.pending), None)
-        if kind_of(digest) == STOPPED:
-            return "frozen" if is_frozen(digest) else "stopped"
-        if kind_of(digest) == EXITING:
-            return f"exiting{exiting_after(digest)}" if digest.exception else "exiting"
-        if pending is not None and with_line:
-            line = f" in {shown(digest.place)}" if digest.place else ""
-            call = f"`{pending.pending}` of group {pending.name} (collective {pending.seq})"
-            return f"in {call}{line}"
-        if pending is not None:
-            return f"in `{pending.pending.partition(' ')[0]}`"
-        if digest.place:
-            return f"in {shown(digest.place)}"
-        if digest.lacks.startswith(ENDED_WELL):
-            return "ended with exit code 0"
-        return f"without evidence: {digest.lacks}" if digest.lacks else f"in state {digest.state}"
+            return Shown(MISSING, detail=self.missing[self.silent[rank]].why)
+        return shown_by(digest, with_line=with_line)
 
     def others(self, culprits: Collection[int]) -> str:
         """``; 15 others wait for it in `all_reduce```."""
@@ -205,7 +193,7 @@ class JobEvidence:
             return ""
         verb = "waits" if len(waiting) == 1 else "wait"
         where = at(self.digests[waiting[0]])
-        return f"; {count(len(waiting), 'other rank')} {verb} for {STORE}{where}"
+        return f"; {count(len(waiting), 'other rank')} {verb} for {awaited(STORE)}{where}"
 
     def looks_alike(self) -> str:
         """What the ranks show, and that it decides nothing."""
@@ -222,16 +210,19 @@ class JobEvidence:
 
     def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
         """All ranks by what they show, culprits first."""
-        found: dict[tuple[bool, str], list[int]] = defaultdict(list)
+        found: dict[tuple[bool, Shown], list[int]] = defaultdict(list)
         for rank in sorted(self.digests.keys() | self.silent.keys()):
-            found[rank not in culprits, self.doing(rank, with_line=with_lines)].append(rank)
+            found[rank not in culprits, self._shown_by(rank, with_line=with_lines)].append(rank)
         ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
-        groups = [Alike(text_of(ranks), len(ranks), doing) for (_, doing), ranks in ordered]
+        groups = [
+            Alike(text_of(ranks), len(ranks), doing(what), what.is_nothing)
+            for (_, what), ranks in ordered
+        ]
         if len(groups) <= _GROUPS:
             return tuple(groups)
         rest = [rank for _, ranks in ordered[_GROUPS - 1 :] for rank in ranks]
-        doing = f"in {len(groups) - _GROUPS + 1} other states"
-        return (*groups[: _GROUPS - 1], Alike(text_of(rest), len(rest), doing))
+        others = f"in {len(groups) - _GROUPS + 1} other states"
+        return (*groups[: _GROUPS - 1], Alike(text_of(rest), len(rest), others))
 
     def verdict(
         self, culprits: Collection[int], kind: str, reason: str, confidence: str

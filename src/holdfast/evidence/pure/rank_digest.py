@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence import ANSWERED, SILENT, RankDigest
-from holdfast.evidence.pure.evidence_words import (
+from holdfast.evidence.pure.evidence import (
+    ANSWERED,
+    CHILD,
     FIFO,
-    FROZEN,
+    FILE,
+    FILE_LOCK,
     LOCK,
     PIPE,
+    SIGNAL,
+    SILENT,
     SLEEP,
     SOCKET,
     SOCKET_OR_PIPE,
     STORE,
     TASKS,
+    TERMINAL,
+    THAW,
+    RankDigest,
 )
 from holdfast.evidence.pure.stacks import Place, hash_of
 
@@ -30,20 +37,22 @@ _WAITS = (
     ("nanosleep", SLEEP),
     ("wait_for_partner", FIFO),
     ("pipe", PIPE),
-    ("do_wait", "a child process"),
-    ("n_tty", "the terminal"),
+    ("do_wait", CHILD),
+    ("n_tty", TERMINAL),
     ("poll", SOCKET_OR_PIPE),
     ("select", SOCKET_OR_PIPE),
     ("unix_stream", SOCKET),
     ("sk_wait", SOCKET),
     ("inet", SOCKET),
     ("wait_woken", SOCKET),  # a terminal, too, but that is read by read(2)
-    ("locks_lock", "a lock on a file"),
-    ("pause", "a signal"),
-    ("sigsuspend", "a signal"),
-    ("sigtimedwait", "a signal"),
+    ("locks_lock", FILE_LOCK),
+    ("pause", SIGNAL),
+    ("sigsuspend", SIGNAL),
+    ("sigtimedwait", SIGNAL),
 )
 """Kernel functions by a part of their name, and what a process sleeps in them for."""
+_READS = (("pipe:", PIPE), ("socket:", SOCKET))
+"""The same of what it reads from; anything else is a file."""
 _PLACES_MAX = 200
 _STORE_CALLS = ("wait", "get", "multi_get", "add", "compare_set", "check", "queue_pop", "barrier")
 """Methods of torch's stores that wait for an answer."""
@@ -80,6 +89,8 @@ class Seen(Value):
         operations: What it has answered.
         unread_bytes: In its TCP connections.
         worker: A data loader's worker, for people.
+        is_worker_hidden: Its stack cannot be taken.
+        has_handler: False: the process takes no stacks any more.
         lacks: What is missing, and why.
         is_frozen: Its control group is frozen.
     """
@@ -95,6 +106,8 @@ class Seen(Value):
     worker: str = ""
     lacks: Sequence[str] = ()
     is_frozen: bool = False
+    is_worker_hidden: bool = False
+    has_handler: bool = True
 
 
 def state_of(first: Sight | None, second: Sight | None) -> str:
@@ -115,11 +128,9 @@ def waits_for(sight: Sight | None) -> str:
     """What a process that sleeps waits for, as far as the kernel says."""
     if sight is None or sight.state not in ("S", "D"):
         return ""
-    reads = sight.reads
-    if reads.startswith(("pipe:", "socket:")):
-        reads = f"a {reads.partition(':')[0]}"
-    known = (text for part, text in _WAITS if part in sight.wchan)
-    return reads[:_PLACES_MAX] or next(known, "")
+    if sight.reads:
+        return next((what for part, what in _READS if sight.reads.startswith(part)), FILE)
+    return next((what for part, what in _WAITS if part in sight.wchan), "")
 
 
 def digest(
@@ -158,12 +169,14 @@ def digest(
     if told is not None and told.awaits and place.waits_for == TASKS:
         place, call = Place(**{**vars(place), "line": told.awaits[0], "call": ""}), ""
     waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
+    waits = THAW if seen.is_frozen else STORE if is_at_store else waits
     why_not = (told.why_not,) if told is not None and told.why_not else ()
     return RankDigest(
         **identity,
         state=state,
         wchan=last.wchan if last is not None else "",
-        waits_for=FROZEN if seen.is_frozen else STORE if is_at_store else waits,
+        waits_for=waits,
+        file=last.reads[:_PLACES_MAX] if waits == FILE and last is not None else "",
         cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
         switches=max(0, second.switches - first.switches) if first and second else 0,
         unread_bytes=seen.unread_bytes,
@@ -182,6 +195,8 @@ def digest(
         helper=helper,
         groups=told.groups if told is not None else (),
         worker=seen.worker[:_PLACES_MAX],
+        is_worker_hidden=seen.is_worker_hidden,
+        has_handler=seen.has_handler,
         lacks="; ".join((*seen.lacks, *why_not))[:_PLACES_MAX],
         steps=int(snapshot.steps) if snapshot is not None else 0,
         pause_s=round(pause_s, 3) if snapshot is not None and snapshot.steps else 0.0,

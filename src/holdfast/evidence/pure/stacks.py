@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence_words import OTHER_PROCESS, TASKS
+from holdfast.evidence.pure.evidence import CHILD, DEBUGGER, OTHER_PROCESS, PERSON, SERVER, TASKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ _TRANSFERS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 """Functions of torch.distributed between two ranks; other libraries have some of the same name."""
 _LOADER = ("torch/utils/data/",)
 _WAITS = (
-    (("/pdb.py", "/bdb.py", "/pudb/", "/IPython/", "pydevd", "/debugpy/"), "a debugger"),
-    (("/code.py", "/getpass.py", "/prompt_toolkit/"), "a person"),
-    (("/subprocess.py", "/sh.py", "/pexpect/"), "a child process"),
+    (("/pdb.py", "/bdb.py", "/pudb/", "/IPython/", "pydevd", "/debugpy/"), DEBUGGER),
+    (("/code.py", "/getpass.py", "/prompt_toolkit/"), PERSON),
+    (("/subprocess.py", "/sh.py", "/pexpect/"), CHILD),
     (
         ("/concurrent/futures/", "/asyncio/", "/multiprocessing/pool.py", "/fsspec/", "/gevent/"),
         TASKS,
     ),
     (("/multiprocessing/queues.py", "/multiprocessing/connection.py"), OTHER_PROCESS),
-    (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), "a server"),
+    (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), SERVER),
 )
 """Files of which a frame tells what a thread waits for, though its kernel function says less."""
 _PARKED = ("/threading.py", "/queue.py", "/concurrent/futures/", "/asyncio/", "/gevent/")
@@ -86,8 +86,8 @@ class Place(Value):
         is_in_collective: A frame further in belongs to torch.distributed, or to backward.
         is_transfer: One belongs to a send or receive of torch.distributed.
         is_in_loader: One belongs to a data loader of torch.
-        waits_for: A person, or work that was given away, as far as the frames tell; "": no more
-            than the kernel does, or a data loader.
+        waits_for: A person, a server, or work that was given away, as far as the frames tell: see
+            ``evidence.py``; "": no more than the kernel does, or a data loader.
         code: Hash of all frames.
         is_main: It is the main thread.
     """
@@ -199,7 +199,7 @@ def place_of(
         own = max(own, _loop_in(frames, earlier))
     inner = [frame for frame in frames[:own] if frame.function not in _WRAPPERS]
     is_in_loader = _any_in(frames[:own], _LOADER)
-    waits_for = next((text for files, text in _WAITS if _any_in(frames[:own], files)), "")
+    waits_for = next((what for files, what in _WAITS if _any_in(frames[:own], files)), "")
     return Place(
         line=str(frames[own] if own < len(frames) else frames[0]),
         call=inner[-1].function if inner and own < len(frames) else "",

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.evidence.pure.evidence import HIGH, MEDIUM, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import BEING_STOPPED
 from holdfast.evidence.pure.hang_kind import is_gone
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.evidence.pure.wait_graph import PEERS_UNKNOWN
@@ -180,8 +179,8 @@ def _stopped(job: JobEvidence, floor_s: float) -> str:
 
 
 def _is_still(digest: RankDigest, floor_s: float) -> bool:
-    is_over = is_gone(digest) and not digest.lacks.startswith(BEING_STOPPED)
-    return digest.stopped_s >= floor_s and (digest.state == _STOPPED or is_over)
+    is_still = digest.state == _STOPPED or is_gone(digest)
+    return digest.stopped_s >= floor_s and is_still
 
 
 def _can_wait_for_ranks_alone(digest: RankDigest) -> bool:

@@ -31,9 +31,11 @@ from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.echoes import is_echo
 from holdfast.evidence.pure.evidence import (
+    BEING_STOPPED,
     COMMUNICATION,
     COMPUTING,
     DEAD,
+    ENDED_WELL,
     EXITING,
     HIGH,
     INTERPRETER,
@@ -47,14 +49,15 @@ from holdfast.evidence.pure.evidence import (
     NONE,
     SLOW,
     STOPPED,
+    STORE,
     UNKNOWN,
     WAITING,
     Missing,
     RankDigest,
     Verdict,
 )
-from holdfast.evidence.pure.evidence_words import BEING_STOPPED, ENDED_WELL, NOT_ASKED, STORE
-from holdfast.evidence.pure.hang_kind import at, how, kind_of, shown
+from holdfast.evidence.pure.evidence_words import at, awaited, how, shown
+from holdfast.evidence.pure.hang_kind import kind_of
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.evidence.pure.mismatch import begun_of, differ, left_out, odd_ones
 
@@ -92,7 +95,7 @@ def _is_in_call(digest: RankDigest) -> bool:
 # ---------------------------------------------------------------- rules
 def _ended(job: JobEvidence) -> Verdict | None:
     dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
-    ended = [rank for rank in dead if not job.digests[rank].lacks.startswith(ENDED_WELL)]
+    ended = [rank for rank in dead if job.digests[rank].end != ENDED_WELL]
     return job.named(ended, HIGH) if ended and len(ended) < len(job.digests) else None
 
 
@@ -155,9 +158,9 @@ def _surest(job: JobEvidence, free: set[int]) -> Iterable[set[int]]:
 
 def _can_blame(job: JobEvidence, rank: int) -> bool:
     if (digest := job.digests.get(rank)) is not None:
-        return not digest.lacks.startswith(BEING_STOPPED)
+        return digest.end != BEING_STOPPED
     name = job.silent.get(rank)
-    return name is not None and not job.missing[name].why.startswith(NOT_ASKED)
+    return name is not None and job.missing[name].is_asked
 
 
 def _lost_a_peer(digest: RankDigest | None) -> bool:
@@ -291,7 +294,7 @@ def _at_store(job: JobEvidence) -> Verdict | None:
     verb = "waits" if len(waits) == 1 else "wait"
     who = f"all {count(len(waits), 'rank')}" if waits == known else _ranks(waits)
     sets = "which none of them sets" if waits == known else "and it is not known which rank sets it"
-    reason = f"{who} {verb} for {STORE}{at(first)}, {sets}"
+    reason = f"{who} {verb} for {awaited(STORE)}{at(first)}, {sets}"
     return job.verdict((), WAITING, reason, NONE)
 
 

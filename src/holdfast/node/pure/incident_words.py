@@ -30,7 +30,7 @@ from holdfast.evidence.pure.evidence import (
     RankDigest,
     Verdict,
 )
-from holdfast.evidence.pure.evidence_words import NO_STACK
+from holdfast.evidence.pure.evidence_words import in_words
 from holdfast.evidence.pure.incident import advice, seconds, what
 from holdfast.page.pure.clocks import Overdue
 from holdfast.watch.pure.monitor_messages import Overdue as SaidOverdue
@@ -144,11 +144,10 @@ def _list(lines: Sequence[str] | None) -> list[str] | None:
 
 
 def _digest(digest: RankDigest) -> dict[str, Any]:
-    shown = {name: value for name, value in vars(digest).items() if name != "groups"}
     groups = [encode(group) for group in digest.groups]
     for group in groups:
         del group["op"]
-    return {**shown, "groups": groups}
+    return {**in_words(digest), "groups": groups}
 
 
 def headline(verdict: Verdict) -> str:
@@ -179,8 +178,8 @@ def next_steps(incident: Incident) -> list[str]:
     verdict, parts = incident.verdict, []
     if verdict.kind in _NEXT:
         parts.append(_NEXT[verdict.kind])
-        shown = [digest.worker for digest in incident.digests.values() if digest.worker]
-        if verdict.kind == LOADER and not any(NO_STACK not in each for each in shown):
+        shown = [it for it in incident.digests.values() if it.worker and not it.is_worker_hidden]
+        if verdict.kind == LOADER and not shown:
             parts[-1] = _NEXT_OF_HIDDEN_WORKER
     here = [rank for rank in verdict.culprits if rank in incident.digests]
     if verdict.kind == MISMATCH and len(verdict.groups) > 1:
@@ -280,9 +279,7 @@ def _overdue(incident: Incident) -> str:
 
 def _evidence(incident: Incident) -> tuple[int, int]:
     of_all = sum(group.count for group in incident.verdict.groups)
-    lack = sum(
-        group.count for group in incident.verdict.groups if group.doing.startswith("without evid")
-    )
+    lack = sum(group.count for group in incident.verdict.groups if group.shows_nothing)
     return of_all - lack, of_all
 
 

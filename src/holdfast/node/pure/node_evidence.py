@@ -22,21 +22,22 @@ Pure. Times are seconds on the caller's monotonic clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.rank_sets import text_of
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import (
+from holdfast.evidence.pure.evidence import (
     BEING_STOPPED,
+    ENDED,
     ENDED_BEFORE,
     ENDED_WELL,
-    HAS_ENDED,
-    NOT_ASKED,
+    Missing,
+    RankDigest,
+    Verdict,
 )
-from holdfast.evidence.pure.failure import describe_exit
 from holdfast.evidence.pure.stall_rules import belongs_to
 from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
 from holdfast.job.pure.membership import Judged, Look, Place, Round
@@ -220,7 +221,8 @@ class NodeEvidence:
                 self._ended[local_rank] = exit_code, now
                 if self._is_stopping:
                     self._stopped.add(local_rank)
-                self._lacks({local_rank}, self._how_it_ended(local_rank, now))
+                if self._is_awaited(local_rank):
+                    self._show(local_rank, self._of_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
             case Look(incident=incident, cycle=cycle):
@@ -296,7 +298,7 @@ class NodeEvidence:
         self._is_stopping = True
         it = self._survey
         if it is not None and it.judged_at is None:
-            self._lacks(it.awaited - self._waiting.keys(), BEING_STOPPED)
+            self._leave_out_stopped(it)
         elif self._alone_at is not None:
             self._begin(now)
 
@@ -311,12 +313,11 @@ class NodeEvidence:
         )
         self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
         for local_rank in self._ended:
-            why = self._how_it_ended(local_rank, since)
-            gone_s = now - self._ended[local_rank][1]
-            it.digests[local_rank] = self._nothing_of(local_rank, why, gone_s)
+            gone_s = round(now - self._ended[local_rank][1], 3)
+            it.digests[local_rank] = self._of_ended(local_rank, since, gone_s)
         it.awaited |= self._alive
         if self._is_stopping:
-            self._lacks(it.awaited - self._waiting.keys(), BEING_STOPPED)
+            self._leave_out_stopped(it)
         self._look(it, set(it.awaited))
 
     def _look(self, it: _Survey, local_ranks: set[int]) -> None:
@@ -332,31 +333,46 @@ class NodeEvidence:
         if it is None or it.judged_at is not None or local_rank not in self._alive - it.awaited:
             return
         is_wanted = local_rank in self._waiting or not self._is_stopping
-        if is_wanted and it.digests[local_rank].lacks:
+        so_far = it.digests[local_rank]
+        if is_wanted and (so_far.end or so_far.lacks):
             self._look(it, {local_rank})
 
-    def _nothing_of(self, local_rank: int, why: str, gone_s: float = 0.0) -> RankDigest:
-        rank, stopped_s = self._ranks[local_rank], round(gone_s, 3)
-        return RankDigest(
-            rank=rank, node=self._host, local_rank=local_rank, lacks=why, stopped_s=stopped_s
+    def _nothing_of(self, local_rank: int, **why: Any) -> RankDigest:
+        rank = self._ranks[local_rank]
+        return RankDigest(rank=rank, node=self._host, local_rank=local_rank, **why)
+
+    def _of_ended(self, local_rank: int, since: float, gone_s: float = 0.0) -> RankDigest:
+        """What ended well, or long before the incident, is not blamed for it: see hang_kind.py."""
+        if local_rank in self._stopped:
+            return self._nothing_of(local_rank, end=BEING_STOPPED, stopped_s=gone_s)
+        exit_code, at = self._ended[local_rank]
+        end = ENDED_BEFORE if at < since - self.timeout_s else ENDED
+        before_s = round(max(0.0, since - at), 3)
+        return self._nothing_of(
+            local_rank,
+            end=end if exit_code else ENDED_WELL,
+            exit_code=exit_code,
+            ended_before_s=before_s,
+            stopped_s=gone_s,
         )
 
     def _lacks(self, local_ranks: set[int], why: str) -> None:
-        if (it := self._survey) is None:
-            return
-        for local_rank in local_ranks & it.awaited:
-            it.awaited.discard(local_rank)
-            it.digests[local_rank] = self._nothing_of(local_rank, why)
+        for local_rank in filter(self._is_awaited, [*local_ranks]):
+            self._show(local_rank, self._nothing_of(local_rank, lacks=why))
 
-    def _how_it_ended(self, local_rank: int, since: float) -> str:
-        """What ended well, or long before the incident, is not blamed for it: see hang_kind.py."""
-        if local_rank in self._stopped:
-            return BEING_STOPPED
-        exit_code, at = self._ended[local_rank]
-        if exit_code == 0:
-            return f"{ENDED_WELL}: exit code 0, {max(0.0, since - at):.1f} s before"
-        how = ENDED_BEFORE if at < since - self.timeout_s else HAS_ENDED
-        return f"{how}: {describe_exit(exit_code)}"
+    def _leave_out_stopped(self, it: _Survey) -> None:
+        """Those that are ended anyway; the ones that hang are looked at all the same."""
+        for local_rank in it.awaited - self._waiting.keys():
+            self._show(local_rank, self._nothing_of(local_rank, end=BEING_STOPPED))
+
+    def _show(self, local_rank: int, digest: RankDigest) -> None:
+        """In the place of what its monitor would have seen."""
+        assert self._survey is not None
+        self._survey.awaited.discard(local_rank)
+        self._survey.digests[local_rank] = digest
+
+    def _is_awaited(self, local_rank: int) -> bool:
+        return self._survey is not None and local_rank in self._survey.awaited
 
     # ------------------------------------------------------------ what follows
     def _answer(self, it: _Survey) -> None:
@@ -396,8 +412,9 @@ class NodeEvidence:
         missing = {}
         if others := {*range(self._world_size)} - {*self._ranks}:
             why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
-            why = f"{NOT_ASKED}: {BEING_STOPPED if self._is_stopping else why}"
-            missing["the other nodes"] = Missing(text_of(others), why)
+            why = "the ranks of this node are being stopped" if self._is_stopping else why
+            others_miss = Missing(text_of(others), f"not asked: {why}", is_asked=False)
+            missing["the other nodes"] = others_miss
         digests = {digest.rank: digest for digest in it.digests.values()}
         why_not = "the leader of the job has not judged it"
         verdict = verdict_on(digests, missing, self._clock, why_not=why_not)

@@ -229,14 +229,17 @@ class Looks:
             self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
 
     def _write(self, look: RankLook, found: RankDigest, cycle: messages.Cycle) -> None:
-        from holdfast.evidence.pure import incident  # noqa: PLC0415 - in memory by now
+        from holdfast.evidence.pure import incident  # noqa: PLC0415 - the same
+        from holdfast.evidence.pure.evidence_words import (  # noqa: PLC0415 - in memory by now
+            in_words,
+        )
 
         assert self.asked is not None
         if cycle.incidents is None:
             return
         folder = f"{cycle.incidents}/{folder_name(self.asked.incident, self.asked.cycle)}"
         record = {
-            **vars(found),
+            **in_words(found),
             "groups": [vars(group) for group in found.groups],
             "cycle": self.asked.cycle,
             "time": time.strftime(incident.TIME_FORMAT, time.localtime(clock.wall())),
@@ -263,10 +266,9 @@ class Looks:
 
 
 def _of_gone(message: messages.LookNow) -> RankDigest:
-    from holdfast.evidence.pure.evidence import RankDigest  # noqa: PLC0415
-    from holdfast.evidence.pure.evidence_words import PROCESS_GONE  # noqa: PLC0415
+    from holdfast.evidence.pure.evidence import GONE, RankDigest  # noqa: PLC0415
 
-    return RankDigest(message.rank, pid=message.pid, lacks=PROCESS_GONE)
+    return RankDigest(message.rank, pid=message.pid, end=GONE)
 
 
 def make_room(path: str | None) -> None:

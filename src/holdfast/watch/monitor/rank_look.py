@@ -17,8 +17,8 @@ from __future__ import annotations
 from holdfast.base.processes import proc
 from holdfast.evidence import sight
 from holdfast.evidence.pure import stacks
-from holdfast.evidence.pure.evidence import Operations
-from holdfast.evidence.pure.evidence_words import NO_STACK, OTHER_PROCESS
+from holdfast.evidence.pure.evidence import FILE, OTHER_PROCESS, Operations
+from holdfast.evidence.pure.evidence_words import awaited
 from holdfast.evidence.pure.rank_digest import Seen, Sight, state_of, waits_for
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.watch.pure.rank_messages import Dump, Dumped, Look
@@ -384,7 +384,7 @@ class RankLook:
                 return
             why = "it is an interpreter of its own (spawn, forkserver), which has no handler"
         if not self._silent_worker:
-            self._silent_worker = _told(pid, self._workers.get(pid), f"{NO_STACK}{why}")
+            self._silent_worker = _told(pid, self._workers.get(pid), f"no stack: {why}")
 
     def _note_worker(self, place: stacks.Place) -> None:
         worker = self._asked
@@ -420,6 +420,8 @@ class RankLook:
             self._worker or self._silent_worker,
             lacks,
             self._is_frozen,
+            is_worker_hidden=bool(self._silent_worker) and not self._worker,
+            has_handler=bool(self.text) or self.dump is None or self.dump.has_handler,
         )
 
     @property
@@ -456,6 +458,7 @@ def _look_at_all(pids: Iterable[int]) -> dict[int, Sight | None]:
 
 def _told(pid: int, seen: Sight | None, line: str) -> str:
     parts = [f"pid {pid}", f"state {seen.state}" if seen is not None else "", line]
-    waits = waits_for(seen)
-    parts.append(f"waits for {waits}" if waits and seen is not None and seen.reads else "")
+    waits = waits_for(seen) if seen is not None and seen.reads else ""
+    file = seen.reads if seen is not None and waits == FILE else ""
+    parts.append(f"waits for {awaited(waits, file)}" if waits else "")
     return ", ".join(part for part in parts if part)

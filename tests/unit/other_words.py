@@ -1,0 +1,73 @@
+"""Every text that holdfast writes for people, replaced by another one: what decides reads none.
+
+Two ways to the same end. Functions that render, those of the modules below, return nonsense
+wherever they have been imported. Fields that carry what was rendered, which are those of type
+``Text``, arrive with nonsense at the other end of a wire.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from holdfast.base.pure import codec, wording
+from holdfast.evidence.pure import evidence_words, incident_words
+from holdfast.evidence.pure.job_evidence import JobEvidence
+
+WORDS: tuple[ModuleType, ...] = (evidence_words, incident_words, wording)
+NONSENSE = "colourless green ideas sleep furiously"
+
+
+def _instead(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def said(*args: Any, **named: Any) -> Any:
+        found = function(*args, **named)
+        if isinstance(found, str):
+            return found and NONSENSE
+        return [NONSENSE for _ in found] if isinstance(found, list) else found
+
+    return said
+
+
+def _renderers() -> dict[Callable[..., Any], Callable[..., Any]]:
+    return {
+        function: _instead(function)
+        for module in WORDS
+        for function in vars(module).values()
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__
+    }
+
+
+@contextmanager
+def other_words() -> Iterator[None]:
+    """Texts are nonsense meanwhile."""
+    instead = _renderers()
+    places = [
+        (module, name, instead[value])
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("holdfast")
+        for name, value in list(vars(module).items())
+        if isinstance(value, FunctionType) and value in instead
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in places]
+    concludes = JobEvidence.verdict
+
+    def verdict(self: JobEvidence, culprits: Any, kind: str, _reason: str, sure: str) -> Any:
+        return concludes(self, culprits, kind, NONSENSE, sure)
+
+    with (
+        patch.object(codec, "for_people", lambda text, _most=0: text and NONSENSE),
+        patch.object(JobEvidence, "verdict", verdict),
+    ):
+        try:
+            for module, name, value in places:
+                setattr(module, name, value)
+            yield
+        finally:
+            for module, name, value in before:
+                setattr(module, name, value)

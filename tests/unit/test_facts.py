@@ -1,0 +1,105 @@
+"""No behaviour depends on a text for people: with other words, everything else is the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.evidence.pure import evidence as e
+from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Verdict
+from holdfast.evidence.pure.incident_words import Incident, to_json
+from holdfast.job.pure.incidents import verdict_on
+from holdfast.watch.pure.hang import STEP
+from tests.unit.other_words import NONSENSE, other_words
+
+N = 4
+SHOWS: tuple[dict[str, Any], ...] = (
+    {"waits_for": e.LOCK, "place": "load data.py:8"},
+    {"waits_for": e.STORE, "call": "store.wait", "place": "meet train.py:30"},
+    {"waits_for": e.SLEEP, "place": "nap train.py:3"},
+    {"waits_for": e.FILE, "file": "/data/x.fifo", "place": "read train.py:4"},
+    {"state": "T", "stopped_s": 700.0},
+    {"state": "D", "waits_for": e.THAW},
+    {"state": "D", "wchan": "nfs_wait"},
+    {"state": "R", "cpu": 0.9, "place": "spin train.py:7"},
+    {"helper": e.SILENT, "state": "R", "place": "", "stack": ""},
+    {"helper": e.SILENT, "place": "", "stack": "", "has_handler": False, "lacks": "no stacks"},
+    {"helper": e.SILENT, "place": "", "stack": "", "lacks": "no stacks: there was no time"},
+    {"is_in_loader": True, "worker": "pid 9", "place": "next data.py:2"},
+    {"is_in_loader": True, "worker": "pid 9", "is_worker_hidden": True},
+    {"exception": "ValueError: bad sample", "state": "R"},
+    {"exception": "RuntimeError: Connection closed by peer", "state": "R"},
+    {"is_in_collective": True, "call": "all_reduce", "place": "step train.py:9"},
+    {"is_transfer": True, "call": "recv", "place": "ring train.py:5"},
+)
+ENDS: tuple[dict[str, Any], ...] = (
+    {"end": e.GONE},
+    {"end": e.ENDED, "exit_code": -9, "stopped_s": 700.0},
+    {"end": e.ENDED_BEFORE, "exit_code": 1, "ended_before_s": 9.0},
+    {"end": e.ENDED_WELL, "exit_code": 0, "ended_before_s": 1.0, "stopped_s": 700.0},
+    {"end": e.BEING_STOPPED},
+    {"lacks": "its monitor died"},
+)
+GROUPS = (
+    (),
+    (GroupDigest("0 gloo", f"0-{N - 1}", 20, 20, last="all_reduce Float[8]"),),
+    (GroupDigest("0 gloo", f"0-{N - 1}", 21, 20, "all_reduce Float[8]", 21),),
+    (GroupDigest("0 gloo", f"0-{N - 1}", 21, 20, "broadcast Float[8]", 21, is_unusual=True),),
+)
+
+
+def some_job(seed: int) -> tuple[dict[int, RankDigest], dict[str, Missing]]:
+    """What the ranks of one job show, most of them alike."""
+    chance = random.Random(seed)
+    usual = chance.choice(SHOWS), chance.choice(GROUPS)
+    digests = {}
+    for rank in range(N):
+        shows, groups = usual
+        if chance.random() < 0.4:
+            shows, groups = chance.choice((*SHOWS, *ENDS)), chance.choice(GROUPS)
+        told: dict[str, Any] = {"state": "S", "helper": e.ANSWERED, "stack": "c0de"}
+        told.update(place="train train.py:9", groups=groups, pid=100 + rank)
+        if "end" in shows or shows.keys() == {"lacks"}:
+            told = {}
+        told["overdue"] = chance.choice(("", "heartbeat", STEP))
+        digests[rank] = RankDigest(rank, f"n{rank // 2}", rank % 2, **{**told, **shows})
+    missing = {}
+    if chance.random() < 0.2:
+        is_asked = chance.random() < 0.5
+        missing["n1"] = Missing("2,3", "did not answer", is_asked)
+        digests = {rank: digests[rank] for rank in (0, 1)}
+    return digests, missing
+
+
+def facts_of(verdict: Verdict, incident: dict[str, Any]) -> dict[str, Any]:
+    """Without what is for people."""
+    texts = {"reason", "proof", "why_alone", "groups"}
+    found = {key: value for key, value in vars(verdict).items() if key not in texts}
+    found["groups"] = [(it.ranks, it.count, it.shows_nothing) for it in verdict.groups]
+    found["is_proved"], found["is_alone"] = bool(verdict.proof), bool(verdict.why_alone)
+    found["advice"] = len(incident["next"]) > 0
+    return found
+
+
+def judged(seed: int) -> dict[str, Any]:
+    digests, missing = some_job(seed)
+    verdict = verdict_on(digests, missing)
+    incident = Incident(1, 0, "n0", "now", 0.0, verdict, digests)
+    return facts_of(verdict, to_json(incident))
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 500))
+def test_a_verdict_is_the_same_in_other_words(first: int) -> None:
+    """Culprits, kind, confidence, which ranks show the same, whether any is ended."""
+    seeds = range(first, first + 500)
+    usual = [judged(seed) for seed in seeds]
+    with other_words():
+        verdict = verdict_on(*some_job(first))
+        assert verdict.reason == NONSENSE
+        assert {it.doing for it in verdict.groups} == {NONSENSE}
+        for seed, facts in zip(seeds, usual, strict=True):
+            assert judged(seed) == facts, f"seed {seed}"
+    kinds = {facts["kind"] for facts in usual}
+    assert {e.DEAD, e.STOPPED, e.WAITING, e.MISMATCH, e.MISSING} <= kinds
