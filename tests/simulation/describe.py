@@ -46,8 +46,8 @@ def message(one: Message) -> str:
     match one:
         case Join(have_cycle=cycle):
             return "join" if cycle < 0 else f"join (has cycle {cycle})"
-        case State(cycle=cycle, state=state, cause=cause, may_restart=may_restart, asks=asks):
-            more = f": {cause}" if cause else ""
+        case State(cycle=cycle, state=state, failure=failure, may_restart=may_restart, asks=asks):
+            more = f": {failure.cause}" if failure.cause else ""
             more += "" if may_restart else " (no restart)"
             more += f"; {message(asks)}" if asks is not None else ""
             return f"{state.value} in cycle {cycle}{more}"

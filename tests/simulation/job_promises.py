@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from holdfast.base.pure.rank_sets import ranks_of
+from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.incidents import VERDICT_SHARE
 from holdfast.job.pure.membership import (
     Decision,
@@ -38,6 +39,7 @@ from holdfast.job.pure.membership import (
     Refused,
     Round,
     Stop,
+    StopWhy,
 )
 from holdfast.job.pure.rules import RestartPolicy
 from holdfast.node.pure.launcher import Ended, Finish
@@ -160,7 +162,7 @@ class JobPromises:
                 self._check(self._looked_at is None, f"K-2: stop of cycle {cycle} in an incident")
                 self._stopped = True
                 self.open_since = self._clock.now
-                self._growths += "the job grows" in decision.cause
+                self._growths += decision.why is StopWhy.GROWTH
                 for launcher in self._launchers.values():
                     launcher.ops = 0
             case Look(cycle=cycle):
@@ -211,7 +213,7 @@ class JobPromises:
             (stop.cycle, cause.name) in self._failed
             or not (cause.is_member and cause.audible and cause.lawful)
             or cause.signalled
-            or ("did nothing for" in stop.cause and self._launchers[0].paused_until > 0)
+            or (stop.why is StopWhy.LEADER_SLEPT and self._launchers[0].paused_until > 0)
             or self.rounds[-1].place_of(cause.name) is None,
             f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
         )
@@ -246,7 +248,8 @@ class JobPromises:
         )
         first = self._by_node[names[0]].core.member.desc
         self._check(formed.master_port == first.port, f"{names[0]} does not keep that port free")
-        self._check(formed.ended_by != "SIGTERM", "a signal to a node is no cause of a failure")
+        cause = formed.ended_by.cause if formed.ended_by is not None else ""
+        self._check(cause != "SIGTERM", "a signal to a node is no cause of a failure")
         self._check_time_to_decide()
         if self.rounds:
             there = {*names, *formed.spares}
@@ -284,7 +287,7 @@ class JobPromises:
             if rules.restart is RestartPolicy.MIN_HEALTHY:
                 needed = rules.nodes.min_nodes
             self._check(done >= needed, f"{done} nodes succeeded, the job needs {needed}")
-        elif "joined within" in end.cause or "no other can take a place" in end.cause:
+        elif end.over in (Ending.TOO_FEW.name, Ending.NO_NODE_LEFT.name):
             heard_by = self._clock.now - self._scenario.network.longest_way_s
             there = sum(
                 launcher.is_member

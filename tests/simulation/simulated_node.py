@@ -21,6 +21,7 @@ from holdfast.health.pure.gate import Gate
 from holdfast.health.pure.health import Finding, Verdict
 from holdfast.job.pure.leader import Leader, ReadIteration
 from holdfast.job.pure.member import RanksFailed
+from holdfast.job.pure.membership import FailureReport
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, node_evidence, rank_life
 from holdfast.node.pure.launcher import Launcher, PortReserved
@@ -353,8 +354,8 @@ class SimulatedNode:
             not waits or self.told_to_stop or lives[seen.local_rank].host_problem is not None,
             f"K-2: {self.name} tells of rank {seen.local_rank} while {waits} give evidence",
         )
-        cause = "a rank failed"
-        failed = RanksFailed(seen.cycle, cause, seen.every, seen.may_restart)
+        failure = FailureReport("a rank failed")
+        failed = RanksFailed(seen.cycle, failure, seen.every, seen.may_restart)
         self.tell(failed)
 
     # ------------------------------------------------------------ ranks

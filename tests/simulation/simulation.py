@@ -36,6 +36,7 @@ from holdfast.job.pure.membership import (
     Decision,
     Descriptor,
     End,
+    FailureReport,
     Join,
     LeaderBeat,
     Leave,
@@ -490,7 +491,9 @@ class Simulation:
             Forgery.ROUND: Round(cycle + 1, (Place(node, 0, 1, 0, ""),), world_size=1),
             Forgery.REFUSED: Refused(node, "a stranger says so"),
             Forgery.LEAVE: Leave(node, LeaveWhy.SIGNALLED),
-            Forgery.FAILED: State(node, cycle, NodeState.FAILED, "so", may_restart=False),
+            Forgery.FAILED: State(
+                node, cycle, NodeState.FAILED, FailureReport("so"), may_restart=False
+            ),
             Forgery.SHUT_DOWN: Control(node, SHUTDOWN, -1),
         }
         if what is Forgery.REPLAY:

@@ -121,19 +121,21 @@ def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> N
     says.incident_over(OVER)
 
     told = says.failure_seen(FailureSeen(0, 0), victim)
-    assert told.startswith(
+    assert told.cause.startswith(
         f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): waited for rank 1 ("
     )
     found = says.cause_found(ranks_of(victim, culprit))
     assert found is not None
-    assert found.cause == told
+    assert found.failure.cause == told.cause
+    assert (found.failure.rank, found.failure.incident) == (0, OVER.incident)
+    assert found.failure.facts == told.facts, "so it is not reported a second time"
 
     elsewhere, _ = announcer(tmp_path)
     elsewhere.incident_over(OVER)
-    elsewhere.stopping(CycleStopping(0, told))
+    elsewhere.stopping(CycleStopping(0, told.cause, failure=told))
     found = elsewhere.cause_found(ranks_of(culprit))
     assert found is not None
-    assert found.cause == REASON
+    assert found.failure.cause == REASON
 
 
 def test_the_error_file_of_a_node_where_no_rank_failed_has_the_cause(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_the_error_file_of_a_node_where_no_rank_failed_has_the_cause(tmp_path: P
         says, launcher = announcer(tmp_path)
         launcher.node.cycle = 0
         says._error_file = str(tmp_path / f"error{bool(why)}")
-        says.stopping(CycleStopping(0, cause, no_restart=why))
+        says.stopping(CycleStopping(0, cause, no_restart=why, for_good=bool(why)))
         says.finish(Finish(Ended.FAILED, 1), None)
 
     told = json.loads((tmp_path / "errorTrue").read_text())["message"]
@@ -160,7 +162,7 @@ def test_an_incident_that_has_ended_no_rank_is_not_the_cause_of_a_later_failure(
     says.incident_over(OVER)
 
     told = says.failure_seen(FailureSeen(0, 0), crashed)
-    says.stopping(CycleStopping(0, told, here=True))
+    says.stopping(CycleStopping(0, told.cause, here=True, failure=told))
     found = says.cause_found(ranks_of(crashed, stopped))
     assert found is not None
-    assert REASON not in told + found.cause
+    assert REASON not in told.cause + found.failure.cause

@@ -14,7 +14,7 @@ from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
 from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
 from holdfast.job.pure.member import Heard, Member, RanksFailed, Send
-from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Descriptor, Pace
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Descriptor, FailureReport, Pace
 from holdfast.job.pure.rules import Rules
 from holdfast.node.pure.launcher import Event, Finish, Launcher, Met
 from holdfast.node.pure.node import (
@@ -104,7 +104,12 @@ class Job:
                     case Publish(decision):
                         todo.extend((each, Heard(decision)) for each in self.launchers)
                     case FailureSeen(cycle, _, every, may_restart):
-                        todo.append((one, RanksFailed(cycle, "it exited", every, may_restart)))
+                        todo.append(
+                            (
+                                one,
+                                RanksFailed(cycle, FailureReport("it exited"), every, may_restart),
+                            )
+                        )
                     case StartCycle(cycle):
                         self.cycles = max(self.cycles, cycle + 1)
                     case SignalRanks():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +14,9 @@ from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Verdict
 from holdfast.evidence.pure.incident_words import Incident, to_json
 from holdfast.job.pure.incidents import verdict_on
+from holdfast.job.pure.workload import Workload
+from holdfast.testing.scenario import random_scenario
+from holdfast.testing.simulation import Simulation
 from holdfast.watch.pure.hang import STEP
 from tests.unit.other_words import NONSENSE, other_words
 
@@ -103,3 +109,45 @@ def test_a_verdict_is_the_same_in_other_words(first: int) -> None:
             assert judged(seed) == facts, f"seed {seed}"
     kinds = {facts["kind"] for facts in usual}
     assert {e.DEAD, e.STOPPED, e.WAITING, e.MISMATCH, e.MISSING} <= kinds
+
+
+class Spoken(Simulation):
+    """Keeps what launchers do and say, without what is for people."""
+
+    def __post_init__(self) -> None:
+        self.spoken: list[tuple[object, ...]] = []
+        super().__post_init__()
+
+    def _say(self, who: str, what: Any) -> None:
+        self.spoken.append((round(self.clock.now, 6), who, type(what).__name__, *facts_in(what)))
+
+
+def facts_in(record: Any) -> Iterator[object]:
+    """Numbers, names of members of enums, and so on down; no text."""
+    if isinstance(record, (tuple, list)):
+        for each in record:
+            yield from facts_in(each)
+    elif isinstance(record, enum.Enum):
+        yield record.name
+    elif isinstance(record, (bool, int, float, type(None))):
+        yield record
+    elif not isinstance(record, (str, Workload)) and hasattr(record, "__dict__"):
+        yield from facts_in([value for _, value in sorted(vars(record).items())])
+
+
+def story(seed: int) -> tuple[list[tuple[object, ...]], list[object]]:
+    """Of one job with all its faults; its messages travel as JSON."""
+    job = Spoken(replace(random_scenario(seed, 3), codec=True), seed)
+    return job.spoken, [*facts_in(job.run())]
+
+
+def test_jobs_of_several_launchers_do_the_same_in_other_words() -> None:
+    """Who stops, joins, leaves and when; every exit code; how often people are told something."""
+    seeds = range(40)
+    usual = [story(seed) for seed in seeds]
+    with other_words():
+        for seed, (spoken, result) in zip(seeds, usual, strict=True):
+            other, its_result = story(seed)
+            different = next((pair for pair in zip(other, spoken) if pair[0] != pair[1]), None)  # noqa: B905
+            assert different is None, f"seed {seed}"
+            assert (its_result, len(other)) == (result, len(spoken)), f"seed {seed}"

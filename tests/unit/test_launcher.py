@@ -22,7 +22,15 @@ from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import NO_RESTART
 from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
 from holdfast.job.pure.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
-from holdfast.job.pure.membership import Beat, Descriptor, LeaderBeat, Pace, Place, Round
+from holdfast.job.pure.membership import (
+    Beat,
+    Descriptor,
+    FailureReport,
+    LeaderBeat,
+    Pace,
+    Place,
+    Round,
+)
 from holdfast.job.pure.restarts import READ_LIMIT_S
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.node.pure.launcher import Ended, Finish, Launcher, Met, Quit
@@ -120,7 +128,11 @@ class OneNode:
                     case FailureSeen(cycle, local_rank, every, may_restart):
                         if may_restart or self._failed < 0:
                             self._failed = local_rank
-                        todo.append(RanksFailed(cycle, f"rank {local_rank}", every, may_restart))
+                        todo.append(
+                            RanksFailed(
+                                cycle, FailureReport(f"rank {local_rank}"), every, may_restart
+                            )
+                        )
                     case CycleStopping(here=True, no_restart=no_restart):
                         seen.append(Failed(self._failed, no_restart))
                         self._failed = -1

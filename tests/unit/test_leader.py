@@ -27,6 +27,7 @@ from holdfast.job.pure.membership import (
     Decision,
     Descriptor,
     End,
+    FailureReport,
     Join,
     LeaderBeat,
     Leave,
@@ -39,6 +40,7 @@ from holdfast.job.pure.membership import (
     Round,
     State,
     Stop,
+    StopWhy,
 )
 from holdfast.job.pure.restarts import READ_LIMIT_S, SameFailures
 from holdfast.job.pure.rules import RestartPolicy, Rules
@@ -68,6 +70,7 @@ class Job:
     nodes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     reads: list[ReadIteration] = field(default_factory=list)
+    published: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rules = Rules(
@@ -78,13 +81,14 @@ class Job:
         assert self.decided(self.leader.handle(Begin(), self.now)) == []
 
     def decided(self, effects: list[Effect]) -> list[Decision | Close]:
-        """Decisions without beats; notes are kept aside."""
+        """Decisions without beats, as people read them; notes, and decisions, are kept aside."""
         self.notes += [effect.text for effect in effects if isinstance(effect, Note)]
         self.reads += reads(effects)
         found: list[Decision | Close] = []
         for effect in effects:
             if isinstance(effect, Publish) and not isinstance(effect.decision, LeaderBeat):
-                found.append(effect.decision)
+                self.published.append(effect.decision)
+                found.append(plain(effect.decision))
             elif isinstance(effect, Close):
                 found.append(effect)
         return found
@@ -100,8 +104,9 @@ class Job:
         return self.hear(*(Join(node, desc(node, **options), have) for node in nodes))
 
     def state(self, node: str, state: NodeState, **options: object) -> list[Decision | Close]:
-        cycle = self.leader.cycle
-        return self.hear(State(node, cycle, state, f"a rank of {node} failed", **options))  # type: ignore[arg-type]
+        known = {key: options.pop(key) for key in ("names_a_peer", "signature") if key in options}
+        failure = FailureReport(f"a rank of {node} failed", **known)
+        return self.hear(State(node, self.leader.cycle, state, failure, **options))
 
     def wait(self, seconds: float) -> list[Decision | Close]:
         """Let time pass; every node that is not mute beats, the machine sleeps in between."""
@@ -115,6 +120,16 @@ class Job:
                     found += self.hear(Beat(node))
             found += self.tell(TimePassed())
         return found
+
+
+def plain(decision: Decision) -> Decision:
+    """Without the facts that follow from what is in it for people."""
+    if isinstance(decision, Stop):
+        failure = {"over": "", "why": StopWhy.FAILURE, "failure": FailureReport()}
+        return Stop(**{**vars(decision), **failure})
+    if isinstance(decision, End):
+        return End(**{**vars(decision), "over": "", "stopped": -1})
+    return decision
 
 
 def names(decision: Decision | Close) -> tuple[str, ...]:
@@ -190,7 +205,7 @@ def test_when_the_time_to_form_is_over_no_iteration_is_waited_for() -> None:
     leader = Leader(rules, Pace(9.0, 1.0, 5.0, join_timeout_s=2.0))
     leader.handle(Begin(), 0.0)
     leader.handle(Arrived(Join("n0", desc("n0"))), 0.0)
-    leader.handle(Arrived(State("n0", 0, F, "x")), 1.0)
+    leader.handle(Arrived(State("n0", 0, F, FailureReport("x"))), 1.0)
     leader.handle(Arrived(Join("n0", desc("n0"), 0)), 1.1)
     assert leader.cycle == 0
     leader.handle(TimePassed(), 2.1)
@@ -453,19 +468,51 @@ OWN = "rank 3 (local rank 1, pid 8): exit code 3 on n1"
 def test_the_first_cause_is_chosen_when_all_nodes_have_reported() -> None:
     """A rank that names a peer may be heard before that peer, which is reaped later."""
     job = running("n0", "n1", "n2", max_restarts=1)
-    failed = State("n0", 0, U, PEER, names_a_peer=True)
+    failed = State("n0", 0, U, FailureReport(PEER, names_a_peer=True))
     assert job.hear(failed) == [Stop(0, PEER, "n0", 0)]
 
-    job.hear(Join("n0", desc("n0"), 0, PEER, True), Join("n2", desc("n2"), 0))
-    (formed,) = job.hear(Join("n1", desc("n1"), 0, OWN))
+    job.hear(
+        Join("n0", desc("n0"), 0, FailureReport(PEER, names_a_peer=True)), Join("n2", desc("n2"), 0)
+    )
+    (formed,) = job.hear(Join("n1", desc("n1"), 0, FailureReport(OWN, rank=3)))
     assert isinstance(formed, Round)
-    assert formed.ended_by == OWN
+    assert formed.ended_by is not None
+    assert formed.ended_by.cause == OWN
 
     assert job.state("n2", U) != []
     job.join("n0", "n1", have=1)
-    (end,) = job.hear(Join("n2", desc("n2"), 1, OWN))
+    (end,) = job.hear(Join("n2", desc("n2"), 1, FailureReport(OWN, rank=3)))
     assert isinstance(end, End)
     assert end.cause == OWN, "the same holds for the last failure"
+
+
+def test_a_stop_and_the_end_say_by_facts_what_their_sentences_say() -> None:
+    """What failed, whether a cycle follows, and whether the end is of what was stopped for."""
+    job = running("n0", "n1", max_restarts=0)
+    failure = FailureReport("rank 1 died", rank=1, exit_code=-9, incident=2)
+    job.hear(State("n1", 0, U, failure))
+    stop = job.published[-1]
+    assert isinstance(stop, Stop)
+    assert (stop.why, stop.failure, stop.over) == (StopWhy.FAILURE, failure, "FAILED")
+    job.hear(Join("n0", desc("n0"), 0), Join("n1", desc("n1"), 0, failure))
+    end = job.published[-1]
+    assert isinstance(end, End)
+    assert (end.over, end.stopped) == ("FAILED", 0)
+
+    job = running("n0", "n1", max_restarts=0)
+    job.hear(State("n1", 0, U, failure))
+    other = FailureReport("rank 0 ran out of memory", rank=0)
+    job.hear(Join("n1", desc("n1"), 0), Join("n0", desc("n0"), 0, other))
+    end = job.published[-1]
+    assert isinstance(end, End)
+    assert end.stopped == 0, "of two that name no peer the first counts"
+    worse = FailureReport("rank 1 lost a peer", rank=1, names_a_peer=True)
+    job = running("n0", "n1", max_restarts=0)
+    job.hear(State("n1", 0, U, worse))
+    job.hear(Join("n1", desc("n1"), 0), Join("n0", desc("n0"), 0, other))
+    end = job.published[-1]
+    assert isinstance(end, End)
+    assert (end.cause, end.stopped) == (other.cause, -1)
 
 
 def test_a_lost_node_is_the_cause_of_errors_that_name_a_peer() -> None:
@@ -473,22 +520,27 @@ def test_a_lost_node_is_the_cause_of_errors_that_name_a_peer() -> None:
     for names_a_peer in (True, False):
         job = running("n0", "n1", "n2", least=1, most=3, max_restarts=1)
         job.mute.add("n1")
-        job.hear(State("n0", 0, U, PEER, names_a_peer=names_a_peer))
-        job.hear(Join("n0", desc("n0"), 0, PEER, names_a_peer), Join("n2", desc("n2"), 0))
+        job.hear(State("n0", 0, U, FailureReport(PEER, names_a_peer=names_a_peer)))
+        job.hear(
+            Join("n0", desc("n0"), 0, FailureReport(PEER, names_a_peer=names_a_peer)),
+            Join("n2", desc("n2"), 0),
+        )
         (formed,) = job.wait(20)
         assert isinstance(formed, Round)
         lost = "n1 (pid 1) was lost (silent for 15.0 s)"
-        assert formed.ended_by == (lost if names_a_peer else PEER)
+        assert formed.ended_by is not None
+        assert formed.ended_by.cause == (lost if names_a_peer else PEER)
 
 
 def test_a_spare_that_is_lost_and_growth_are_no_causes() -> None:
     job = running("n0", "n1", "n2", least=2, most=2, max_restarts=1)
     job.mute.add("n2")
     assert job.wait(20) == []
-    job.hear(State("n0", 0, U, PEER, names_a_peer=True))
+    job.hear(State("n0", 0, U, FailureReport(PEER, names_a_peer=True)))
     (formed,) = job.hear(Join("n0", desc("n0"), 0), Join("n1", desc("n1"), 0))
     assert isinstance(formed, Round)
-    assert formed.ended_by == PEER
+    assert formed.ended_by is not None
+    assert formed.ended_by.cause == PEER
 
 
 def test_the_last_failure_is_the_job_s() -> None:
@@ -528,9 +580,9 @@ def test_old_news_changes_nothing() -> None:
     job = running("n0", "n1", "n2", least=2, most=2, max_restarts=3)
     job.state("n0", F)
     job.join("n0", "n1", have=0)
-    assert job.hear(State("n1", 0, F, "late")) == []
-    assert job.hear(State("n2", 1, F, "a spare has no ranks")) == []
-    assert job.hear(State("n9", 1, F, "nobody")) == []
+    assert job.hear(State("n1", 0, F, FailureReport("late"))) == []
+    assert job.hear(State("n2", 1, F, FailureReport("a spare has no ranks"))) == []
+    assert job.hear(State("n9", 1, F, FailureReport("nobody"))) == []
 
 
 def test_without_a_spare_the_job_goes_on_smaller() -> None:
@@ -656,7 +708,13 @@ def test_what_a_leader_missed_in_its_sleep_is_its_own_fault() -> None:
     job = running("n0", "n1", max_restarts=1)
     job.now += 30.0
     job.tell(TimePassed())
-    lost = State("n1", 0, F, "no message from the leader of the job for 10.0 s", unheard_s=10.0)
+    lost = State(
+        "n1",
+        0,
+        F,
+        FailureReport("no message from the leader of the job for 10.0 s"),
+        unheard_s=10.0,
+    )
 
     (stop,) = job.hear(lost)
 
@@ -737,7 +795,7 @@ def test_a_rank_that_asks_for_no_restart_asks_for_nothing_in_later_cycles() -> N
     job = running("n0", max_restarts=5)
     job.state("n0", F)
     job.join("n0", have=0)
-    assert job.hear(State("n0", 0, F, "late", may_restart=False)) == []
+    assert job.hear(State("n0", 0, F, FailureReport("late"), may_restart=False)) == []
     assert isinstance(job.state("n0", F)[0], Stop)
 
 
@@ -769,7 +827,9 @@ def measured(**options: object) -> Job:
 def fail(job: Job, iteration: int | None, *, answers: bool = True) -> list[Decision | Close]:
     """The cycle fails, with checkpoints up to ``iteration``; what follows when all are back."""
     cycle = job.leader.cycle
-    effects = job.leader.handle(Arrived(State("n0", cycle, F, "a rank of n0 failed")), job.now)
+    effects = job.leader.handle(
+        Arrived(State("n0", cycle, F, FailureReport("a rank of n0 failed"))), job.now
+    )
     assert reads(effects) == [ReadIteration(first=False)]
     assert isinstance(job.decided(effects)[0], Stop)
     if answers:
@@ -833,7 +893,9 @@ def test_of_several_nodes_the_failure_that_names_no_peer_is_compared() -> None:
     for cycle in range(2):
         job.state("n0", F, names_a_peer=True, signature=f"RuntimeError at train.py:{cycle}")
         job.hear(Join("n0", desc("n0"), cycle))
-        last = job.hear(Join("n1", desc("n1"), cycle, "rank 1 failed", False, HERE))
+        last = job.hear(
+            Join("n1", desc("n1"), cycle, FailureReport("rank 1 failed", signature=HERE))
+        )
 
     assert isinstance(last[0], End)
 
@@ -1073,7 +1135,7 @@ def test_a_job_that_is_told_to_end_may_save_its_work() -> None:
 def test_a_node_that_is_told_to_end_is_no_cause_of_what_fails_elsewhere() -> None:
     """Nor does it hide that it is the same failure as before."""
     job = running("n0", "n1", least=1, max_restarts=5, max_same_failures=1)
-    job.hear(State("n1", 0, NodeState.LEAVING, "SIGTERM"))
+    job.hear(State("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM")))
     job.state("n0", F, signature="oom")
     job.hear(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM"))
 

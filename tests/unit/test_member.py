@@ -38,6 +38,7 @@ from holdfast.job.pure.membership import (
     Decision,
     Descriptor,
     End,
+    FailureReport,
     Join,
     LeaderBeat,
     Leave,
@@ -147,47 +148,47 @@ def test_what_a_node_waits_for_is_said_once() -> None:
     """Again when it is something else; not by those who have ranks."""
     one = member()
 
-    def said(waits: str = "") -> list[Effect]:
-        return one.handle(Heard(LeaderBeat(waits)), 0.0)
+    def said(waits: str, news: int) -> list[Effect]:
+        return one.handle(Heard(LeaderBeat(waits, news=news)), 0.0)
 
-    assert said("1 of 2 nodes is here") == [Note("info", "1 of 2 nodes is here")]
-    assert said("1 of 2 nodes is here") == []
-    assert said() == []
-    assert said("1 of 3 nodes is here") == [Note("info", "1 of 3 nodes is here")]
+    assert said("1 of 2 nodes is here", 1) == [Note("info", "1 of 2 nodes is here")]
+    assert said("1 of 2 nodes is here", 1) == []
+    assert said("", 1) == []
+    assert said("1 of 3 nodes is here", 2) == [Note("info", "1 of 3 nodes is here")]
     one = active()
-    assert said("for a place wait n5") == []
+    assert said("for a place wait n5", 3) == []
 
 
 def test_failures_are_told_once_each_time_they_get_worse() -> None:
     """Some ranks, then all of them; a cause has an end."""
     one = active()
-    first = State("n1", 0, NodeState.UNHEALTHY, "x" * MAX_CAUSE, may_restart=False)
-    assert tell(one, RanksFailed(0, "x" * 9999, may_restart=False)) == [Send(first)]
-    assert tell(one, RanksFailed(0, "another")) == []
-    assert tell(one, RanksFailed(0, "the last", every=True)) == [
-        Send(State("n1", 0, NodeState.FAILED, "the last"))
+    first = State("n1", 0, NodeState.UNHEALTHY, FailureReport("x" * MAX_CAUSE), may_restart=False)
+    assert tell(one, RanksFailed(0, FailureReport("x" * 9999), may_restart=False)) == [Send(first)]
+    assert tell(one, RanksFailed(0, FailureReport("another"))) == []
+    assert tell(one, RanksFailed(0, FailureReport("the last"), every=True)) == [
+        Send(State("n1", 0, NodeState.FAILED, FailureReport("the last")))
     ]
-    assert tell(one, RanksFailed(0, "again", every=True)) == []
-    assert tell(one, RanksFailed(7, "of no cycle of ours", every=True)) == []
+    assert tell(one, RanksFailed(0, FailureReport("again"), every=True)) == []
+    assert tell(one, RanksFailed(7, FailureReport("of no cycle of ours"), every=True)) == []
 
 
 def test_a_wish_for_no_restart_is_told_once_also_while_the_cycle_is_stopped() -> None:
     """Who failed first may be reaped last."""
     one = active()
-    tell(one, RanksFailed(0, "a peer"))
+    tell(one, RanksFailed(0, FailureReport("a peer")))
     heard(one, Stop(0, "a peer"))
-    assert tell(one, RanksFailed(0, "another peer")) == []
-    assert tell(one, RanksFailed(0, "the cause", may_restart=False)) == [
-        Send(State("n1", 0, NodeState.UNHEALTHY, "the cause", may_restart=False))
+    assert tell(one, RanksFailed(0, FailureReport("another peer"))) == []
+    assert tell(one, RanksFailed(0, FailureReport("the cause"), may_restart=False)) == [
+        Send(State("n1", 0, NodeState.UNHEALTHY, FailureReport("the cause"), may_restart=False))
     ]
-    assert tell(one, RanksFailed(0, "so do I", may_restart=False)) == []
+    assert tell(one, RanksFailed(0, FailureReport("so do I"), may_restart=False)) == []
 
 
 def test_ranks_that_go_unasked_are_a_failure() -> None:
     """The leader hears of it; when it stops the cycle there is nothing left to wait for."""
     one = active()
     assert tell(one, RanksStopped(0)) == [
-        Send(State("n1", 0, NodeState.FAILED, "the ranks are gone"))
+        Send(State("n1", 0, NodeState.FAILED, FailureReport("the ranks are gone")))
     ]
     assert heard(one, Stop(0, "n1")) == [Send(Join("n1", DESC, 0))]
 
@@ -195,11 +196,23 @@ def test_ranks_that_go_unasked_are_a_failure() -> None:
 def test_ranks_that_end_one_after_the_other_have_failed_of_what_was_the_first_cause() -> None:
     """Under min-healthy the cycle goes on elsewhere; the last word of each node counts there."""
     one = active()
-    tell(one, RanksFailed(0, "rank 2 lost a peer", names_a_peer=True))
-    tell(one, CauseFound(0, "rank 3 ran out of memory", names_a_peer=False, signature="oom"))
+    tell(one, RanksFailed(0, FailureReport("rank 2 lost a peer", names_a_peer=True)))
+    tell(
+        one,
+        CauseFound(
+            0, FailureReport("rank 3 ran out of memory", names_a_peer=False, signature="oom")
+        ),
+    )
 
     assert tell(one, RanksStopped(0)) == [
-        Send(State("n1", 0, NodeState.FAILED, "rank 3 ran out of memory", signature="oom"))
+        Send(
+            State(
+                "n1",
+                0,
+                NodeState.FAILED,
+                FailureReport("rank 3 ran out of memory", signature="oom"),
+            )
+        )
     ]
 
 
@@ -229,11 +242,15 @@ def test_success_of_one_node_does_not_save_it_from_a_restart() -> None:
     [
         (None, FAILED, 1),
         (None, SUCCEEDED, 0),
-        (RanksFailed(0, "x", every=True), SUCCEEDED, 0),
+        (RanksFailed(0, FailureReport("x"), every=True), SUCCEEDED, 0),
         (None, End(Outcome.FAILED, 93, "no progress"), 93),
         (None, End(Outcome.FAILED, None, "too few healthy"), 0),
-        (RanksFailed(0, "x"), End(Outcome.FAILED, None, "too few healthy"), 1),
-        (RanksFailed(0, "x", every=True), End(Outcome.FAILED, None, "too few healthy"), 1),
+        (RanksFailed(0, FailureReport("x")), End(Outcome.FAILED, None, "too few healthy"), 1),
+        (
+            RanksFailed(0, FailureReport("x"), every=True),
+            End(Outcome.FAILED, None, "too few healthy"),
+            1,
+        ),
     ],
 )
 def test_the_end_stops_what_runs_and_says_the_exit_code(
@@ -279,7 +296,7 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_leaves_much_later() -> Non
     assert tell(one, TimePassed(), 9.99) == []
     why = "no message from the leader of the job for 10.0 s"
     assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE)]
-    told = State("n1", 0, NodeState.FAILED, why, unheard_s=10.0)
+    told = State("n1", 0, NodeState.FAILED, FailureReport(why), unheard_s=10.0)
     assert tell(one, RanksStopped(0), 10.2) == [Send(told)]
     *_, last, finish = patiently(one, 10.2, 10.0 + one.pace.return_s)
     why = "no message from the leader of the job for 130.0 s"
@@ -480,8 +497,8 @@ def test_a_failure_is_told_with_what_the_ranks_have_asked_for() -> None:
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
     tell(one, ControlRequested(3, SHUTDOWN, "NaN"))
     asks = Control("n1", SHUTDOWN, 3, "NaN")
-    assert tell(one, RanksFailed(0, "rank 3 died")) == [
-        Send(State("n1", 0, NodeState.UNHEALTHY, "rank 3 died", asks=asks))
+    assert tell(one, RanksFailed(0, FailureReport("rank 3 died"))) == [
+        Send(State("n1", 0, NodeState.UNHEALTHY, FailureReport("rank 3 died"), asks=asks))
     ]
 
 
@@ -499,7 +516,7 @@ def test_a_node_is_not_excluded_from_a_job_that_is_over() -> None:
     """That has failed: it waits for the end, which says so."""
     one = active()
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
-    heard(one, Stop(0, "x", "n1", 0, "no restart is left"))
+    heard(one, Stop(0, "x", "n1", 0, "no restart is left", over="FAILED"))
     assert tell(one, RanksStopped(0)) == [Send(Join("n1", DESC, 0))]
 
 
@@ -519,29 +536,34 @@ def test_a_stop_is_said_before_it_is_carried_out(node: str, here: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why", "text"),
+    ("told", "over", "text"),
     [
-        ("no restart is left", "no restart is left", ""),
-        ("", "no progress in 2 cycles in a row", "no progress in 2 cycles in a row"),
+        ("FAILED", "FAILED", ""),
+        ("", "NO_PROGRESS", "as the end says"),
     ],
 )
-def test_a_cause_is_said_once(told: str, why: str, text: str) -> None:
+def test_a_cause_is_said_once(told: str, over: str, text: str) -> None:
     """The end says only what the stop has not."""
-    one = active()
-    heard(one, Stop(0, "rank 0 died", "n0", 0, told))
+    one, why = active(), "as the end says"
+    heard(one, Stop(0, "rank 0 died", "n0", 0, "as the stop says" if told else "", over=told))
     tell(one, RanksStopped(0))
-    end = End(Outcome.FAILED, 1, "rank 0 died", why)
+    end = End(Outcome.FAILED, 1, "rank 0 died", why, over=over, stopped=0)
     assert heard(one, end)[-1] == Finish(1, LeaveWhy.FINISHED, text, Outcome.FAILED)
 
     spare = member()
     whole = f"rank 0 died; {why}"
     assert heard(spare, end)[-1] == Finish(1, LeaveWhy.FINISHED, whole, Outcome.FAILED)
+    other = active()
+    heard(other, Stop(0, "rank 2 lost a peer", "n0", 0, over=told))
+    another = End(Outcome.FAILED, 1, "rank 0 died", why, over=over)
+    last = heard(other, another) + tell(other, RanksStopped(0))
+    assert last[-1] == Finish(1, LeaveWhy.FINISHED, whole, Outcome.FAILED), "of another cause"
 
 
 def test_a_stop_after_which_no_cycle_follows_is_for_good() -> None:
     """So that nobody checks whether this node is fit for more."""
     one = active()
-    assert heard(one, Stop(0, "x", "n0", 0, "no restart is left")) == [
+    assert heard(one, Stop(0, "x", "n0", 0, "no restart is left", over="FAILED")) == [
         StopRanks(0, How.POLITE, for_good=True)
     ]
 
@@ -572,7 +594,9 @@ def test_a_node_whose_ranks_cannot_be_killed_leaves_at_once() -> None:
 def test_a_signal_gives_the_ranks_their_time(end: Event) -> None:
     """Neither silence nor the end hurries them. A job that was told to end is not done: 1."""
     one = active()
-    assert tell(one, ToldToEnd("SIGTERM")) == [Send(State("n1", 0, NodeState.LEAVING, "SIGTERM"))]
+    assert tell(one, ToldToEnd("SIGTERM")) == [
+        Send(State("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM")))
+    ]
     assert tell(one, ToldToEnd("SIGTERM")) == []
     assert heard(one, FAILED) == []
     assert tell(one, LeaderLost("gone")) == []
@@ -662,7 +686,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(every=st.booleans())
     def fail(self, every: bool) -> None:
-        self.tell(RanksFailed(self.next_cycle - 1, "x", every))
+        self.tell(RanksFailed(self.next_cycle - 1, FailureReport("x"), every))
 
     @rule(action=st.sampled_from([EXCLUDE, SHUTDOWN, "Continue"]))
     def ask(self, action: str) -> None:

@@ -15,6 +15,7 @@ from holdfast.job.pure.membership import (
     Control,
     Descriptor,
     End,
+    FailureReport,
     Join,
     LeaderBeat,
     Leave,
@@ -36,7 +37,10 @@ DESC = Descriptor("10.0.0.1", "gpu-1", nproc=8, pid=4711, infra_rank=3, domain="
 def test_whatever_its_text_is_a_message_is_understood(text: str, times: int) -> None:
     """One that is refused for its text would be lost with all it says: that a rank has failed."""
     text = (text * times)[: 2 * MAX_TEXT]
-    said = [State("n0", 1, NodeState.FAILED, text), Leave("n0", LeaveWhy.UNHEALTHY, text)]
+    said = [
+        State("n0", 1, NodeState.FAILED, FailureReport(text)),
+        Leave("n0", LeaveWhy.UNHEALTHY, text),
+    ]
     for message in (*said, Control("n0", "shutdown", 0, text)):
         decode(MESSAGES, json.loads(json.dumps(encode(message))))
     decided = [Stop(1, text, "n0", 0), End(Outcome.FAILED, 1, text), Refused("n0", text)]

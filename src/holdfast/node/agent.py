@@ -599,9 +599,8 @@ class NodeAgent:
             self._tell(CycleEnding())
         assert self._ranks is not None
         end = self._ranks.end(seen.local_rank, self._pump)
-        cause = self._says.failure_seen(seen, end)
-        about = end.names_a_peer, end.attribution.signature
-        self._feed(RanksFailed(seen.cycle, cause, seen.every, seen.may_restart, *about))
+        failure = self._says.failure_seen(seen, end)
+        self._feed(RanksFailed(seen.cycle, failure, seen.every, seen.may_restart))
 
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:

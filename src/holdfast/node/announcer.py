@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
-from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member import CauseFound, CycleStopping, How
+from holdfast.job.pure.membership import FailureReport
 from holdfast.node.console import LOGGER
 from holdfast.node.processes.output import OutputPump
 from holdfast.node.processes.ranks import write_error_file
@@ -22,6 +22,7 @@ from holdfast.node.records import report
 from holdfast.node.restart_lines import RestartLines
 
 if TYPE_CHECKING:
+    from holdfast.evidence.pure.evidence import Verdict
     from holdfast.inplace.pure.in_place import RestartedInPlace
     from holdfast.node.processes.ranks import Rank, Ranks
     from holdfast.node.pure.node import FailureSeen
@@ -65,10 +66,10 @@ class Announcer:
         """Why the job is over, where no rank of this node has failed."""
         self._failed_here: dict[int, int] = {}
         """The local rank that failed first, by cycle; of cycles that were stopped for it."""
-        self._said: set[str] = set()
-        """What the failures of the last cycle were said to be."""
-        self._verdicts: dict[int, Verdict] = {}
-        """Which ranks hold up the others, by cycle; of its last incident."""
+        self._said: set[tuple[object, ...]] = set()
+        """Which failures of the last cycle have been reported."""
+        self._incidents: dict[int, IncidentOver] = {}
+        """The last one of each cycle, with the ranks that hold up the others."""
         self._stopped_for_hang: set[int] = set()
         """Cycles that were stopped for that, here or elsewhere."""
         self._over_since: float | None = None
@@ -161,17 +162,20 @@ class Announcer:
             stays = "; it is removed if the job succeeds without a restart"
             LOGGER.info("run folder: %s%s", self._run_dir, "" if self._is_asked_for else stays)
         formed = self._launcher.formed
-        cause = formed.ended_by if formed is not None and plan.meeting is not None else ""
-        if cause and cause not in self._said:
-            LOGGER.info("cycle %d ended: %s", ranks.cycle - 1, cause)
+        failure = formed.ended_by if formed is not None and plan.meeting is not None else None
+        if failure is not None:
+            self._cycle_ended(ranks.cycle - 1, failure, self._said)
 
-    def failure_seen(self, seen: FailureSeen, end: RankEnd) -> str:
+    def _cycle_ended(
+        self, cycle: int, failure: FailureReport, said: Collection[tuple[object, ...]]
+    ) -> None:
+        """Of what, unless that has been said."""
+        if failure.facts not in said:
+            LOGGER.info("cycle %d ended: %s", cycle, failure.cause)
+
+    def failure_seen(self, seen: FailureSeen, end: RankEnd) -> FailureReport:
         """Say in words what it was; for the job, too."""
-        line, told = report.failure_line(end), report.failure_line(end, self._node)
-        verdict = self._verdicts.get(seen.cycle)
-        if end.hang is not None and verdict is not None:
-            line = report.hang_line(end, verdict)
-            told = report.hang_line(end, verdict, self._node)
+        failure, line = report.seen_failure(end, self._incidents.get(seen.cycle), self._node)
         if end.names_a_peer:
             hint = "if the rank that this error names failed first, a later line says so"
             LOGGER.warning("%s; %s", line, hint)
@@ -179,12 +183,12 @@ class Announcer:
             advice = end.attribution.advice
             LOGGER.error("%s", f"{line}. Advice: {advice}" if advice else line)
         self._tell_attribution(end)
-        self._said |= {line, told}
+        self._said.add(failure.facts)
         self._failed_here.setdefault(seen.cycle, seen.local_rank)
         if seen.every or not self._launcher.node.survives_ranks:
             self._note_end(end.began_at)
             self.restart_lines.cycle_failed()
-        return told
+        return failure
 
     def _tell_attribution(self, end: RankEnd) -> None:
         found = end.attribution
@@ -201,33 +205,29 @@ class Announcer:
 
     def incident_over(self, over: IncidentOver) -> None:
         """All evidence is there: say which ranks hold up the others, where one of them is ended."""
-        self._verdicts[over.cycle] = over.verdict
+        self._incidents[over.cycle] = over
 
-    def _verdict(self, cycle: int, ends: Sequence[RankEnd]) -> Verdict | None:
-        """Which ranks held up the others, if that is what ended this cycle."""
+    def _incident(self, cycle: int, ends: Sequence[RankEnd]) -> IncidentOver | None:
+        """With the ranks that held up the others, if that is what ended this cycle."""
         hung = any(end.hang is not None and end.is_condemned for end in ends)
-        return self._verdicts.get(cycle) if hung or cycle in self._stopped_for_hang else None
+        return self._incidents.get(cycle) if hung or cycle in self._stopped_for_hang else None
 
     def cause_found(self, ranks: Ranks) -> CauseFound | None:
         """What the ranks of this node have failed of, for the other nodes; None: of nothing."""
         ends = ranks.ends(self._pump)
-        verdict = self._verdict(ranks.cycle, ends)
-        cause = first_cause(ends, verdict.culprits if verdict is not None else ())
-        if cause is None:
-            return None
-        text = report.cause_line(ends, verdict, self._node)
-        return CauseFound(ranks.cycle, text, cause.names_a_peer, cause.attribution.signature)
+        failure = report.failure_report(ends, self._incident(ranks.cycle, ends), self._node)
+        return CauseFound(ranks.cycle, failure) if failure is not None else None
 
     def stopping(self, stopping: CycleStopping) -> None:
         """Say why a cycle is over, and what follows."""
         is_polite = stopping.how is How.POLITE
-        verdict = self._verdicts.get(stopping.cycle)
-        if verdict is not None and verdict.reason and verdict.reason in stopping.cause:
+        incident = self._incidents.get(stopping.cycle)
+        if incident is not None and stopping.failure.incident == incident.incident:
             self._stopped_for_hang.add(stopping.cycle)
         said = schema.CycleStopping(
             cause=stopping.cause,
             cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
-            restart=not stopping.no_restart,
+            restart=not stopping.for_good,
             at_once=not is_polite,
             restarts_left=stopping.restarts_left,
             silent_s=round(stopping.silent_s, 3),
@@ -239,11 +239,11 @@ class Announcer:
             if not is_polite:
                 return  # there is an error that says it
             cause, why = stopping.cause, stopping.no_restart
-            self._said.add(cause)
-            self._cause_elsewhere = cause if why else ""
-            text = f"{cause}; {why}" if why and why != cause else cause
+            self._said.add(stopping.failure.facts)
+            self._cause_elsewhere = cause if stopping.for_good else ""
+            text = f"{cause}; {why}" if why else cause
             text = f"cycle {stopping.cycle} is over for this node: {text}"
-        elif stopping.no_restart:
+        elif stopping.for_good:
             level = logging.ERROR
             text = f"Worker group FAILED, and is not started again: {stopping.no_restart}"
         else:
@@ -264,14 +264,15 @@ class Announcer:
             return  # the cause is elsewhere, and was said
         plan, used = self._plan, self._launcher.restarts_used
         ends = ranks.ends(self._pump)
-        hang = self._verdict(cycle, ends)
+        incident = self._incident(cycle, ends)
+        hang = incident.verdict if incident is not None else None
         self._tell_first_cause(cycle, ends, hang)
         said, self._said = self._said, set()
         if will_restart:
             if plan.meeting is not None:
                 return  # the leader has heard the other nodes, too: see cycle_started
-            if (cause_line := report.cause_line(ends, hang)) not in said:
-                LOGGER.info("cycle %d ended: %s", cycle, cause_line)
+            failure = report.failure_report(ends, incident)
+            self._cycle_ended(cycle, failure or FailureReport(report.cause_line(ends, hang)), said)
             return
         what_follows = "the job is over"
         if plan.meeting is None:

@@ -167,25 +167,30 @@ class News:
 
     Attributes:
         text: What they were told last; empty: nothing that still holds.
+        number: Of that, counted from 1; the same if it is told once more.
         tell_at: When they will be told; None: there is no news.
     """
 
     text: str = ""
+    number: int = 0
     tell_at: float | None = None
     _told: tuple[object, ...] | None = None
+    _last: tuple[object, ...] = ()
 
     def forget(self) -> None:
         """Nobody waits for that any more."""
         self.text = ""
         self.tell_at = self._told = None
 
-    def are_due(self, news: tuple[object, ...] | None, now: float) -> bool:
-        """Whether to tell this now, in a new ``text``."""
+    def are_due(self, news: tuple[object, ...] | None, cycle: int, now: float) -> bool:
+        """Whether to tell this now, in a new ``text``. ``cycle``: the last that was formed."""
         if news is None or news == self._told:
             self.tell_at = None
         elif self.tell_at is None:
             self.tell_at = now + NEWS_S
         elif now >= self.tell_at:
             self._told, self.tell_at = news, None
+            self.number += (cycle, *news) != self._last
+            self._last = cycle, *news
             return True
         return False

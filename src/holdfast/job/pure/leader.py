@@ -54,7 +54,15 @@ from holdfast.job.pure.assign import Assignment, AssignmentError, assign, name_s
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
-from holdfast.job.pure.membership import SHUTDOWN, LeaveWhy, NodeState, Outcome, Pace, Place
+from holdfast.job.pure.membership import (
+    SHUTDOWN,
+    LeaveWhy,
+    NodeState,
+    Outcome,
+    Pace,
+    Place,
+    StopWhy,
+)
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rules import RestartPolicy, Rules
@@ -140,7 +148,7 @@ class Leader:
     _newcomers: int = field(default=0, init=False)
     _is_last: bool = field(default=False, init=False)
     """See :attr:`.Round.is_last`."""
-    _held: tuple[str, str] | None = field(default=None, init=False)
+    _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
     _has_reported_difference: bool = field(default=False, init=False)
@@ -249,7 +257,10 @@ class Leader:
                 self.nodes.note_unfit(message)
                 if self.rules.is_of_one:
                     self._end_without_its_node(message, now)
-                self._lose(node, f"{why.value}: {text}" if text else why.value, now)
+                is_over = why is LeaveWhy.FINISHED and not text
+                self._lose(
+                    node, f"{why.value}: {text}" if text else why.value, now, is_over=is_over
+                )
             case msg.Control(action=action):
                 if action == SHUTDOWN:
                     self._note_shut_down(message)
@@ -294,9 +305,8 @@ class Leader:
             return
         if node in self._forming.awaited:
             self._forming.awaited.discard(node)
-            if join.cause:
-                about = join.cause, join.names_a_peer, join.signature
-                self._restarts.reported(node, *about)
+            if join.failure is not None:
+                self._restarts.reported(node, join.failure)
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
         if self.phase is Phase.RUNNING and is_new:
@@ -325,19 +335,30 @@ class Leader:
             text = f"{who} differs from the leader of the job that it joins: {found.text}"
             self._note("warning", f"{text}. {_IF_ANOTHER_JOB}")
 
-    def _lose(self, node: str, why: str, now: float, *, silent_s: float | None = None) -> None:
-        """``node`` is out of the job, by its own word or, where that is said, by its silence."""
+    def _lose(
+        self,
+        node: str,
+        why: str,
+        now: float,
+        *,
+        silent_s: float | None = None,
+        is_over: bool = False,
+    ) -> None:
+        """``node`` is out of the job, by its own word or, where that is said, by its silence.
+
+        ``is_over``: the job is, for the node.
+        """
         told = silent_s is None
         lost = self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
         if not told and (node in self._forming.awaited or self._is_at_work(node)):
             self._restarts.lost(node, lost)
         self._forming.forget(node)
-        if not (told and why == LeaveWhy.FINISHED.value) and not self.rules.is_of_one:
+        if not is_over and not self.rules.is_of_one:
             self._note("warning", lost)
         if self._is_at_work(node):
             self._set_state(node, None)
-            self._judge(lost, node, now)
+            self._judge(lost, node, now, StopWhy.LOST)
 
     def _is_at_work(self, node: str) -> bool:
         """It is in the cycle that runs, and has not done its work in it."""
@@ -383,7 +404,8 @@ class Leader:
             forming.form_at = forming.nobody_else_at
             if now >= forming.form_at:
                 cause = forming.why_too_small()
-                self._end(Outcome.FAILED, Ending.NO_NODE_LEFT.code(), cause, now)
+                over = Ending.NO_NODE_LEFT
+                self._end(Outcome.FAILED, over.code(), cause, now, over=over)
             return
         at = forming.can_form_at(now)
         if at is not None:
@@ -392,7 +414,8 @@ class Leader:
                 return
             self._form(now)
         if late and self.phase is Phase.FORMING:
-            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), forming.why_too_few(), now)
+            over = Ending.TOO_FEW
+            self._end(Outcome.FAILED, over.code(), forming.why_too_few(), now, over=over)
 
     def _decide(self, now: float) -> None:
         """All survivors are back: is there another cycle?"""
@@ -402,15 +425,15 @@ class Leader:
                 self._end_shut_down(now)
             return
         over = restarts.decided()
-        cause = restarts.ended_by
         if over is Ending.SHUT_DOWN:
             self._end_shut_down(now)
         elif over is not None:
-            self._end_failed(over, cause, now)
+            cause = restarts.ended_by.cause if restarts.ended_by is not None else ""
+            self._end_failed(over, cause, now, stopped=self.cycle if restarts.was_said else -1)
 
-    def _end_failed(self, over: Ending, cause: str, now: float) -> None:
+    def _end_failed(self, over: Ending, cause: str, now: float, stopped: int = -1) -> None:
         code, why = self._restarts.exit_code(over), self._restarts.why_no_restart(over)
-        self._end(Outcome.FAILED, code, cause, now, why)
+        self._end(Outcome.FAILED, code, cause, now, why, over=over, stopped=stopped)
 
     def _end_shut_down(self, now: float) -> None:
         assert self._restarts.shut_down is not None
@@ -488,7 +511,7 @@ class Leader:
             news = self._forming.news(is_decided=is_decided)
         elif self.phase is Phase.RUNNING and self._newcomers:
             news = (len(self.nodes.ready),)
-        if not self._news.are_due(news, now):
+        if not self._news.are_due(news, self.cycle, now):
             return
         if self.phase is Phase.FORMING:
             self._news.text = self._forming.what_is_waited_for(now, is_decided=is_decided)
@@ -516,38 +539,40 @@ class Leader:
             self._note_shut_down(message.asks)
         if self.phase is Phase.FORMING and restarts.cause is None and not message.may_restart:
             # Who failed first may be heard of last.
-            self._end_failed(Ending.NO_USE, message.cause, now)
-        cause = message.cause
+            self._end_failed(Ending.NO_USE, message.failure.cause, now)
+        failure, why = message.failure, StopWhy.FAILURE
         if message.unheard_s:
-            cause = self._why_unheard(message, now)
+            failure, why = self._why_unheard(message, now)
         if self.phase is Phase.FORMING and message.unheard_s:  # of this cycle: what others lost
-            restarts.reported(node, cause, message.names_a_peer)
+            restarts.reported(node, failure)
         if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
-        if cause and state is not NodeState.LEAVING:
-            restarts.reported(node, cause, message.names_a_peer, message.signature)
-        self._judge(cause, node, now)
+        if failure.cause and state is not NodeState.LEAVING:
+            restarts.reported(node, failure)
+        self._judge(failure.cause, node, now, why)
 
-    def _why_unheard(self, state: msg.State, now: float) -> str:
+    def _why_unheard(self, state: msg.State, now: float) -> tuple[msg.FailureReport, StopWhy]:
         """A node ended its ranks, because it had heard nothing of us; it may have been our sleep.
 
         Then we have just woken up: it has waited for that.
         """
         who = self.nodes.shown(state.node)
         if now - self._woke_at > self.pace.silence_s:
-            return f"{who} was cut off, and ended its ranks: {state.cause}"
-        return (
+            cause = f"{who} was cut off, and ended its ranks: {state.failure.cause}"
+            return msg.FailureReport(cause), StopWhy.LOST
+        cause = (
             f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {who} ended "
             f"its ranks after {state.unheard_s:.1f} s without a message from it"
         )
+        return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
 
     def _set_state(self, node: str, state: NodeState | None) -> None:
         self._tally[self._states[node]] -= 1
         self._tally[state] += 1
         self._states[node] = state
 
-    def _judge(self, cause: str, node: str, now: float) -> None:
+    def _judge(self, cause: str, node: str, now: float, why: StopWhy) -> None:
         """One node's state changed: does the cycle go on?"""
         succeeded = self._tally[NodeState.SUCCEEDED]
         leaving = self._tally[NodeState.LEAVING]
@@ -560,7 +585,7 @@ class Leader:
             if succeeded == len(self._states):
                 self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
-                self._fail(cause, node, now)
+                self._fail(cause, node, why, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
             cause = f"{count(succeeded, 'node')} succeeded"
             self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
@@ -569,7 +594,7 @@ class Leader:
                 f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
                 f"{self.rules.nodes.min_nodes} needed; last: {cause}"
             )
-            self._fail(cause, node, now)
+            self._fail(cause, node, why, now)
 
     def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
         runs = self.phase is Phase.RUNNING and suspect.cycle == self.cycle
@@ -588,21 +613,37 @@ class Leader:
         if held is not None:
             self._fail(*held, now)
 
-    def _fail(self, cause: str, node: str, now: float) -> None:
+    def _fail(self, cause: str, node: str, why: StopWhy, now: float) -> None:
         if self.incidents.is_open:  # K-2: ranks that are stopped show nothing any more
-            self._held = self._held or (cause, node)
+            self._held = self._held or (cause, node, why)
             return
-        wait_s, no_restart = self._restarts.failed(cause, now)
-        self._stop(cause, node, now + wait_s, no_restart)
+        wait_s, over = self._restarts.failed(cause, node, now)
+        self._stop(cause, node, now + wait_s, why, over)
         if self.rules.reads_iterations and node in self.nodes.alive:
             self._restarts.reads_iteration(now)
             self._effects.append(ReadIteration(first=False))
 
-    def _stop(self, cause: str, node: str, earliest_at: float, no_restart: str = "") -> None:
+    def _stop(
+        self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
+    ) -> None:
         self.phase = Phase.FORMING
-        left, silent_s = self._restarts.left, self.nodes.silent.get(node, 0.0)
+        restarts, silent_s = self._restarts, self.nodes.silent.get(node, 0.0)
+        no_restart = "" if over is None else restarts.why_no_restart(over)
         self.nodes.awaited.clear()
-        self._publish(msg.Stop(self.cycle, cause, node, left, no_restart, self.term, silent_s))
+        self._publish(
+            msg.Stop(
+                self.cycle,
+                cause,
+                node,
+                restarts.left,
+                no_restart,
+                self.term,
+                silent_s,
+                "" if over is None else over.name,
+                why,
+                msg.FailureReport() if why is StopWhy.GROWTH else restarts.of_node(node),
+            )
+        )
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)
 
@@ -630,17 +671,26 @@ class Leader:
         if after > len(self._states):
             grown = f"from {count(len(self._states), 'node')} to {after}"
             cause = f"{self.nodes.shown(self._newcomer)} joined, and the job grows {grown}"
-            self._stop(cause, self._newcomer, earliest_at=now)
+            self._stop(cause, self._newcomer, now, StopWhy.GROWTH)
 
     # ------------------------------------------------------------ the end, and time
     def _end(
-        self, outcome: Outcome, exit_code: int | None, cause: str, now: float, why: str = ""
+        self,
+        outcome: Outcome,
+        exit_code: int | None,
+        cause: str,
+        now: float,
+        why: str = "",
+        *,
+        over: Ending | None = None,
+        stopped: int = -1,
     ) -> None:
         if self.phase is Phase.ENDING:
             return
         self.phase = Phase.ENDING
         self._close_by = now + self.rules.linger_s
-        self.end = msg.End(outcome, exit_code, cause, why, self.term, self.rules.workload)
+        ending, workload = "" if over is None else over.name, self.rules.workload
+        self.end = msg.End(outcome, exit_code, cause, why, self.term, workload, ending, stopped)
         self._publish(self.end)
         self.nodes.awaited.clear()
         self._on_silence(now)
@@ -705,7 +755,7 @@ class Leader:
         return math.inf if longest is None else longest[1]
 
     def _publish_beat(self) -> None:
-        self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported))
+        self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported, self._news.number))
 
     def _publish(self, decision: msg.Decision) -> None:
         self._effects.append(Publish(decision))

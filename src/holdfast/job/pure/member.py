@@ -93,24 +93,19 @@ class RanksFailed(Value):
     """
 
     cycle: int
-    cause: str
+    failure: msg.FailureReport
     every: bool = False
     may_restart: bool = True
-    names_a_peer: bool = False
-    signature: str = ""
 
 
 class CauseFound(Value):
     """All ranks of this cycle have ended here: the first of their failures.
 
-    ``names_a_peer``: it is an error that says that another rank is gone. Reported before
-    :class:`RanksStopped`.
+    Reported before :class:`RanksStopped`.
     """
 
     cycle: int
-    cause: str
-    names_a_peer: bool
-    signature: str = ""
+    failure: msg.FailureReport
 
 
 class ToldToEnd(Value):
@@ -191,9 +186,9 @@ class CycleStopping(Value):
     """Say why a cycle that this node takes part in is over. Comes before :class:`StopRanks`.
 
     ``here``: this node has said so already, as it is where the cause is. ``restarts_left``: of the
-    job's budget. ``no_restart``: why this node will not have ranks again; empty: it seems that it
-    will. ``how``: see :class:`StopRanks`. ``silent_s``: for how long the node of the cause had said
-    nothing.
+    job's budget. ``for_good``: this node will not have ranks again; ``no_restart`` says why, where
+    the cause does not. ``how``: see :class:`StopRanks`. ``silent_s``: for how long the node of the
+    cause had said nothing. ``failure``: what the cause is.
     """
 
     cycle: int
@@ -203,6 +198,8 @@ class CycleStopping(Value):
     no_restart: str = ""
     how: How = How.POLITE
     silent_s: float = 0.0
+    for_good: bool = False
+    failure: msg.FailureReport = msg.FailureReport()
 
 
 class Standby(Value):
@@ -252,6 +249,10 @@ class Phase(enum.Enum):
     DONE = "done"
 
 
+def _cut(report: msg.FailureReport) -> msg.FailureReport:
+    return msg.FailureReport(**{**vars(report), "cause": report.cause[:MAX_CAUSE]})
+
+
 @dataclass
 class Member:
     """One launcher's part in the job.
@@ -278,13 +279,13 @@ class Member:
     _cause: CauseFound | None = field(default=None, init=False)
     """Of the last cycle of this node, if it failed here."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
-    _stopped_for: str = field(default="", init=False)
-    _told_why: str = field(default="", init=False)
-    """Cause of the Stop of our last cycle, and why it said that there would be no other."""
+    _stop: msg.Stop | None = field(default=None, init=False)
+    """Of our last cycle; None: it runs, or has ended without one."""
     _keeps_signal_grace: bool = field(default=False, init=False)
     _last_words: Finish | None = field(default=None, init=False)
     _heard_leader: bool = field(default=False, init=False)
-    _told: str = field(default="", init=False)
+    _news: int = field(default=0, init=False)
+    """The last that we have reported."""
     _has_compared: bool = field(default=False, init=False)
     _is_last: bool = field(default=False, init=False)
     """No other cycle can follow while our ranks run."""
@@ -445,12 +446,12 @@ class Member:
                     self._on_given_up(why)
                 elif node == self.node:
                     self._fence(f"refused by the leader: {why}")
-            case msg.LeaderBeat(waits=waits, reported=reported):
+            case msg.LeaderBeat(waits=waits, reported=reported, news=news):
                 if self.phase is Phase.ACTIVE and self._heard_reported < reported == self.cycle:
                     self._heard_reported = reported
                     self._effects.append(JobReported(reported))
-                if self.phase is Phase.WAITING and waits not in ("", self._told):
-                    self._told = waits
+                if self.phase is Phase.WAITING and waits and news != self._news:
+                    self._news = news
                     self._note("info", waits)
             case msg.Look(cycle=cycle) | msg.Judged(cycle=cycle):
                 if cycle == self.cycle:
@@ -468,7 +469,7 @@ class Member:
             self._may_restart = True
             self._cause = None
             self._all_ended_well = False
-            self._stopped_for = self._told_why = ""
+            self._stop = None
             self._report_difference(formed)
             self._is_last, self._are_ended, self._fenced_s = formed.is_last, False, None
             if may_be_old:
@@ -509,15 +510,15 @@ class Member:
             failed = self._own_state in (NodeState.UNHEALTHY, NodeState.FAILED)
             exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
         text = f"{end.cause}; {end.why}" if end.why else end.cause
-        if self._stopped_for == end.cause:  # has been said: what is news?
-            text = "" if end.why == self._told_why else end.why
+        if (stop := self._stop) is not None and stop.cycle == end.stopped:
+            text = "" if end.over == stop.over else end.why  # the rest has been said
         self._leave(Finish(exit_code, LeaveWhy.FINISHED, text, end.outcome))
 
     # ------------------------------------------------------------ what becomes of the ranks
     def _on_request(self, request: ControlRequested) -> None:
         self._requests.append(request)
         means_something = request.action in (SHUTDOWN, EXCLUDE)
-        was_promised = self.phase is Phase.STOPPING and not self._told_why
+        was_promised = self.phase is Phase.STOPPING and not self._is_last_stop
         instead = ", in the place of the restart" if means_something and was_promised else ""
         self._note(
             "info",
@@ -536,10 +537,8 @@ class Member:
             return  # as bad as we said before
         self._may_restart = self._may_restart and failure.may_restart
         self._own_state = state
-        cause = failure.cause[:MAX_CAUSE]
-        asks = self._what_is_asked()
-        about = cause, failure.may_restart, asks, failure.names_a_peer, failure.signature
-        self._send(msg.State(self.node, self.cycle, state, *about))
+        report, asks = _cut(failure.failure), self._what_is_asked()
+        self._send(msg.State(self.node, self.cycle, state, report, failure.may_restart, asks))
 
     def _what_is_asked(self) -> msg.Control | None:
         """What comes in the place of a restart, because a rank of ours wants it."""
@@ -569,25 +568,34 @@ class Member:
             self._leave(self._last_words)
         elif self.phase is Phase.ACTIVE:
             # Nobody asked for it; the leader hears of it and decides.
-            found = self._cause or CauseFound(cycle, "the ranks are gone", names_a_peer=False)
-            about = found.names_a_peer, found.signature
-            self._on_failure(RanksFailed(cycle, found.cause, True, True, *about))
+            gone = msg.FailureReport("the ranks are gone")
+            found = self._cause.failure if self._cause is not None else gone
+            self._on_failure(RanksFailed(cycle, found, every=True))
 
     def _tell_that_fenced(self, silent_s: float) -> None:
         """We have no ranks in this cycle: the leader decides, if it has not done so."""
         self._fenced_s, self._own_state = silent_s, NodeState.FAILED
-        about = self._no_message(silent_s), self._may_restart, self._what_is_asked()
-        state = msg.State(self.node, self.cycle, NodeState.FAILED, *about, unheard_s=silent_s)
-        self._send(state)
+        report = msg.FailureReport(self._no_message(silent_s))
+        whose, asks = (self.node, self.cycle, NodeState.FAILED), self._what_is_asked()
+        self._send(msg.State(*whose, report, self._may_restart, asks, unheard_s=silent_s))
 
     def _on_stop(self, stop: msg.Stop) -> None:
         no_restart = stop.no_restart
         asks = self._what_is_asked()
-        if not no_restart and asks is not None:
+        if not stop.over and asks is not None:
             no_restart = f"a rank has asked for {asks.action}"
         here = stop.node == self.node and not stop.silent_s
-        told = stop.cause, here, stop.restarts_left, no_restart
-        stopping = CycleStopping(self.cycle, *told, silent_s=stop.silent_s)
+        for_good = bool(stop.over) or asks is not None
+        stopping = CycleStopping(
+            self.cycle,
+            stop.cause,
+            here,
+            stop.restarts_left,
+            no_restart,
+            silent_s=stop.silent_s,
+            for_good=for_good,
+            failure=stop.failure,
+        )
         # If it is we who were silent, others go on without us now.
         how = How.AT_ONCE if stop.node == self.node and stop.silent_s else How.POLITE
         if self.phase is Phase.LEAVING and self._keeps_signal_grace:
@@ -598,13 +606,13 @@ class Member:
         if self.phase is not Phase.ACTIVE and not is_fenced:
             return
         self.phase = Phase.STOPPING
-        self._stopped_for, self._told_why = stop.cause, stop.no_restart
+        self._stop = stop
         if is_fenced:
             self._note("info", f"cycle {self.cycle} is over for this node: {stop.cause}")
         else:
             self._effects.append(stopping)
         if self.ranks_alive:
-            self._effects.append(StopRanks(self.cycle, how, for_good=bool(no_restart)))
+            self._effects.append(StopRanks(self.cycle, how, for_good=for_good))
         else:
             self._cycle_over()
 
@@ -621,7 +629,7 @@ class Member:
         elif asks.action == SHUTDOWN:
             self.phase = Phase.WAITING  # for the End that follows
             self._send(asks)
-        elif self._told_why:
+        elif self._is_last_stop:
             self._join()  # the job is over for all, and has failed
         else:
             text = f"rank {asks.rank}: {asks.text}"
@@ -629,9 +637,13 @@ class Member:
 
     def _join(self) -> None:
         self.phase, self._has_joined_since = Phase.WAITING, True
-        found = self._cause
-        about = (found.cause[:MAX_CAUSE], found.names_a_peer, found.signature) if found else ()
-        self._send(msg.Join(self.node, self.desc, self.cycle, *about))
+        report = _cut(self._cause.failure) if self._cause is not None else None
+        self._send(msg.Join(self.node, self.desc, self.cycle, report))
+
+    @property
+    def _is_last_stop(self) -> bool:
+        """The Stop of our last cycle said that there would be no other."""
+        return self._stop is not None and bool(self._stop.over)
 
     def _on_given_up(self, why: str) -> None:
         """Others go on without us, as we were silent: our ranks must be gone; then we come back."""
@@ -659,7 +671,8 @@ class Member:
         if self.phase is Phase.ACTIVE:
             # They keep the grace that came with the signal, unless others want to go on without us.
             self._keeps_signal_grace = True
-            self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, how))
+            report = msg.FailureReport(how)
+            self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, report))
         self.phase = Phase.LEAVING
 
     def _fence(self, why: str, silent_s: float = 0.0) -> None:
@@ -680,8 +693,8 @@ class Member:
         self._are_ended = True
         if self.phase is Phase.ACTIVE:
             self.phase, self._fenced_s = Phase.STOPPING, silent_s
-            about = why, False, 0, "", How.AT_ONCE, silent_s
-            self._effects.append(CycleStopping(self.cycle, *about))
+            stopping = CycleStopping(self.cycle, why, how=How.AT_ONCE, silent_s=silent_s)
+            self._effects.append(stopping)
         self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
 
     def _leave(self, last_words: Finish, how: How = How.POLITE, silent_s: float = 0.0) -> None:
@@ -690,9 +703,11 @@ class Member:
             self._last_words = last_words
             if self.ranks_alive:
                 if self.phase is not Phase.STOPPING:
-                    why = last_words.text
-                    stopping = CycleStopping(self.cycle, why, False, 0, why, how, silent_s)
-                    self._effects.append(stopping)
+                    self._effects.append(
+                        CycleStopping(
+                            self.cycle, last_words.text, how=how, silent_s=silent_s, for_good=True
+                        )
+                    )
                 self._effects.append(StopRanks(self.cycle, how, for_good=True))
         last_words = self._last_words
         if self.ranks_alive:

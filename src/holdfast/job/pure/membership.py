@@ -77,6 +77,19 @@ class Outcome(enum.Enum):
     SHUT_DOWN = "shut down"
 
 
+class StopWhy(enum.Enum):
+    """What a cycle is stopped for."""
+
+    FAILURE = "failure"
+    """Ranks failed, or too few nodes are left."""
+    LOST = "lost"
+    """A node left, was lost, or ended its ranks because it was cut off."""
+    LEADER_SLEPT = "leader slept"
+    """A node ended its ranks because it heard nothing of the leader, which did nothing."""
+    GROWTH = "growth"
+    """The job goes on with more nodes."""
+
+
 # ---------------------------------------------------------------- messages up
 @dataclass(frozen=True)
 class Descriptor:
@@ -103,21 +116,48 @@ class Descriptor:
     workload: Workload | None = None
 
 
+class FailureReport(Value):
+    """What a cycle failed of on one node, or as far as the whole job knows.
+
+    Attributes:
+        cause: For people; no code reads it.
+        rank: The global rank that failed first; -1: it was not a rank.
+        exit_code: Its, as of the process; None: it has not ended.
+        kind: Of what failure, as far as that is known.
+        others: The set of ranks that hung, or had ended, with it.
+        names_a_peer: It failed of an error that says that another rank is gone.
+        signature: See :attr:`.Attribution.signature`.
+        incident: The one whose verdict says what it failed of; 0: none does.
+    """
+
+    SPARSE = True
+
+    cause: Text = ""
+    rank: OrMinusOne = -1
+    exit_code: int | None = None
+    kind: Raw = ""
+    others: Raw = ""
+    names_a_peer: bool = False
+    signature: Raw = ""
+    incident: Count = 0
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """Equal for two reports of one failure of which as much is known."""
+        return tuple(value for name, value in vars(self).items() if name != "cause")
+
+
 class Join(Value):
     """My ranks, if I had any, are gone, and I am ready for the next cycle.
 
     ``have_cycle``: the last one I took part in, -1 for none: tells a late copy from news.
-    ``cause``: of its failure here, now that all ranks of this node have ended; empty: none failed.
-    ``names_a_peer``: it was an error that says that another rank is gone.
-    ``signature``: see :attr:`.Attribution.signature`.
+    ``failure``: of that cycle here, now that all ranks of this node have ended; None: none failed.
     """
 
     node: Name
     desc: Descriptor
     have_cycle: OrMinusOne = -1
-    cause: Text = ""
-    names_a_peer: bool = False
-    signature: Text = ""
+    failure: FailureReport | None = None
 
 
 class Control(Value):
@@ -135,20 +175,17 @@ class Control(Value):
 class State(Value):
     """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
 
-    ``cause``: the first failure, for people. ``may_restart`` False: a rank asked for no restart.
-    ``asks``: what a rank wants in the place of a restart, if one does. ``names_a_peer``,
-    ``signature``: see Join. ``unheard_s``: its launcher has ended its ranks, for it had heard
-    nothing of the leader for so long; 0: that is not the cause.
+    ``failure``: the first one. ``may_restart`` False: a rank asked for no restart. ``asks``: what a
+    rank wants in the place of a restart, if one does. ``unheard_s``: its launcher has ended its
+    ranks, for it had heard nothing of the leader for so long; 0: that is not the cause.
     """
 
     node: Name
     cycle: Count
     state: NodeState
-    cause: Text = ""
+    failure: FailureReport = FailureReport()
     may_restart: bool = True
     asks: Control | None = None
-    names_a_peer: bool = False
-    signature: Text = ""
     unheard_s: Limit = 0.0
 
 
@@ -223,7 +260,7 @@ class Round:
 
     Nodes in neither list joined too late and stay in the queue. ``places`` are in the order of
     their group ranks; group rank 0 is the master. ``restarts_used``: of the budget, so far.
-    ``ended_by``: the first cause of all reported, if the cycle before has failed. ``workload``: of
+    ``ended_by``: the first of all reported, if the cycle before has failed. ``workload``: of
     the job, which is the leader's; None: not said. ``is_last``: no
     other can follow unless each of its nodes has said that its ranks are gone, so none has to end
     them because it hears nothing of the leader.
@@ -237,7 +274,7 @@ class Round:
     master_port: Count = 0
     restarts_used: Count = 0
     term: Count = 0
-    ended_by: Text = ""
+    ended_by: FailureReport | None = None
     workload: Workload | None = None
     is_last: bool = False
 
@@ -253,9 +290,10 @@ class Round:
 class Stop(Value):
     """Leave this cycle: stop your ranks, then join again.
 
-    What follows, a Round or the End, is decided when all have done so. ``node``: where the cause
-    is, if one. ``no_restart``: why there will be no other cycle; empty: it seems that there will.
-    ``silent_s``: for how long that node had said nothing when it was given up.
+    What follows, a Round or the End, is decided when all have done so. ``cause``, ``no_restart``:
+    for people. ``node``: where the cause is, if one. ``over``: the :class:`.Ending` for which there
+    will be no other cycle; empty: it seems that there will. ``silent_s``: for how long that node
+    had said nothing when it was given up. ``why``, ``failure``: what the cause is.
     """
 
     cycle: Count
@@ -265,6 +303,9 @@ class Stop(Value):
     no_restart: Text = ""
     term: Count = 0
     silent_s: Limit = 0.0
+    over: Raw = ""
+    why: StopWhy = StopWhy.FAILURE
+    failure: FailureReport = FailureReport()
 
 
 class End(Value):
@@ -272,7 +313,8 @@ class End(Value):
 
     ``exit_code`` None: every launcher says 1 if its own ranks failed, else 0. ``why``: there is no
     other cycle after one that failed of ``cause``; empty where the cause says it all.
-    ``workload``: of the job, for a launcher that the leader has not compared.
+    ``workload``: of the job, for a launcher that the leader has not compared. ``over``: as of
+    :class:`Stop`. ``stopped``: the cycle whose Stop had the same cause; -1: none had.
     """
 
     outcome: Outcome
@@ -281,6 +323,8 @@ class End(Value):
     why: Text = ""
     term: Count = 0
     workload: Workload | None = None
+    over: Raw = ""
+    stopped: OrMinusOne = -1
 
 
 class Look(Value):
@@ -325,12 +369,14 @@ class LeaderBeat(Value):
     """The leader is alive. Published only when nothing else was for a while.
 
     ``waits``: who is here, and for what they wait, for people who have to; empty: nothing to say.
+    ``news``: tells another such text from the one before.
     ``reported``: the last cycle in which a rank of any node has reported to its monitor.
     """
 
     waits: Text = ""
     term: Count = 0
     reported: OrMinusOne = -1
+    news: Count = 0
 
 
 Decision = Round | Stop | End | Refused | LeaderBeat | Look | Judged

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.base.pure.budget import Budget
 from holdfast.base.pure.wording import count
 from holdfast.job.pure.exit_codes import Ending, why_over
-from holdfast.job.pure.membership import SHUTDOWN
+from holdfast.job.pure.membership import SHUTDOWN, FailureReport
 from holdfast.job.pure.rules import RestartPolicy, Rules
 
 READ_LIMIT_S = 5.0
@@ -89,7 +89,8 @@ class Restarts:
         cause: Of the failure that is still to be decided about; None: there is none.
         may_restart: No rank of the cycle said that a restart would be no use.
         shut_down: A rank asked for that: why; survivors of the cycle may still say more.
-        ended_by: The first cause of a cycle that is followed by another.
+        ended_by: The first cause of a cycle that is followed by another; None: it did not fail.
+        was_said: That one is the ``cause``, which the nodes know by the Stop of their cycle.
     """
 
     rules: Rules
@@ -98,9 +99,12 @@ class Restarts:
     cause: str | None = field(default=None, init=False)
     may_restart: bool = field(default=True, init=False)
     shut_down: str | None = field(default=None, init=False)
-    ended_by: str = field(default="", init=False)
-    _reports: dict[str, tuple[bool, str, str]] = field(default_factory=dict, init=False)
-    """By node: whether its failure names a peer, what it was, and its signature."""
+    ended_by: FailureReport | None = field(default=None, init=False)
+    was_said: bool = field(default=False, init=False)
+    _reports: dict[str, FailureReport] = field(default_factory=dict, init=False)
+    """By node."""
+    _decisive: FailureReport | None = field(default=None, init=False)
+    """The one for which the cycle was stopped."""
     _is_spent: bool = field(default=False, init=False)
     """No restart was left for it."""
     _read_by: float | None = field(default=None, init=False)
@@ -136,44 +140,37 @@ class Restarts:
     def cycle_started(self, now: float) -> None:
         """All ranks start."""
         self.may_restart = True
-        self.ended_by = ""
+        self.ended_by = None
         self._reports.clear()
         self._started_at = now
         self._progress.cycle_started()
 
-    def reported(
-        self,
-        node: str,
-        cause: str,
-        names_a_peer: bool,  # noqa: FBT001 - as in the messages
-        signature: str = "",
-    ) -> None:
+    def reported(self, node: str, failure: FailureReport) -> None:
         """What a node has failed of; the last word of each counts, in the order of the first."""
-        self._reports[node] = names_a_peer, cause, signature
+        self._reports[node] = failure
 
     def lost(self, node: str, cause: str) -> None:
         """A node of the cycle is gone; it may have said before what it failed of."""
-        if self._reports.get(node, (True, ""))[0]:
-            self._reports[node] = False, cause, ""
+        known = self._reports.get(node)
+        if known is None or known.names_a_peer:
+            self._reports[node] = FailureReport(cause)
 
-    def first_cause(self) -> str | None:
+    def of_node(self, node: str) -> FailureReport:
+        """What it has reported, as far as it has."""
+        return self._reports.get(node, FailureReport())
+
+    def _first_report(self) -> FailureReport | None:
         """The first of those that do not name a peer: who loses one may be heard before it."""
-        first = self._first_report()
-        if self.cause is None or first is None or self.cause.endswith(first[1]):
-            return self.cause
-        return first[1]
+        return min(self._reports.values(), key=lambda it: it.names_a_peer, default=None)
 
-    def _first_report(self) -> tuple[bool, str, str] | None:
-        return min(self._reports.values(), key=lambda report: report[0], default=None)
-
-    def failed(self, cause: str, now: float) -> tuple[float, str]:
-        """The cycle has. Spend a restart, if one is left and may be wanted.
+    def failed(self, cause: str, node: str, now: float) -> tuple[float, Ending | None]:
+        """The cycle has, by what this node reported. Spend a restart, if one may be wanted.
 
         Returns:
-            How long to wait before the next cycle, and why there will be none; empty: it seems
-            that there will.
+            How long to wait before the next cycle, and how the job ends instead; None: it seems
+            that there is another cycle.
         """
-        self.cause = cause
+        self.cause, self._decisive = cause, self._reports.get(node)
         wants_one = self.may_restart and self.shut_down is None
         wait_s = self._take(now) if wants_one else None
         self._is_spent = wait_s is None
@@ -182,7 +179,7 @@ class Restarts:
             shut_down=self.shut_down is not None,
             spent=self._is_spent,
         )
-        return wait_s or 0.0, "" if over is None else self.why_no_restart(over)
+        return wait_s or 0.0, over
 
     def _take(self, now: float) -> float | None:
         """How long to wait before the restart; None: none is left."""
@@ -218,9 +215,13 @@ class Restarts:
 
     def decided(self) -> Ending | None:
         """How the job ends; None: there is another cycle. Once for each failure."""
-        over = self.why_over()
-        self.ended_by = self.first_cause() or ""
-        self.cause = self._read_by = None
+        over, first, decisive = self.why_over(), self._first_report(), self._decisive
+        self.was_said = first is None or (decisive is not None and first.facts == decisive.facts)
+        failure = first or FailureReport()
+        if self.was_said and self.cause is not None:
+            failure = FailureReport(**{**vars(failure), "cause": self.cause})
+        self.ended_by = failure
+        self.cause = self._read_by = self._decisive = None
         return over
 
     def why_over(self, *, excluded: bool = False) -> Ending | None:
@@ -231,7 +232,7 @@ class Restarts:
         progress, first = self._progress, self._first_report()
         self._futile = progress.why_futile()
         self._same = self._failures.why_futile(
-            first[2] if first is not None else "",
+            first.signature if first is not None else "",
             has_progressed=progress.reached is not None and progress.idle_cycles == 0,
         )
         return why_over(

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from holdfast.base.pure.codec import Count, Name, Text, Whole
+from holdfast.base.pure.codec import Count, Name, Raw, Whole
 from holdfast.base.pure.wording import count
 
 UNNAMED = ("", "none")
@@ -59,17 +59,17 @@ class Workload:
     """
 
     kind: Name
-    name: Text
-    contents: Text = ""
-    path: Text = ""
-    arguments: Text = ""
+    name: Raw
+    contents: Raw = ""
+    path: Raw = ""
+    arguments: Raw = ""
     min_nodes: _OneOrMore = 1
     max_nodes: _OneOrMore = 1
     max_restarts: Count = 0
     is_named: bool = False
     is_mixed: bool = False
-    slurm_job: Text = ""
-    slurm_step: Text = ""
+    slurm_job: Raw = ""
+    slurm_step: Raw = ""
 
     def __str__(self) -> str:
         contents = f"sha256 {self.contents[:_CONTENTS_SHOWN]}, " if self.contents else ""

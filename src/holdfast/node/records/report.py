@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from holdfast.base.pure.rank_sets import text_of
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd, describe_exit, explain, first_cause, gone_before
+from holdfast.job.pure.membership import FailureReport
+
+if TYPE_CHECKING:
+    from holdfast.node.pure.node_evidence import IncidentOver
 
 WIDTH = 78
 _LAST_LINES_SHOWN = 15
@@ -65,6 +71,49 @@ def who(end: RankEnd, node: str = "") -> str:
     """``rank 9 (local rank 1, pid 4711)``."""
     where = f", node {node}" if node else ""
     return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid}{where})"
+
+
+def failure_report(
+    ends: Sequence[RankEnd], over: IncidentOver | None, node: str = ""
+) -> FailureReport | None:
+    """What the ranks of a node have failed of; None: of nothing.
+
+    ``over``: with the ranks that held up the others; None: it was no hang, or it is not known.
+    """
+    verdict = over.verdict if over is not None and over.verdict.reason else None
+    culprits = verdict.culprits if verdict is not None else ()
+    if (cause := first_cause(ends, culprits)) is None:
+        return None
+    text = cause_line(ends, verdict, node)
+    hung = [end for end in ends if end.hang is not None]
+    if over is not None and verdict is not None:
+        return _report(cause, text, told=first_cause(hung, culprits), incident=over.incident)
+    others = [*gone_before(ends, cause), *(hung if cause.hang is not None else ())]
+    return _report(cause, text, [end.rank for end in others if end is not cause])
+
+
+def seen_failure(end: RankEnd, over: IncidentOver | None, node: str) -> tuple[FailureReport, str]:
+    """The same as soon as one rank has failed, and a line for this node's log."""
+    if end.hang is None or over is None:
+        return _report(end, failure_line(end, node)), failure_line(end)
+    told = hang_line(end, over.verdict, node)
+    incident = over.incident if over.verdict.reason else 0
+    return _report(end, told, incident=incident), hang_line(end, over.verdict)
+
+
+def _report(
+    cause: RankEnd,
+    text: str,
+    others: Collection[int] = (),
+    *,
+    told: RankEnd | None = None,
+    incident: int = 0,
+) -> FailureReport:
+    """``told``: the rank that the text is about, if that is another one."""
+    end, signature = told or cause, cause.attribution.signature
+    kind = end.attribution.kind or end.attribution.exception
+    about = text_of(others), cause.names_a_peer, signature, incident
+    return FailureReport(text, end.rank, end.exit_code, kind, *about)
 
 
 def failure_summary(
