@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -39,11 +40,19 @@ class Node(Protocol):
     lease_until: float | None
 
 
+class Outcome(enum.Enum):
+    """How a rank left the call."""
+
+    FINISHED = "finished"
+    LEFT = "left"
+    FAILED = "failed"
+
+
 class Process:
     """What can be seen of one rank's process.
 
     Attributes:
-        outcome: How it left the call; empty: it has not.
+        outcome: How it left the call; None: it has not.
         assigned: What it is called.
         user_epoch: The epoch whose user's code it runs; None: none.
         hang: What keeps it there.
@@ -55,7 +64,7 @@ class Process:
         self.node = node
         self.machine = rk.Rank(number)
         self.is_alive = True
-        self.outcome = ""
+        self.outcome: Outcome | None = None
         self.assigned = Numbering(-1, number, world)
         self.user_epoch: int | None = None
         self.hang: What | None = None
@@ -69,7 +78,7 @@ class Process:
     @property
     def goes_on(self) -> bool:
         """It lives, and is in the call."""
-        return self.is_alive and not self.outcome
+        return self.is_alive and self.outcome is None
 
 
 class Promises:
@@ -132,7 +141,7 @@ class Promises:
 
     def check_told(self, message: Down) -> None:
         """The coordinator tells all."""
-        if isinstance(message, Exit) and "different assignments" in message.text:
+        if isinstance(message, Exit) and message.disagree:
             raise Violation(f"R-1: the assignment here is the same for all, but: {message.text}")
 
     def check_hang(self, process: Process, since: float | None) -> None:
@@ -161,14 +170,15 @@ class Promises:
 
     def check_end(self) -> None:
         """No rank goes on."""
-        finished = [p for p in self._processes if p.outcome == "finished"]
+        finished = [p for p in self._processes if p.outcome is Outcome.FINISHED]
         if not finished:
             return
         epochs = {p.returned_in for p in finished}
         if len(epochs) != 1:
             raise Violation(f"R-2: ranks finished in epochs {sorted(epochs)}")
         for process in self._processes:
-            told = process.outcome.startswith("left") or process.outcome == "finished"
+            told = process.outcome in (Outcome.LEFT, Outcome.FINISHED)
             is_cut = any(fault.node == process.node.number for fault in self._call.node_faults)
             if process.is_alive and not told and not is_cut:
-                raise Violation(f"R-2: rank {process.number} {process.outcome}, others finished")
+                how = "goes on" if process.outcome is None else process.outcome.value
+                raise Violation(f"R-2: rank {process.number} {how}, others finished")

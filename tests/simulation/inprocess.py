@@ -42,7 +42,7 @@ from holdfast.inplace.pure.messages import (
 )
 from holdfast.testing.clock import VirtualClock
 from tests.simulation import describe
-from tests.simulation.call_promises import LIMITS, SLACK_S, Process, Promises
+from tests.simulation.call_promises import LIMITS, SLACK_S, Outcome, Process, Promises
 from tests.simulation.call_scenario import (
     Call,
     Cut,
@@ -141,8 +141,10 @@ class _Process(Process):
         self.is_interrupting = False
         self.is_slow = False
         self.hangs_again: float | None = None
-        self.leaving = ""
-        """How, once it does."""
+        self.leaving: Outcome | None = None
+        """How, once it does,"""
+        self.why = ""
+        """and why, for people."""
         self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
 
     @property
@@ -426,7 +428,7 @@ class CallSimulation:
     def _begin(self, process: _Process) -> None:
         node = process.node
         if not node.is_alive:
-            process.outcome = "failed: no guard"
+            process.outcome, process.why = Outcome.FAILED, "no guard"
             return
         self._feed_guard(node, gd.RankCame(Hello(process.number, self.call.ranks)))
         self._does(process, 0.0, self._watches_lease)
@@ -500,11 +502,11 @@ class CallSimulation:
                 self._does(process, takes_s, self._unwound)
             case rk.Finish():
                 self._promises.check_finish(process)
-                self._ends(process, "finished")
+                self._ends(process, Outcome.FINISHED)
             case rk.Fail():
-                self._fails(process, f"failed: {directive.text}")
+                self._fails(process, directive.text)
             case rk.Go():
-                self._ends(process, "left")
+                self._ends(process, Outcome.LEFT)
             case _:
                 assert_never(directive)
 
@@ -533,7 +535,7 @@ class CallSimulation:
         if self.call.drops_odd and world > 1 and world % 2:
             world -= 1
         if place >= world:
-            self._leaves(process, "left: discarded", fault=False)
+            self._leaves(process, "discarded", fault=False)
             return
         process.assigned = Numbering(commit.epoch, place, world)
         self._enter(process)
@@ -579,7 +581,7 @@ class CallSimulation:
                 process.is_slow = fault.what is What.SLOW
                 self._comes_back(process, rk.Raised("boom"))
             case What.LEAVE:
-                self._leaves(process, "left: not healthy", fault=True)
+                self._leaves(process, "not healthy", fault=True)
             case What.DIE:
                 self._dies(process, "SIGKILL")
             case What.HANG | What.HOLD | What.SWALLOW | What.HANG_AGAIN:
@@ -627,20 +629,20 @@ class CallSimulation:
         self._feed_rank(process, event)
 
     def _leaves(self, process: _Process, how: str, *, fault: bool) -> None:
-        process.leaving = how
-        self._comes_back(process, rk.Leaving(how.removeprefix("left: "), fault))
+        process.leaving, process.why = Outcome.LEFT, how
+        self._comes_back(process, rk.Leaving(how, fault))
 
-    def _fails(self, process: _Process, how: str) -> None:
-        if process.leaving:
-            self._ends(process, how)
+    def _fails(self, process: _Process, why: str) -> None:
+        if process.leaving is not None:
+            self._ends(process, Outcome.FAILED)
             return
-        process.leaving = how
-        self._feed_rank(process, rk.Leaving(how))
+        process.leaving, process.why = Outcome.FAILED, why
+        self._feed_rank(process, rk.Leaving(f"failed: {why}"))
 
-    def _ends(self, process: _Process, how: str) -> None:
+    def _ends(self, process: _Process, how: Outcome) -> None:
         self._feed_rank(process, rk.Gone())
-        process.outcome = process.leaving or how
-        self._say(process.name, process.outcome)
+        process.outcome = how = process.leaving or how
+        self._say(process.name, f"{how.value}: {process.why}" if process.why else how.value)
 
     def _dies(self, process: _Process, how: str) -> None:
         if not process.goes_on:

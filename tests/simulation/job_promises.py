@@ -301,7 +301,7 @@ class JobPromises:
             )
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
-        elif "no restart is left" in end.why and rules.restarts_period_s is None:
+        elif end.over == Ending.FAILED.name and rules.restarts_period_s is None:
             leader = self._launchers[0].core.leader
             used = 0 if leader is None else leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Ve
 from holdfast.evidence.pure.incident_words import Incident, to_json
 from holdfast.job.pure.incidents import verdict_on
 from holdfast.job.pure.workload import Workload
+from holdfast.testing.call_scenario import random_call
+from holdfast.testing.inprocess import CallSimulation
 from holdfast.testing.scenario import random_scenario
 from holdfast.testing.simulation import Simulation
 from holdfast.watch.pure.hang import STEP
@@ -122,6 +124,17 @@ class Spoken(Simulation):
         self.spoken.append((round(self.clock.now, 6), who, type(what).__name__, *facts_in(what)))
 
 
+class SpokenCall(CallSimulation):
+    """The same of ranks, guards and the coordinator of a restart in place."""
+
+    def __init__(self, *args: Any) -> None:
+        self.spoken: list[tuple[object, ...]] = []
+        super().__init__(*args)
+
+    def _say(self, who: str, what: Any) -> None:
+        self.spoken.append((round(self.clock.now, 6), who, type(what).__name__, *facts_in(what)))
+
+
 def facts_in(record: Any) -> Iterator[object]:
     """Numbers, names of members of enums, and so on down; no text."""
     if isinstance(record, (tuple, list)):
@@ -141,13 +154,21 @@ def story(seed: int) -> tuple[list[tuple[object, ...]], list[object]]:
     return job.spoken, [*facts_in(job.run())]
 
 
-def test_jobs_of_several_launchers_do_the_same_in_other_words() -> None:
+def story_in_place(seed: int) -> tuple[list[tuple[object, ...]], list[object]]:
+    """Of one call of a wrapped function, whose messages always do."""
+    call = SpokenCall(random_call(seed, 6), seed)
+    call.run()
+    return call.spoken, [process.outcome for process in call.processes]
+
+
+@pytest.mark.parametrize("tell", [story, story_in_place])
+def test_processes_do_the_same_in_other_words(tell: Callable[[int], Any]) -> None:
     """Who stops, joins, leaves and when; every exit code; how often people are told something."""
     seeds = range(40)
-    usual = [story(seed) for seed in seeds]
+    usual = [tell(seed) for seed in seeds]
     with other_words():
         for seed, (spoken, result) in zip(seeds, usual, strict=True):
-            other, its_result = story(seed)
+            other, its_result = tell(seed)
             different = next((pair for pair in zip(other, spoken) if pair[0] != pair[1]), None)  # noqa: B905
             assert different is None, f"seed {seed}"
             assert (its_result, len(other)) == (result, len(spoken)), f"seed {seed}"

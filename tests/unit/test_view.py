@@ -532,16 +532,12 @@ def read_until(terminal: int, mark: bytes, written: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("culprits", "reason", "line"),
-    [
-        ([5], "rank 5 (pid 7) waits", "cycle 0: lock: rank 5 (pid 7) waits"),
-        ([5, 6], "all wait for a node", "cycle 0: lock, ranks 5, 6: all wait for a node"),
-        ([], "no rank waits", "cycle 0: lock: no rank waits"),
-    ],
+    "reason", ["rank 5 (pid 7) waits", "node b (ranks 8-15) waits", "no rank waits"]
 )
-def test_the_line_of_an_incident_names_its_ranks_once(culprits, reason: str, line: str) -> None:
-    incident = {"cycle": 0, "kind": "lock", "culprits": culprits, "reason": reason}
-    assert incident_line(incident) == line
+def test_the_line_of_an_incident_names_its_ranks_once(reason: str) -> None:
+    """As the reason does."""
+    incident = {"cycle": 0, "kind": "lock", "culprits": [5], "reason": reason}
+    assert incident_line(incident) == f"cycle 0: lock: {reason}"
 
 
 def test_of_news_the_newest_are_shown_as_many_as_fit() -> None:

@@ -390,7 +390,8 @@ class Coordinator:
                 return self._over(
                     f"ranks computed different assignments: rank {first} has a world of {world} "
                     f"in iteration {base}, rank {rank} one of {numbering.world} in iteration "
-                    f"{numbering.epoch}; rank_assignment must give every rank the same answer"
+                    f"{numbering.epoch}; rank_assignment must give every rank the same answer",
+                    disagree=True,
                 )
             if numbering.place in holders or not 0 <= numbering.place < world:
                 return self._over(
@@ -401,7 +402,8 @@ class Coordinator:
                         if numbering.place in holders
                         else ", which does not exist"
                     )
-                    + "; rank_assignment must give every rank the same answer"
+                    + "; rank_assignment must give every rank the same answer",
+                    disagree=True,
                 )
             holders[numbering.place] = rank
         free = [place for place in range(world) if place not in holders]
@@ -448,11 +450,11 @@ class Coordinator:
         }
         return verdict_of(seen | self._ended_for_hang)
 
-    def _over(self, why: str, *, gave_up: bool = False) -> list[Effect]:
+    def _over(self, why: str, *, gave_up: bool = False, disagree: bool = False) -> list[Effect]:
         self.phase = Phase.OVER
         self._ended = why
         self._barrier_at = None
-        return [TellAll(msg.Exit(finished=False, text=why, gave_up=gave_up))]
+        return [TellAll(msg.Exit(False, why, gave_up, disagree))]
 
     # ------------------------------------------------------------ time
 

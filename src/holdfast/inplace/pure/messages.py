@@ -207,12 +207,14 @@ class Kill(Value):
 class Exit(Value):
     """The call is over for all. ``finished`` False: it failed, for the reason in ``text``.
 
-    ``gave_up``: too many iterations have failed at their start.
+    ``gave_up``: too many iterations have failed at their start. ``disagree``: ranks have computed
+    different assignments.
     """
 
     finished: bool
     text: Text = ""
     gave_up: bool = False
+    disagree: bool = False
 
 
 class Refused(Value):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.run.ledger import duration
-from holdfast.events.run.rank_words import named
 from holdfast.tools.view.live import JobView, RankView
 
 COLUMNS = (
@@ -89,12 +88,8 @@ def headline(job: JobView) -> str:
 
 
 def incident_line(incident: dict[str, object]) -> str:
-    """``cycle 3: lock: rank 5 waits ...``; who it is, where the reason does not begin with that."""
-    culprits = incident["culprits"]
-    assert isinstance(culprits, list)
-    reason = str(incident["reason"])
-    who = f", {named(culprits)}" if culprits and not reason.startswith("rank") else ""
-    return one_line(f"cycle {incident['cycle']}: {incident['kind']}{who}: {reason}")
+    """``cycle 3: lock: rank 5 waits ...``; a reason names the culprits, by rank or by node."""
+    return one_line(f"cycle {incident['cycle']}: {incident['kind']}: {incident['reason']}")
 
 
 def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:
