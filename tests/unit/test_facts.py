@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from holdfast.evidence.pure.incident_words import Incident, to_json
 
 from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Verdict
-from holdfast.evidence.pure.incident_words import Incident, to_json
 from holdfast.job.pure.incidents import verdict_on
 from holdfast.job.pure.workload import Workload
-from holdfast.testing.call_scenario import random_call
-from holdfast.testing.inprocess import CallSimulation
-from holdfast.testing.scenario import random_scenario
-from holdfast.testing.simulation import Simulation
 from holdfast.watch.pure.hang import STEP
+from tests.simulation.call_scenario import random_call
+from tests.simulation.inprocess import CallSimulation
+from tests.simulation.scenario import random_scenario
+from tests.simulation.simulation import Simulation
 from tests.unit.other_words import NONSENSE, other_words
 
 N = 4
