@@ -292,7 +292,7 @@ def test_garbage_from_a_health_process_ends_no_launcher(data: bytes) -> None:
         care.check(after_ranks=False)
         _say_all(loop, theirs, data)
         care.died(child.Reaped(NO_PID, 0, 0))
-        care.close()
+        care.end()
 
     _in_a_launcher(speaks, host_care)
 

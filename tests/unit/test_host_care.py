@@ -50,6 +50,6 @@ def test_last_words_that_cannot_be_handled_lead_to_one_successor(
         others[1].sendall(encode({"op": "nonsense"}))
         loop.wait(1.0)
         assert signalled == [FIRST + 1], "it is heard"
-        care.close()
+        care.end()
     for each in others:
         each.close()

@@ -335,5 +335,5 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
         assert parked.state is State.SKIPPED
         standbys.on_time()
         standbys.hear(CycleEnding())
-        standbys.close()
+        standbys.end()
     until(lambda: not memory_read.readers(), "the readers are gone")

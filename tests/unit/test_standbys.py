@@ -58,7 +58,7 @@ def test_no_process_is_parked_once_that_was_given_up(
         assert node.machine.given_up is not None
         assert len(tries) == FAILURES_MAX
         assert node.pids() == frozenset()
-        node.close()
+        node.end()
     for each in theirs:
         each.close()
 
@@ -92,7 +92,7 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         assert node.pids() == frozenset()
         assert signalled == []
         assert node.machine.is_idle, "others can still be prepared with the lowest priority"
-        node.close()
+        node.end()
 
 
 @pytest.mark.parametrize("scope", ["cgroup", "host"])
@@ -118,4 +118,4 @@ def test_a_job_that_met_an_out_of_memory_kill_parks_no_more(
         assert node.died(Reaped(PID, -9, 0))
 
         assert "for lack of memory" in str(node.machine.given_up)
-        node.close()
+        node.end()

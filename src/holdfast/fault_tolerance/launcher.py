@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.elastic import LocalElasticAgent, elastic_launch
     from holdfast.fault_tolerance.launch_config import LaunchConfig
     from holdfast.node.agent import NodeAgent
+    from holdfast.node.part import MakePart
     from holdfast.node.processes.controlled_process import ControlledProcess
     from holdfast.options.arguments import get_args_parser, parse_args
     from holdfast.options.plan import LaunchPlan
@@ -98,7 +99,14 @@ def run(
     from holdfast.node.agent import NodeAgent  # noqa: PLC0415 - meanwhile
 
     try:
-        agent = NodeAgent(plan, dict(os.environ), job, health, owns_process=owns_process)
+        agent = NodeAgent(
+            plan,
+            dict(os.environ),
+            job,
+            health,
+            owns_process=owns_process,
+            parts=_parts(plan),
+        )
         exit_code = agent.run()
     except (OSError, ConfigError, LaunchError) as error:
         _say(f"cannot go on: {error}")
@@ -110,6 +118,14 @@ def run(
     finally:
         if health is not None:  # else nobody ends it where the launcher is part of a program
             health.control.close()
+
+
+def _parts(plan: LaunchPlan) -> list[MakePart]:
+    if plan.warm is None:
+        return []
+    from holdfast.standby.standbys import part_of  # noqa: PLC0415 - where used
+
+    return [part_of(plan.warm, plan)]
 
 
 def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | None:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ from holdfast.node.console import LOGGER, PumpHandler
 from holdfast.node.control_endpoint import ControlEndpoint
 from holdfast.node.job_part import iteration_file, make_launcher, open_lease, open_log
 from holdfast.node.monitors import Monitors
-from holdfast.node.part import CycleBegins, CycleEnding, CycleStarted
+from holdfast.node.part import Context, CycleBegins, CycleEnding, CycleStarted, RankKilled, Waiting
 from holdfast.node.processes.output import OutputPump
 from holdfast.node.processes.rank_0_port import Rank0Port
 from holdfast.node.processes.ranks import NodePlace, Rank, Ranks, rank_env
@@ -70,10 +70,9 @@ if TYPE_CHECKING:
     from holdfast.inplace.pure.in_place import CallEnded, EndsHungRank
     from holdfast.node.host_care import HostCare
     from holdfast.node.observing import Observing
-    from holdfast.node.part import Happening, Part
+    from holdfast.node.part import Happening, MakePart, Part
     from holdfast.node.processes.controlled_process import ControlledProcess
     from holdfast.node.records.iteration_file import IterationReader
-    from holdfast.standby.standbys import Standbys
 
 _STDOUT, _STDERR = 1, 2
 _LAST_WORDS_S = 2.0
@@ -96,6 +95,7 @@ class NodeAgent:
         owns_process: bool = False,
         loop: Loop | None = None,
         family: Callable[..., Family] = Family,
+        parts: Iterable[MakePart] = (),
     ) -> None:
         """Make folders and files, start nothing.
 
@@ -108,6 +108,7 @@ class NodeAgent:
                 are ours to reap.
             loop: Waits for what happens; None: for this host.
             family: Makes what knows the processes below us.
+            parts: Make those parts that only some jobs have.
 
         Raises:
             OSError: A folder or file cannot be made.
@@ -117,6 +118,7 @@ class NodeAgent:
         self._environ = {name: value for name, value in environ.items() if name != MARKER}
         self._owns_process = owns_process
         self._make_family = family
+        self._make_parts = tuple(parts)
         self._node_name = socket.gethostname()
         self._job = job or new_job()
         self._health = health
@@ -153,7 +155,6 @@ class NodeAgent:
         kept = IncidentFolders(self._node_name, str(self.run_dir), folders.staging)
         self._incidents = incidents = Incidents(self._events, kept, self._says.incident_over)
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
-        self._standbys: Standbys | None = None
         self._care: HostCare | None = None
         self._observing: Observing | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
@@ -221,24 +222,13 @@ class NodeAgent:
             record, owns_process=self._owns_process, started=started
         )
         self._tie = child.death_tie()
-        if plan.warm:
-            from holdfast.standby.standbys import Standbys  # noqa: PLC0415 - where used
-
-            self._standbys = Standbys(
-                plan.warm,
-                plan.nproc_per_node,
-                self._loop,
-                self._tie,
-                self._job,
-                self._folders.runtime_dir,
-                self._what_a_rank_is,
-                start_hook=plan.start_hook,
-            )
-            self._parts.append(self._standbys)
+        context = Context(
+            self._loop, self._tie, self._job, self._folders.runtime_dir, self._what_a_rank_is
+        )
+        self._parts += [make(context) for make in self._make_parts]
 
     def _serve(self, loop: Loop) -> None:
         """Until there is nothing more to do; whatever happens, nothing of it is left running."""
-        warm = self._plan.warm
         self._control = ControlEndpoint(
             self._launcher_socket,
             loop,
@@ -253,8 +243,8 @@ class NodeAgent:
             self._reap()  # who ended before anybody listened for that
             self._begin_observing()
             self._log.begin(loop, self._work)
-            if self._plan.meeting and self._standbys and warm and warm.at_start:
-                self._standbys.waiting()
+            if self._plan.meeting:
+                self._tell(Waiting())
             loop.run(self._next_deadline, self._on_time)
             if self._defect is not None:
                 raise self._defect
@@ -266,10 +256,8 @@ class NodeAgent:
             explained = [k for k, life in lives if life.is_written_about]
             self._monitors.hear_to_the_end(explained, _LAST_WORDS_S)
             self._monitors.close()
-            if self._standbys:
-                self._standbys.close()
-            if self._care:
-                self._care.close()
+            for part in reversed(self._parts):
+                part.end()
             self._sweeper.end_everything(self._observing.pids() if self._observing else ())
 
     def _begin_observing(self) -> None:
@@ -302,6 +290,16 @@ class NodeAgent:
     def _tell(self, happening: Happening) -> None:
         for part in self._parts:
             part.hear(happening)
+
+    def _take(
+        self,
+        local_rank: int,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
+    ) -> int | None:
+        taken = (part.take(local_rank, command, env, streams) for part in self._parts)
+        return next((pid for pid in taken if pid is not None), None)
 
     # ------------------------------------------------------------ events in
     def _on_signal(self, signum: int) -> None:
@@ -344,9 +342,8 @@ class NodeAgent:
     def _reap(self) -> None:
         for reaped in self._sweeper.reap():
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
-                if self._standbys and reaped.exit_code == -signal.SIGKILL:
-                    rank.parked = self._standbys.held()
-                    self._standbys.rank_killed()
+                if reaped.exit_code == -signal.SIGKILL:
+                    self._tell(RankKilled(rank))
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
                 if self._terminal and local_rank == self._plan.stdin_rank:
@@ -568,7 +565,7 @@ class NodeAgent:
                 self._launcher_socket,
                 self._watch.socket(local_rank),
                 self._pump,
-                self._standbys,
+                self._take,
             )
             self._says.rank_started(rank)
             if local_rank == 0:

@@ -98,7 +98,7 @@ class HostCare(Part):
             self._feed(machine.Died(f"exit code {reaped.exit_code}"))
         return True
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the process; it is reaped with all that is left at the end."""
         self._kill()
 

@@ -14,8 +14,16 @@ from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
     from holdfast.base.processes.child import Reaped
-    from holdfast.node.processes.ranks import Ranks
+    from holdfast.net.loop import Loop
+    from holdfast.node.processes.ranks import Rank, Ranks
+
+
+class Waiting(Value):
+    """The node waits for a cycle to take part in."""
 
 
 class CycleBegins(Value):
@@ -34,7 +42,22 @@ class CycleEnding(Value):
     """The ranks are being stopped, or have ended."""
 
 
-Happening = CycleBegins | CycleStarted | CycleEnding | MonitorSaid | SignalArrived | IncidentOver
+class RankKilled(Value):
+    """A rank was ended by SIGKILL; by the kernel, perhaps, because memory ran out."""
+
+    rank: Rank
+
+
+Happening = (
+    Waiting
+    | CycleBegins
+    | CycleStarted
+    | CycleEnding
+    | RankKilled
+    | MonitorSaid
+    | SignalArrived
+    | IncidentOver
+)
 
 
 class Part:
@@ -58,3 +81,43 @@ class Part:
         """Note that a process was reaped; whether it was one of these."""
         del reaped
         return False
+
+    def take(
+        self,
+        local_rank: int,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
+    ) -> int | None:
+        """Have a process of its own become this rank; its pid. None: a new one is to be started.
+
+        ``streams`` are descriptors for its stdout and stderr, and for its stdin if it has one.
+        """
+        del local_rank, command, env, streams
+        return None
+
+    def end(self) -> None:
+        """The job is over: end its processes; they are reaped with all that is left."""
+
+
+class Context(Value):
+    """What a launcher has for a part that is made for it.
+
+    Attributes:
+        loop: Where descriptors are waited for.
+        tie: See :func:`.child.death_tie`.
+        job: Marks the environment of its processes.
+        folder: Private, for what they leave word in.
+        like: Command, environment and pid of a rank as it would be started now; no pid where none
+            runs.
+    """
+
+    loop: Loop
+    tie: Sequence[str]
+    job: str
+    folder: str
+    like: Callable[[int], tuple[list[str], dict[str, str], int | None]]
+
+
+if TYPE_CHECKING:
+    MakePart: TypeAlias = Callable[[Context], Part]

@@ -22,7 +22,7 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
-from holdfast.node.part import CycleEnding, CycleStarted, Happening, Part
+from holdfast.node.part import CycleEnding, CycleStarted, Happening, Part, RankKilled, Waiting
 from holdfast.node.processes.worker_env import LASTING, PER_CYCLE
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.standby import memory_pressure
@@ -33,7 +33,8 @@ from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
 from holdfast.watch.pure.monitor_messages import Hello
 
 if TYPE_CHECKING:
-    from holdfast.options.plan import WarmStandby
+    from holdfast.node.part import MakePart
+    from holdfast.options.plan import LaunchPlan, WarmStandby
     from holdfast.watch.rank.auto_start import StartHook
 
 LOGGER = logging.getLogger("holdfast")
@@ -53,6 +54,20 @@ _HARMLESS = (
 )
 """Variables, or their beginnings, that torch and numpy do not read while they are imported. Not
 ``PYTORCH_CUDA_ALLOC_CONF``: torch's library reads it while it is loaded."""
+
+
+def part_of(warm: WarmStandby, plan: LaunchPlan) -> MakePart:
+    """What makes the parked interpreters of a launcher."""
+    return lambda launcher: Standbys(
+        warm,
+        plan.nproc_per_node,
+        launcher.loop,
+        launcher.tie,
+        launcher.job,
+        launcher.folder,
+        launcher.like,
+        start_hook=plan.start_hook,
+    )
 
 
 @dataclass
@@ -135,13 +150,15 @@ class Standbys(Part):
         self._read_notes()
         self._feed(TimePassed())
 
-    def waiting(self) -> None:
-        """The node waits for a cycle to take part in."""
+    def begin(self) -> None:
+        """Prepare parked processes before the first cycle."""
         self._feed(machine.Waiting())
 
     def hear(self, happening: Happening) -> None:
         """Prepare parked processes, or give them up."""
         match happening:
+            case Waiting() if self._plan.at_start:
+                self.begin()
             case CycleStarted():
                 self._oom_before = memory.oom_kills()
                 self._feed(machine.CycleStarted())
@@ -152,6 +169,10 @@ class Standbys(Part):
                 if memory.CGROUP in memory.oom_since(self._oom_before):
                     self._feed(machine.OutOfMemory())
                 self._feed(machine.CycleEnding())
+            case RankKilled(rank):
+                rank.parked = self._held()
+                if self._is_out_of_memory():
+                    self._feed(machine.OutOfMemory())
             case SignalArrived():
                 self._feed(machine.JobEnding())
 
@@ -174,17 +195,6 @@ class Standbys(Part):
                 return self._go_on(local_rank, env, streams)
             self._do(effect)
         return None
-
-    def rank_killed(self) -> None:
-        """A rank was ended by SIGKILL, perhaps by the kernel, because memory ran out."""
-        if self._is_out_of_memory():
-            self._feed(machine.OutOfMemory())
-
-    def held(self) -> tuple[int, int]:
-        """How many interpreters are parked, or being prepared, and how many KiB they have."""
-        held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
-        held = [kib for kib in held if kib > 0]
-        return len(held), sum(held)
 
     def pids(self) -> frozenset[int]:
         """Parked processes, and those that were told to end and have not yet."""
@@ -209,13 +219,19 @@ class Standbys(Part):
                 return True
         return False
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End them all."""
         for local_rank in [*self._parked, *self._readings]:
             self._discard(local_rank)
         self._watch_pressure()
 
     # ------------------------------------------------------------ inside
+    def _held(self) -> tuple[int, int]:
+        """How many interpreters are parked, or being prepared, and how many KiB they have."""
+        held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
+        held = [kib for kib in held if kib > 0]
+        return len(held), sum(held)
+
     def _feed(self, event: machine.Event) -> None:
         for effect in self.machine.handle(event, clock.monotonic()):
             self._do(effect)

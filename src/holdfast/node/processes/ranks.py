@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -35,7 +35,6 @@ from holdfast.options.plan import LaunchPlan
 if TYPE_CHECKING:
     from holdfast.job.pure import membership
     from holdfast.job.pure.membership import Round
-    from holdfast.standby.standbys import Standbys
 
 LOGGER = logging.getLogger("holdfast")
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -246,7 +245,7 @@ class Ranks:
         launcher_socket: str,
         monitor_socket: str | None,
         pump: OutputPump,
-        standbys: Standbys | None = None,
+        take: Callable[..., int | None],
     ) -> Rank:
         """Start one rank, from its parked process if it has one.
 
@@ -257,7 +256,7 @@ class Ranks:
             launcher_socket: Path of the socket for control requests.
             monitor_socket: Path of the socket of its monitor; None: it has none.
             pump: Takes its output where something has to be done with it.
-            standbys: The parked processes of this node.
+            take: See :meth:`.Part.take`.
 
         Raises:
             OSError: A file or pipe for its output, or its process, cannot be made.
@@ -285,7 +284,7 @@ class Ranks:
             }
             inputs = {STDIN: STDIN} if local_rank == plan.stdin_rank else {}
             streams = [*outputs.values(), *inputs.values()]
-            parked = standbys and standbys.take(local_rank, command, env, streams)
+            parked = take(local_rank, command, env, streams)
             rank.is_warm = bool(parked)
             changed = {number: ours for number, ours in outputs.items() if ours != number}
             pid = parked or child.spawn_rank(

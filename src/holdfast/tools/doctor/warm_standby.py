@@ -66,13 +66,13 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
                 standbys.died(reaped)
 
         loop.on_signals([signal.SIGCHLD], reap)
-        standbys.waiting()
+        standbys.begin()
         while not standbys.machine.is_settled and clock.monotonic() < began_at + BOUND_S:
             due = min(standbys.next_deadline() or began_at + BOUND_S, began_at + BOUND_S)
             loop.wait(max(0.0, due - clock.monotonic()))
             standbys.on_time()
         took_s = clock.monotonic() - began_at
-        standbys.close()
+        standbys.end()
         for pid in standbys.pids():
             os.waitpid(pid, 0)
     decided = standbys.machine
