@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -27,6 +27,9 @@ demo-inprocess: $(VENV)/.ready  ## the same training restarted in place: an exce
 	@$(PY) examples/demo_inprocess.py
 
 test: check unit  ## everything CI runs: check, then all tests
+
+quick: check  ## for daily work: check, then the tests that start no jobs, but for the slow ones; about two minutes
+	$(PY) -m pytest -n 2 --dist worksteal -m "not slow" tests/simulation tests/unit $(PYTEST_ARGS)
 
 unit: $(VENV)/.ready  ## the tests alone (PYTEST_ARGS="-k name")
 	$(PY) -m tests $(PYTEST_ARGS)

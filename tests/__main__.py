@@ -1,7 +1,8 @@
 """All tests, as ``make unit`` runs them: ``python -m tests [arguments of pytest]``.
 
-Those of single machines and of the simulator come first. The others start processes, up to eight
-at a time, and mostly wait for them. Two workers take them, as there are two cores. Where the
+Those of single machines and of the simulator come first, in two workers, as there are two cores.
+The others start processes, up to eight at a time, and mostly wait for them: four workers. Not side
+by side with the first: parked interpreters run only where nobody else wants a core. Where the
 arguments name files or folders, pytest alone has those, in one process.
 
 What failed is said once more at the end: of a long log, people and CI often keep the end only.
@@ -18,9 +19,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
-MACHINES = ("tests/simulation", "tests/unit")
-PROCESSES = ("tests/integration", "tests/promises", "tests/real", "tests/cluster", "tests/gpu")
+MACHINES = ("-n", "2", "tests/simulation", "tests/unit")
+PROCESSES = (
+    *("-n", "4"),
+    *("tests/integration", "tests/promises", "tests/real", "tests/cluster", "tests/gpu"),
+)
 _GOES_ON = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _TOLD_LINES = 40
 _TOLD_COLUMNS = 300
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         failed: list[str] = []
         for words in (MACHINES, PROCESSES):
             command = [sys.executable, "-m", "pytest", f"--junitxml={record}"]
-            command += [*TWO_AT_A_TIME, *words, *arguments]
+            command += ["--dist", "worksteal", *words, *arguments]
             codes.append(subprocess.run(command, check=False).returncode)
             if record.exists():
                 failed += failures(record.read_text())

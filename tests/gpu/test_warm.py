@@ -143,7 +143,7 @@ def test_a_rank_restarts_under_torchrun(ft: Launcher, found: Found) -> None:
     try:
         restarts(job, n, found, is_warm=False)
     finally:
-        job.process.send_signal(signal.SIGTERM)
+        job.signal(signal.SIGTERM)
         job.wait(30.0)
         outlived = [rank["pid"] for rank in notes(job, "imported") if is_of(rank["pid"], job)]
         found.note(f"ranks that outlived it: {outlived or 'none'}")

@@ -751,12 +751,12 @@ def test_a_launcher_that_is_stopped_has_its_ranks_ended(
     lease.extend(now + 2.5, now)
     node.tell(op="tripped", clock="section", name="step", limit_s=1.0)  # it looks at the lease
     now = time.monotonic()
-    until = now + 3.0
-    lease.extend(until, now)
+    ends_at = now + 3.0
+    lease.extend(ends_at, now)
 
     assert rank.exit_code() == -SIGKILL
 
-    assert time.monotonic() >= until
+    assert time.monotonic() >= ends_at
     until(lambda: not marked(f"{node.job}."))
     assert child != rank.pid
     node.log("the other nodes may go on without it, so its monitors have ended its ranks")

@@ -12,10 +12,13 @@ import pytest
 
 from holdfast.base.processes import proc, system_calls
 from tests.processes import bystander, command_line, descriptors
+from tests.real.fixtures import ft
 from tests.real.harness import Launcher, kill
 from tests.real.health_services import HealthService
 from tests.real.nodes import TELLS_ITS_PLACE, WORKS, Nodes, in_cycle, joined, life
 from tests.waiting import until
+
+__all__ = ["ft"]  # no forks: they would be in the job before their host is checked
 
 _FAKE = str(Path(__file__).parent.parent / "fake_nvml")
 COUNTS_CYCLES = """

@@ -36,6 +36,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
     """A broken link, a page that no table of contents names, a docstring that cannot be read."""

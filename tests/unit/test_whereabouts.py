@@ -47,7 +47,7 @@ def in_c(wait: Callable[[], object]) -> Iterator[FrameType]:
     LOCK.acquire()
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    until = time.monotonic() + BOUND_S
+    give_up_at = time.monotonic() + BOUND_S
     before: tuple[object, int] = None, 0
     try:
         while True:
@@ -56,7 +56,7 @@ def in_c(wait: Callable[[], object]) -> Iterator[FrameType]:
             if frame.f_code is wait.__code__ and before == (frame, frame.f_lasti):
                 break
             before = frame, frame.f_lasti
-            assert time.monotonic() < until
+            assert time.monotonic() < give_up_at
         yield frame
     finally:
         LOCK.release()
