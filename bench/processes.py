@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.events.pure.schema import WorkerStarted
+from holdfast.events.pure.schema import RankStarted
 from holdfast.events.run.run_files import read_run
 
 _BIN = Path(sys.executable).parent
@@ -176,7 +176,7 @@ class Launch:
         """Ranks that were started from a parked process, and all ranks, after the first cycle."""
         run_dir = next((self._stamps.parent / "logs").glob("*_*"))
         after = (event.body for event in read_run([run_dir]).events if event.cycle > 0)
-        restarted = [body for body in after if isinstance(body, WorkerStarted)]
+        restarted = [body for body in after if isinstance(body, RankStarted)]
         return sum(body.is_warm for body in restarted), len(restarted)
 
     def console_tail(self) -> str:

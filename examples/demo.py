@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.events.pure.schema import CycleStopping, Event, WorkerStarted, event_of
+from holdfast.events.pure.schema import CycleOver, Event, RankStarted, event_of
 from holdfast.events.run.run_files import read_run
 from holdfast.tools.report.timeline import Recovery, lines, recoveries
 from show import coloured, differences, failed, run_in_folder, say
@@ -141,9 +141,9 @@ def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator
     for line in lines([recovery], start):
         yield textwrap.fill(line, WIDTH + 10, subsequent_indent=" " * 27)
     here = [event.body for event in events if event.cycle == recovery.cycle]
-    causes = [body.cause for body in here if isinstance(body, CycleStopping)]
+    causes = [body.cause for body in here if isinstance(body, CycleOver)]
     following = [event.body for event in events if event.cycle == recovery.cycle + 1]
-    warm = sum(body.is_warm for body in following if isinstance(body, WorkerStarted))
+    warm = sum(body.is_warm for body in following if isinstance(body, RankStarted))
     yield f"  {warm} of {RANKS} ranks were started warm, without importing torch"
     for text in causes:
         yield textwrap.fill(f"  cause: {text}", WIDTH + 10, subsequent_indent="         ")

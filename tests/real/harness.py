@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.processes import proc
+from holdfast.events.pure.schema import event_of, fields_of
 from holdfast.events.reader import parse
 from tests.real.forked_ranks import Fork, Forks
 from tests.waiting import BOUND_S, until
@@ -82,8 +83,13 @@ class Job:
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What launcher and monitors wrote down, in order."""
-        lines = (self.run_dir / "events-launcher.jsonl").read_bytes().splitlines()
+        files = self.run_dir.glob("events-launcher.jsonl")  # it may not be there yet
+        lines = [line for file in files for line in file.read_bytes().splitlines()]
         found = [event for line in lines if (event := parse(line)) is not None]
+        for event in found:  # a reader has all that the launcher has written
+            typed = event_of(event)
+            assert typed is not None, event
+            assert fields_of(typed) == event
         return [event for event in found if kind is None or event["kind"] == kind]
 
     def hung_ranks(self) -> list[dict[str, Any]]:

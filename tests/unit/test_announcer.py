@@ -94,6 +94,10 @@ def test_the_first_cause_is_an_event_of_its_cycle(tmp_path: Path) -> None:
     hung = rank_end(0, -9, 1.0, hang=Hang("section", "step", 6.0, 5.0), is_condemned=True)
     says.explain(1, ranks_of(hung, cycle=1), will_restart=True)
     assert len(told) == 1
+    in_place = rank_end(0, -9, 1.0, hung_in_place="no progress for 9.0 s")
+    says._failed_here[2] = 0
+    says.explain(2, ranks_of(in_place, cycle=2), will_restart=True)
+    assert (told[1][0].rank, told[1][0].hung, told[1][1]) == (0, True, 2)
 
 
 def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(

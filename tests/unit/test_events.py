@@ -115,14 +115,15 @@ def test_of_the_looks_at_pages_the_last_of_a_cycle_is_kept_and_that_at_a_verdict
     assert (n, bad) == (16, 0)
 
 
+@pytest.mark.parametrize("command", ["report", "trace", "top", "view"])
 def test_a_run_of_a_newer_schema_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     events = [{**HANG[0], "schema_version": schema.SCHEMA_VERSION + 1}, *HANG[1:], *THEN_WELL]
     (tmp_path / schema.LAUNCHER_FILE).write_text("".join(json.dumps(e) + "\n" for e in events))
     with pytest.raises(NewerEventsError, match="written by a newer holdfast"):
         read_folder(tmp_path)
-    assert main(["report", str(tmp_path)]) == 1
+    assert main([command, str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"its events have version {schema.SCHEMA_VERSION + 1}" in line
 

@@ -43,8 +43,8 @@ class Log:
 
     def start(self, cycle: int, *, by_steps: bool = False) -> None:
         """A cycle of one rank, up to its report."""
-        self.write(schema.CycleStarted(), cycle)
-        self.write(schema.WorkerStarted(0, 0), cycle)
+        self.write(schema.CycleJoined(), cycle)
+        self.write(schema.RankStarted(0, 0), cycle)
         self.ranks_started(cycle)
         path = self.pages.make(Cycle(cycle), LocalRank(0))
         page = map_page(path, writable=True)
@@ -116,8 +116,8 @@ def test_looks_become_rarer_with_the_age_of_the_cycle(log: Log, clock: VirtualCl
         clock.now = at
         log.progress.on_time()
         looks += 1
-    assert log.of(schema.Progress)[1].t == 21.0
-    assert 500 < looks == len(log.of(schema.Progress)) < 1000
+    assert log.of(schema.PagesRead)[1].t == 21.0
+    assert 500 < looks == len(log.of(schema.PagesRead)) < 1000
 
 
 def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: VirtualClock) -> None:
@@ -129,15 +129,15 @@ def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: Virt
     clock.now = 5.0
     log.write(schema.CycleStopped(), 0)
     log.start(1)
-    assert log.of(schema.Progress) == []
+    assert log.of(schema.PagesRead) == []
     clock.now = log.progress.next_deadline()
     assert clock.now == 6.0
     log.progress.on_time()
-    last, now = log.of(schema.Progress)
+    last, now = log.of(schema.PagesRead)
     assert (last.cycle, last.body.final, now.cycle, now.body.final) == (0, True, 1, False)
     assert last.body.ranks["0"].sections == {"step": Ended(3, 3.0, 3.0, 1.0, 4.0)}
     log.progress.last_look()
-    assert [event.cycle for event in log.of(schema.Progress) if event.body.final] == [0, 1]
+    assert [event.cycle for event in log.of(schema.PagesRead) if event.body.final] == [0, 1]
 
 
 @pytest.mark.parametrize(("word", "gap_s"), [(NEVER, None), (2.5, 2.5)])
@@ -146,7 +146,7 @@ def test_a_look_has_the_longest_pause_between_heartbeats(log: Log, word: float, 
     log.start(0)
     log.page.words[layout.LONGEST_GAP] = word
     log.progress.last_look()
-    (look,) = log.of(schema.Progress)
+    (look,) = log.of(schema.PagesRead)
     assert look.body.ranks["0"].longest_gap_s == gap_s
 
 
@@ -156,7 +156,7 @@ def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> Non
     log.start(0)
     clock.now = 10.0
     log.step(8.0)
-    log.write(schema.WorkerExited(0, 0, 0), 0)
+    log.write(schema.RankExited(0, 0, 0), 0)
     log.write(schema.CycleStopped(), 0)
     log.progress.last_look()
     log.write(schema.JobSucceeded(), 0)
@@ -165,7 +165,7 @@ def test_the_two_lines_are_of_these_events(log: Log, clock: VirtualClock) -> Non
 
 def test_a_job_of_which_nothing_is_known_has_no_lines(log: Log, clock: VirtualClock) -> None:
     """It ran once, and no rank has reported progress."""
-    log.write(schema.CycleStarted(), 0)
+    log.write(schema.CycleJoined(), 0)
     log.ranks_started(0)
     clock.now = 9.0
     log.write(schema.JobSucceeded(), 0)
@@ -178,7 +178,7 @@ def test_a_job_of_which_nothing_is_known_keeps_the_events_of_no_more_than_a_seco
 ) -> None:
     """However often it restarts."""
     for cycle in range(50):
-        log.write(schema.CycleStarted(), cycle)
+        log.write(schema.CycleJoined(), cycle)
         log.ranks_started(cycle)
         clock.now += 2.0
         log.progress.on_time()

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.processes.job_name import new_job
+from holdfast.events.pure.schema import RankArmed
 from holdfast.events.run import run_links, run_list
 from holdfast.events.run.incident_files import read_incidents
 from holdfast.events.run.run_files import read_run
@@ -20,6 +21,7 @@ from holdfast.tools.report.report import as_json, tell
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.report_text import as_text, clock_lines, runs_table
 from holdfast.tools.report.trace import trace_lines
+from holdfast.watch.pure.monitor_messages import Overdue
 from tests.unit.made_events import HANG, THEN_WELL, elsewhere, event, made_up, of_rank
 from tests.unit.trace_format import violations
 
@@ -168,6 +170,16 @@ def test_a_report_has_no_part_in_what_wall_clocks_show(
         assert ("The wall clock of node n" in as_html(story)) == is_said
         told.append({key: found[key] for key in ("length_s", "cycles", "rank_seconds", "ranks")})
     assert told[0] == told[1] == told[2]
+
+
+def test_every_instant_of_an_event_is_on_the_axis_of_the_run(tmp_path: Path) -> None:
+    """Not only that of its line: a hang was found before its launcher heard of it."""
+    moved = [elsewhere(one, "n1", 5000.0, 0.0) for one in HANG]
+    folders = [_write(tmp_path / "0", HANG), _write(tmp_path / "1", moved)]
+    events = [event for event in read_run(folders).events if event.launcher == 1]
+    (overdue,) = [event for event in events if isinstance(event.body, Overdue)]
+    assert (overdue.t, overdue.body.detected_at, overdue.body.at) == (80.5, 80.0, 80.0)
+    assert [e.body.armed_at for e in events if isinstance(e.body, RankArmed)] == [6, 6, 88, 88]
 
 
 def test_the_report_says_which_wall_clocks_were_wrong(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast.events.pure.schema import (
     SCHEMA_VERSION,
     Event,
     LauncherStarted,
-    Progress,
+    PagesRead,
     event_of,
     kind_of,
 )
@@ -66,7 +66,7 @@ def read_file(path: Path) -> tuple[list[Event], int, int]:
     gigabytes, so the others are not even decoded.
     """
     events: list[Event] = []
-    look, looks = kind_of(Progress), dict[tuple[str, bool], dict[str, Any]]()
+    look, looks = kind_of(PagesRead), dict[tuple[str, bool], dict[str, Any]]()
     n = bad = 0
     try:
         with path.open("rb") as file:
@@ -100,18 +100,28 @@ def read_folder(folder: Path) -> tuple[list[Event], int, int]:
     except FileNotFoundError:
         text = f"{folder} has no {LAUNCHER_FILE}: it is not the folder of a run"
         raise FileNotFoundError(text) from None
+    refuse_newer(folder)
     events: list[Event] = []
     n = bad = 0
     for path in sorted(folder.glob(PATTERN)):
         found, n_found, n_bad = read_file(path)
         events, n, bad = events + found, n + n_found, bad + n_bad
-    starts = (event.body for event in events if isinstance(event.body, LauncherStarted))
-    if (version := max((start.schema_version for start in starts), default=0)) > SCHEMA_VERSION:
-        raise NewerEventsError(
-            f"{folder} was written by a newer holdfast: its events have version {version}, and "
-            f"this one reads up to {SCHEMA_VERSION}"
-        )
     return sorted(events, key=lambda event: event.t), n, bad
+
+
+def refuse_newer(folder: Path) -> None:
+    """Of files that a version has written of which this one knows too little.
+
+    Raises:
+        NewerEventsError: They are.
+    """
+    first = first_event(folder)
+    start = first.body if first is not None else None
+    if isinstance(start, LauncherStarted) and start.schema_version > SCHEMA_VERSION:
+        raise NewerEventsError(
+            f"{folder} was written by a newer holdfast: its events have version "
+            f"{start.schema_version}, and this one reads up to {SCHEMA_VERSION}"
+        )
 
 
 def first_event(folder: Path) -> Event | None:
@@ -125,7 +135,7 @@ def looks_in(folder: Path) -> Iterator[Event]:
     """All looks at ranks' pages in a run folder, as they are read."""
     for path in sorted(folder.glob(PATTERN)):
         with suppress(OSError):
-            yield from events_in(path, Progress)
+            yield from events_in(path, PagesRead)
 
 
 class Follower:

@@ -554,7 +554,7 @@ class NodeAgent:
         self._ranks = ranks = Ranks(
             plan, stands, self.run_dir, staged, cycle, self._job, port, lives
         )
-        self._event(schema.CycleStarted(stands.master_port, stands.group_rank))
+        self._event(schema.CycleJoined(stands.master_port, stands.group_rank))
         self._tell(CycleBegins(ranks))
         self._watch.begin(ranks, self._past.cycle if self._past else None)
         for local_rank in ranks.ranks:

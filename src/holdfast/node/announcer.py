@@ -114,12 +114,12 @@ class Announcer:
 
     def rank_started(self, rank: Rank) -> None:
         """For the events file."""
-        self._event(schema.WorkerStarted(**_whose(rank), is_warm=rank.is_warm), None)
+        self._event(schema.RankStarted(**_whose(rank), is_warm=rank.is_warm), None)
 
     def rank_exited(self, rank: Rank, exit_code: int) -> None:
         """For the events file."""
         signum = -exit_code if exit_code < 0 else None
-        ended = schema.WorkerExited(**_whose(rank), exit_code=exit_code, signal=signum)
+        ended = schema.RankExited(**_whose(rank), exit_code=exit_code, signal=signum)
         self._event(ended, None)
 
     def rank_raised(self, rank: Rank) -> None:
@@ -224,7 +224,7 @@ class Announcer:
         incident = self._incidents.get(stopping.cycle)
         if incident is not None and stopping.failure.incident == incident.incident:
             self._stopped_for_hang.add(stopping.cycle)
-        said = schema.CycleStopping(
+        said = schema.CycleOver(
             cause=stopping.cause,
             cause_local_rank=self._failed_here.get(stopping.cycle) if stopping.here else None,
             restart=not stopping.for_good,

@@ -116,7 +116,7 @@ class HostCare(Part):
             case machine.Kill():
                 self._kill()
             case machine.Checked(problem):
-                self._write_down(schema.HostChecked(problem))
+                self._write_down(schema.NodeChecked(problem))
                 self._on_checked(problem)
             case machine.Sick(finding):
                 self._on_sick(finding)

@@ -8,7 +8,8 @@ line has the fields of :class:`Event`, and beside them those of the record of it
 
 ``KINDS`` says which record a kind has; docs/run-folder.md is made from it. The messages that carry
 a verdict of a monitor, a finding of a health check or the causes of a restart in place to the
-launcher are written as they are. A field without a default must be in every file; one with a
+launcher are written as they are. Kinds keep the names that files have always had; their classes are
+named in the words of docs/glossary.md. A field without a default must be in every file; one with a
 default may be missing, or unreadable, in the file of another version.
 """
 
@@ -75,7 +76,7 @@ class StandingBy(Value):
     without_us: int
 
 
-class HostChecked(Value):
+class NodeChecked(Value):
     """The node was checked before a start.
 
     Attributes:
@@ -119,7 +120,7 @@ class JobFailed(JobOver):
 
 
 # ---------------------------------------------------------------- cycles
-class CycleStarted(Value):
+class CycleJoined(Value):
     """The node takes part in a cycle.
 
     Attributes:
@@ -130,7 +131,7 @@ class CycleStarted(Value):
     group_rank: int | None = None
 
 
-class CycleStopping(Value):
+class CycleOver(Value):
     """The cycle is over: ranks are asked to end.
 
     Attributes:
@@ -153,7 +154,7 @@ class CycleStopped(Value):
 
 
 # ---------------------------------------------------------------- ranks
-class WorkerStarted(Value):
+class RankStarted(Value):
     """A rank was started.
 
     Attributes:
@@ -166,7 +167,7 @@ class WorkerStarted(Value):
     is_warm: bool = False
 
 
-class WorkerExited(Value):
+class RankExited(Value):
     """A rank has ended.
 
     Attributes:
@@ -245,7 +246,7 @@ class RankArmed(Value):
     sections: tuple[Raw, ...] = ()
 
 
-class Progress(Value):
+class PagesRead(Value):
     """The launcher has read the pages of its ranks ([when](report.md)).
 
     Attributes:
@@ -299,7 +300,7 @@ class InPlaceRestart(Value):
 
 
 # ---------------------------------------------------------------- monitors
-class Judged(Value):
+class RanksJudged(Value):
     """All ranks were looked at, and judged.
 
     Attributes:
@@ -320,15 +321,15 @@ class Judged(Value):
     notifies: bool = False
 
 
-class Incident(Judged):
+class HangFound(RanksJudged):
     """All ranks were looked at because one is hung."""
 
 
-class Stall(Judged):
+class StallFound(RanksJudged):
     """Ranks make no optimizer steps for long; [none is ended](no-code-change.md)."""
 
 
-class StepsPaused(Judged):
+class PauseFound(RanksJudged):
     """Ranks make no optimizer steps for a tenth of the time of a stall; once in each pause."""
 
 
@@ -340,7 +341,7 @@ class MonitorExited(Value):
 
 
 # ---------------------------------------------------------------- written by a training
-class Fault(Value):
+class FaultInjected(Value):
     """A fault was injected; written by your training, into a file of its own.
 
     Attributes:
@@ -352,7 +353,7 @@ class Fault(Value):
     what: Raw = ""
 
 
-class Resumed(Value):
+class TrainingResumed(Value):
     """The training goes on from a checkpoint; written by it, into a file of its own.
 
     Attributes:
@@ -369,46 +370,56 @@ class OtherKind(Value):
 KINDS: Mapping[str, type[Body]] = {
     "launcher_started": LauncherStarted,
     "joining": Joining,
-    "host_checked": HostChecked,
+    "host_checked": NodeChecked,
     "finding": Finding,
     "gpu_memory": GpuMemory,
-    "cycle_started": CycleStarted,
-    "worker_started": WorkerStarted,
-    "worker_exited": WorkerExited,
+    "cycle_started": CycleJoined,
+    "worker_started": RankStarted,
+    "worker_exited": RankExited,
     "rank_raised": RankRaised,
     "rank_failed": RankFailed,
     "first_cause": FirstCause,
     "rank_armed": RankArmed,
-    "progress": Progress,
+    "progress": PagesRead,
     "rank_overdue": Overdue,
-    "incident": Incident,
-    "stall": Stall,
-    "steps_paused": StepsPaused,
+    "incident": HangFound,
+    "stall": StallFound,
+    "steps_paused": PauseFound,
     "evidence": Evidence,
     "kill_sent": Signalled,
     "rank_stuck": Stuck,
     "monitor_exited": MonitorExited,
     "restarted_in_place": InPlaceRestart,
     "control_request": ControlRequest,
-    "cycle_stopping": CycleStopping,
+    "cycle_stopping": CycleOver,
     "cycle_stopped": CycleStopped,
     "signal_received": SignalReceived,
     "standing_by": StandingBy,
     "job_succeeded": JobSucceeded,
     "job_failed": JobFailed,
-    "fault": Fault,
-    "resumed": Resumed,
+    "fault": FaultInjected,
+    "resumed": TrainingResumed,
 }
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 
 if TYPE_CHECKING:
     _Job = LauncherStarted | Joining | StandingBy | SignalReceived | JobSucceeded | JobFailed
-    _Host = HostChecked | Finding | GpuMemory | MonitorExited
-    _Cycle = CycleStarted | CycleStopping | CycleStopped
-    _Rank = WorkerStarted | WorkerExited | RankRaised | RankFailed | FirstCause | RankArmed
-    _Work = Progress | ControlRequest | InPlaceRestart
-    _Verdict = Overdue | Evidence | Signalled | Stuck | Incident | Stall | StepsPaused
-    Body: TypeAlias = _Job | _Host | _Cycle | _Rank | _Work | _Verdict | Fault | Resumed | OtherKind
+    _Host = NodeChecked | Finding | GpuMemory | MonitorExited
+    _Cycle = CycleJoined | CycleOver | CycleStopped
+    _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
+    _Work = PagesRead | ControlRequest | InPlaceRestart
+    _Verdict = Overdue | Evidence | Signalled | Stuck | HangFound | StallFound | PauseFound
+    Body: TypeAlias = (
+        _Job
+        | _Host
+        | _Cycle
+        | _Rank
+        | _Work
+        | _Verdict
+        | FaultInjected
+        | TrainingResumed
+        | OtherKind
+    )
 
 
 # ---------------------------------------------------------------- an event

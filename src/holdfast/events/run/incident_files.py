@@ -119,7 +119,7 @@ def keep(incidents: dict[str, Incident], found: Incident) -> None:
         incidents[found.name] = found
 
 
-def of_event(event: schema.Event, judged: schema.Judged, folder: Path) -> Incident:
+def of_event(event: schema.Event, judged: schema.RanksJudged, folder: Path) -> Incident:
     """What the events of a launcher say of an incident, where it could write no file."""
     return Incident(
         folder / "incidents" / folder_name(judged.incident, event.cycle) / "incident.json",
@@ -130,7 +130,7 @@ def of_event(event: schema.Event, judged: schema.Judged, folder: Path) -> Incide
         judged.verdict,
         judged.confidence,
         judged.reason,
-        is_stall=isinstance(judged, schema.Stall),
+        is_stall=isinstance(judged, schema.StallFound),
     )
 
 

@@ -61,7 +61,7 @@ class Marks:
         if self.began_at is None:
             self.began_at = t
         match body:
-            case schema.CycleStarted(master_port=port):  # it tells jobs with the same run id apart
+            case schema.CycleJoined(master_port=port):  # it tells jobs with the same run id apart
                 self._cycle = event.cycle, port
                 self.at.setdefault(self._cycle, t)
             case schema.InPlaceRestart(call=call, entered_at=entered_at) if self._cycle:

@@ -90,15 +90,15 @@ class Outages:
         match event.body:
             case schema.LauncherStarted(max_restarts=most) if most is not None:
                 self.restarts_left = most
-            case schema.CycleStarted():
+            case schema.CycleJoined():
                 self.cycle, self.ranks = event.cycle, {}
                 self.is_spare = self.is_stopping = False
-            case schema.WorkerStarted(local_rank, rank):
+            case schema.RankStarted(local_rank, rank):
                 self.ranks[local_rank] = Rank(rank)
                 if len(self.ranks) == self._nproc and self._failed_at is not None:
                     yield Recovered(event.t - self._failed_at)
                     self._failed_at = None
-            case schema.WorkerExited(local_rank, _, code) | schema.RankRaised(local_rank, _, code):
+            case schema.RankExited(local_rank, _, code) | schema.RankRaised(local_rank, _, code):
                 if one := self.ranks.get(local_rank):
                     one.state = "failed" if code else "completed"
                 if code:
@@ -114,7 +114,7 @@ class Outages:
                 yield from self._fault(event.t, Fault("host"))
             case schema.SignalReceived():  # the job is to end: that its ranks do is no fault
                 self.is_stopping = True
-            case schema.CycleStopping(restart=restart, restarts_left=left):
+            case schema.CycleOver(restart=restart, restarts_left=left):
                 if restart:
                     yield from self._fault(event.t, Fault("elsewhere"))
                 self.is_stopping = True

@@ -202,7 +202,7 @@ class RankSpans:
                 self.is_over = True
             case schema.Joining():
                 self._joined_at = at
-            case schema.CycleStarted():
+            case schema.CycleJoined():
                 self._start(event.cycle, at)
             case _ if (cycle := self._cycle(event)) is not None:
                 self._take_of_cycle(event, cycle)
@@ -210,7 +210,7 @@ class RankSpans:
     def _take_of_cycle(self, event: Event, cycle: _Cycle) -> None:
         at = event.t
         match event.body:
-            case schema.CycleStopping(silent_s=silent_s):
+            case schema.CycleOver(silent_s=silent_s):
                 self._detected(cycle, at)
                 cycle.silent_s = silent_s
             case schema.SignalReceived():
@@ -219,18 +219,18 @@ class RankSpans:
                 cycle.stopped_at = at
             case schema.InPlaceRestart() as restart if is_in_order(restart):
                 cycle.in_place.append(restart)
-            case schema.Progress() as look:
+            case schema.PagesRead() as look:
                 self._look(look, at, cycle)
             case (
-                schema.WorkerStarted()
+                schema.RankStarted()
                 | schema.RankArmed()
-                | schema.WorkerExited()
+                | schema.RankExited()
                 | schema.RankRaised()
                 | Overdue()
             ) as body:
                 self._take_of_rank(body, at, cycle)
 
-    def _look(self, look: schema.Progress, at: float, cycle: _Cycle) -> None:
+    def _look(self, look: schema.PagesRead, at: float, cycle: _Cycle) -> None:
         for key, shown in look.ranks.items():
             local_rank = int(key) if key.isdecimal() else -1
             rank = cycle.ranks.get(local_rank)
@@ -248,9 +248,9 @@ class RankSpans:
 
     def _take_of_rank(
         self,
-        body: schema.WorkerStarted
+        body: schema.RankStarted
         | schema.RankArmed
-        | schema.WorkerExited
+        | schema.RankExited
         | schema.RankRaised
         | Overdue,
         at: float,
@@ -258,13 +258,13 @@ class RankSpans:
     ) -> None:
         rank = cycle.ranks.setdefault(body.local_rank, _Rank())
         match body:
-            case schema.WorkerStarted():
+            case schema.RankStarted():
                 rank.rank, rank.started_at = body.rank, at
             case schema.RankArmed(armed_at=armed_at, sections=names):
                 self._is_armed = cycle.is_armed = True
                 self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
                 rank.armed_at = rank.armed_at or armed_at or at
-            case schema.WorkerExited(exit_code=exit_code):
+            case schema.RankExited(exit_code=exit_code):
                 rank.exited_at, rank.exit_code = at, exit_code
                 if exit_code:
                     self._detected(cycle, at)
@@ -511,9 +511,9 @@ def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpa
     """All spans of one launcher, and what else it has found out."""
     made, listed = RankSpans(keeps_progress=True), list(events)
     # Of the looks in a cycle the last one says all, but for that at a verdict.
-    last = {event.cycle: event for event in listed if isinstance(event.body, schema.Progress)}
+    last = {event.cycle: event for event in listed if isinstance(event.body, schema.PagesRead)}
     for event in listed:
-        look = event.body if isinstance(event.body, schema.Progress) else None
+        look = event.body if isinstance(event.body, schema.PagesRead) else None
         if look is None or look.verdict or last[event.cycle] is event:
             made.take(event)
     made.close(now)

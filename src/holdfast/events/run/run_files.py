@@ -14,12 +14,12 @@ from holdfast.base.pure.codec import instants
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import (
     LAUNCHER_FILE,
-    CycleStarted,
+    CycleJoined,
     Event,
     JobOver,
     JobSucceeded,
     LauncherStarted,
-    Stall,
+    StallFound,
 )
 from holdfast.events.reader import events_in, first_event, read_folder
 from holdfast.events.run.incident_files import Incident, of_event, read_incidents
@@ -117,7 +117,7 @@ class Run:
         found = read_incidents([(node.node, node.folder) for node in self.nodes])
         judged: dict[str, Incident] = {}
         for event in self.events:
-            if isinstance(event.body, (schema.Incident, Stall)):
+            if isinstance(event.body, (schema.HangFound, StallFound)):
                 one = of_event(event, event.body, self.nodes[event.launcher].folder)
                 one.at = event.t
                 before = judged.get(one.name)
@@ -238,13 +238,13 @@ def starts_of(folder: Path) -> dict[Start, object]:
     """Cycles that its launcher took part in; its number in each."""
     found: dict[Start, object] = {}
     with suppress(OSError):
-        for event in events_in(folder / LAUNCHER_FILE, CycleStarted):
+        for event in events_in(folder / LAUNCHER_FILE, CycleJoined):
             found.update(filter(None, [_started(event)]))
     return found
 
 
 def _started(event: Event) -> tuple[Start, object] | None:
     body = event.body
-    if not isinstance(body, CycleStarted):
+    if not isinstance(body, CycleJoined):
         return None
     return (event.cycle, body.master_port), body.group_rank

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.events.pure.schema import LAUNCHER_FILE
-from holdfast.events.reader import first_event
+from holdfast.events.reader import first_event, refuse_newer
 from holdfast.events.run.one_job import of_one_job
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
 
@@ -73,13 +73,14 @@ def resolve(words: Sequence[str]) -> list[Path]:
 
     Raises:
         NoSuchRunError: There is none.
-        OSError: It may not be read.
+        OSError: It may not be read, or a newer version has written it.
     """
     found: list[Path] = []
     for word in words or (LATEST,):
         found += [folder for folder in _resolve(word) if folder not in found]
     for folder in found:
         (folder / LAUNCHER_FILE).open("rb").close()
+        refuse_newer(folder)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.events.pure.schema import Progress
+from holdfast.events.pure.schema import PagesRead
 
 Totals = dict[tuple[int, str], tuple[float, int]]
 """By rank and section: seconds, and how often it has ended."""
@@ -29,7 +29,7 @@ class SectionTotals:
             seen_s, seen = of_cycle.get((rank, name), (0.0, 0))
             of_cycle[rank, name] = max(seen_s, total_s), max(seen, times)
 
-    def take(self, look: Progress, cycle: int) -> None:
+    def take(self, look: PagesRead, cycle: int) -> None:
         """Take what a look at all pages has shown."""
         for shown in look.ranks.values():
             for name, ended in shown.sections.items():

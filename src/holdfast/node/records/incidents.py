@@ -108,8 +108,8 @@ class Incidents(Part):
         self._folders.over(over, _last_lines(ranks))
         if verdict.is_known or is_again:
             return
-        quiet = schema.Stall if verdict.is_stall else schema.StepsPaused
-        judged = (quiet if is_quiet else schema.Incident)(
+        quiet = schema.StallFound if verdict.is_stall else schema.PauseFound
+        judged = (quiet if is_quiet else schema.HangFound)(
             incident=over.incident,
             culprits=verdict.culprits,
             verdict=verdict.kind,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.events.pure.schema import Progress, RankArmed
+from holdfast.events.pure.schema import PagesRead, RankArmed
 from holdfast.node.console import LOGGER
 from holdfast.node.part import CycleStarted, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -149,7 +149,7 @@ class ProgressLog(Part):
             read_at = clock.monotonic()
             told = {str(local_rank): shown.progress() for local_rank, shown in ranks.items()}
             is_over = cycle in self._is_over
-            self._event(Progress(told, is_over, read_at, verdict), cycle)
+            self._event(PagesRead(told, is_over, read_at, verdict), cycle)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
                     shown.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.events.pure.schema import CycleStopping, Event, FirstCause, WorkerExited
+from holdfast.events.pure.schema import CycleOver, Event, FirstCause, RankExited
 from holdfast.events.run.incident_files import Incident, read_incidents
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
@@ -55,12 +55,12 @@ def of_events(events: Iterable[Event], cycle: int) -> Explanation:
     That is what it saw first, unless it found another cause when all ranks had ended.
     """
     here = [event for event in events if event.cycle == cycle]
-    exits = [(event.t, event.body) for event in here if isinstance(event.body, WorkerExited)]
+    exits = [(event.t, event.body) for event in here if isinstance(event.body, RankExited)]
     ends = [(at, end) for at, end in exits if end.exit_code != 0]
     overdue = [event.body for event in here if isinstance(event.body, Overdue)]
     seen_at = [at for at, _ in ends] + [one.detected_at for one in overdue]
     found = Explanation(detected_at=min(seen_at, default=None))
-    stopping = next((e.body for e in here if isinstance(e.body, CycleStopping)), None)
+    stopping = next((e.body for e in here if isinstance(e.body, CycleOver)), None)
     cause = next((e.body for e in here if isinstance(e.body, FirstCause)), None)
     if stopping is None:
         return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base import clock
 from holdfast.base.processes import child, leftovers, proc
-from holdfast.events.pure.schema import LAUNCHER_FILE, Event, LauncherStarted, WorkerStarted
+from holdfast.events.pure.schema import LAUNCHER_FILE, Event, LauncherStarted, RankStarted
 from holdfast.events.reader import Follower, first_event
 from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
 from holdfast.testing.inject import HOOK, SIGNALS, Fault
@@ -67,7 +67,7 @@ class FtRanks:
             return
         for event in self._follower.fresh():
             self._events.append(event)
-            if isinstance(event.body, WorkerStarted):
+            if isinstance(event.body, RankStarted):
                 self._pids.setdefault(event.cycle, {})[event.body.rank] = event.body.pid
 
     def _find_run_dir(self) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from holdfast.base import clock
-from holdfast.events.pure.schema import CycleStarted, Event, InPlaceRestart, Progress
+from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, PagesRead
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
 from holdfast.events.run.outages import FAULTS, STATES, Fault, Outages, Recovered
@@ -91,9 +91,9 @@ class Metrics:
         self._events.labels(*self._values, event.kind).inc()
         with self._ledger_lock:
             self._ledger.take(event)
-            if isinstance(event.body, Progress):
+            if isinstance(event.body, PagesRead):
                 self._sections.take(event.body, event.cycle)
-        if isinstance(event.body, CycleStarted) and event.cycle > 0:
+        if isinstance(event.body, CycleJoined) and event.cycle > 0:
             self._restarts.labels(*self._values).inc()
         elif isinstance(event.body, InPlaceRestart):
             self._in_place.labels(*self._values).inc()
@@ -134,7 +134,7 @@ class Metrics:
     def _of_ledger(
         self, now: float, cycle: int, shown: dict[str, RankProgress]
     ) -> Iterator[GaugeMetricFamily]:
-        progress = Event(now, cycle, Progress(shown))
+        progress = Event(now, cycle, PagesRead(shown))
         with self._ledger_lock:
             ledger, is_watched = self._ledger.at(now, progress), self._ledger.spans.is_watched
         seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")

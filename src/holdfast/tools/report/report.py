@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.events.pure.schema import InPlaceRestart, WorkerStarted
+from holdfast.events.pure.schema import InPlaceRestart, RankStarted
 from holdfast.events.run.in_place import restarts_in_place, why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
@@ -67,7 +67,7 @@ class Story:
             rank_of = {
                 (event.cycle, event.body.local_rank): event.body.rank
                 for event in each.node.events
-                if isinstance(event.body, WorkerStarted)
+                if isinstance(event.body, RankStarted)
             }
             for key, progress in each.made.last_progress.items():
                 for name, ended in progress.sections.items():

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.events.pure.schema import (
-    CycleStopping,
+    CycleOver,
     Event,
-    Fault,
+    FaultInjected,
     FirstCause,
-    Incident,
+    HangFound,
+    RankExited,
     RankRaised,
-    Resumed,
+    RankStarted,
     SignalReceived,
-    WorkerExited,
-    WorkerStarted,
+    TrainingResumed,
 )
 from holdfast.events.run.rank_words import named
 from holdfast.evidence.pure.failure import Hang, describe_exit
@@ -116,7 +116,7 @@ def _symptoms(here: Sequence[Event]) -> list[Event]:
     Where nothing went wrong with a rank, something else did, of which a launcher has said why the
     others go on without that cycle: a host that is not healthy, a node that is gone.
     """
-    stops = [event for event in here if isinstance(event.body, (CycleStopping, SignalReceived))]
+    stops = [event for event in here if isinstance(event.body, (CycleOver, SignalReceived))]
     stopped_at: dict[int, float] = {}
     for event in stops:
         stopped_at.setdefault(event.launcher, event.t)
@@ -125,12 +125,12 @@ def _symptoms(here: Sequence[Event]) -> list[Event]:
         for event in here
         if isinstance(event.body, Overdue)
         or (
-            isinstance(event.body, (WorkerExited, RankRaised))
+            isinstance(event.body, (RankExited, RankRaised))
             and event.body.exit_code != 0
             and event.t <= stopped_at.get(event.launcher, float("inf"))
         )
     ]
-    other = [e for e in stops if isinstance(e.body, CycleStopping) and e.body.restart]
+    other = [e for e in stops if isinstance(e.body, CycleOver) and e.body.restart]
     return sorted(found, key=_noticed_at) or other[:1]
 
 
@@ -148,15 +148,15 @@ def _recovery(
         detected_at=_noticed_at(symptoms[0]),
         stacks={rank: path for _, rank, path in stacks},
         evidence_at=max((at for at, _, _ in stacks), default=None),
-        restarted_at=max((at for at, _ in _of(WorkerStarted, following)), default=None),
+        restarted_at=max((at for at, _ in _of(RankStarted, following)), default=None),
     )
-    for at, incident in _of(Incident, here)[:1]:
+    for at, incident in _of(HangFound, here)[:1]:
         reason, culprits = incident.reason, incident.culprits
         recovery = replace(recovery, verdict=reason, verdict_at=at, culprits=culprits)
-    for at, fault in _of(Fault, here)[:1]:
+    for at, fault in _of(FaultInjected, here)[:1]:
         text = f"{fault.what} of rank {fault.rank} at step {fault.step}"
         recovery = replace(recovery, fault=text, fault_at=at, fault_step=fault.step)
-    for at, resumed in _of(Resumed, following)[:1]:
+    for at, resumed in _of(TrainingResumed, following)[:1]:
         recovery = replace(recovery, resumed_at=at, resumed_step=resumed.step)
     return recovery
 
@@ -169,17 +169,17 @@ def _of(kind: type[_T], events: Iterable[Event]) -> list[tuple[float, _T]]:
 def _words(symptoms: Sequence[Event], here: Sequence[Event]) -> str:
     hung = [(one.clock, one.name, one) for _, one in _of(Overdue, symptoms)]
     match symptoms[0].body:
-        case CycleStopping(cause=text):
+        case CycleOver(cause=text):
             return text or "not known"
         case _ if not hung and (cause := _first_cause(here)) is not None:
             return f"rank {cause.rank}: {cause.why}"
-        case WorkerExited(rank=rank, exit_code=code) | RankRaised(rank=rank, exit_code=code):
+        case RankExited(rank=rank, exit_code=code) | RankRaised(rank=rank, exit_code=code):
             return f"rank {rank}: {describe_exit(code)}"
     clock, name, first = hung[0]
     hang = Hang(clock, name, age_s=first.age_s, limit_s=first.limit_s)
     # One hung rank makes the others wait for it, so most hangs are several, found at once.
     alike = {one.rank for of_clock, of_name, one in hung if (of_clock, of_name) == (clock, name)}
-    culprits = {rank for _, one in _of(Incident, here)[:1] for rank in one.culprits}
+    culprits = {rank for _, one in _of(HangFound, here)[:1] for rank in one.culprits}
     if culprits and culprits.isdisjoint(alike):
         return f"{named(alike)} waited for {named(culprits)} ({hang})"
     return f"{named(alike & culprits or alike)} hung ({hang})"
@@ -198,7 +198,7 @@ def _first_cause(here: Sequence[Event]) -> FirstCause | None:
     heard = {
         event.launcher
         for event in here
-        if isinstance(event.body, CycleStopping) and event.body.cause_local_rank is not None
+        if isinstance(event.body, CycleOver) and event.body.cause_local_rank is not None
     }
     ties = (it for it in causes if it[1].began_at - first.began_at <= _UNSURE_S)
     return next((it for launcher, it in ties if launcher in heard), first)

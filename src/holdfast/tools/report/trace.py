@@ -55,21 +55,21 @@ _OF_RANK: Mapping[type[schema.Body], str] = {
     Signalled: "signal sent",
     Stuck: "cannot be killed",
     schema.RankRaised: "ended by an exception",
-    schema.WorkerExited: "exits",
-    schema.Fault: "fault planted",
-    schema.Resumed: "resumed",
+    schema.RankExited: "exits",
+    schema.FaultInjected: "fault planted",
+    schema.TrainingResumed: "resumed",
 }
 _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.LauncherStarted: "launcher starts",
-    schema.HostChecked: "host checked",
+    schema.NodeChecked: "host checked",
     schema.Joining: "joins the rendezvous",
     schema.StandingBy: "waits as a spare",
-    schema.CycleStopping: "cycle ends",
+    schema.CycleOver: "cycle ends",
     schema.CycleStopped: "nothing of the cycle is left",
     schema.ControlRequest: "a rank asks",
     schema.SignalReceived: "a signal ends the job",
-    schema.Incident: "verdict",
-    schema.Stall: "stall, no rank is ended",
+    schema.HangFound: "verdict",
+    schema.StallFound: "stall, no rank is ended",
     schema.MonitorExited: "a monitor died",
     schema.InPlaceRestart: "restarted in place",
     schema.JobSucceeded: "job succeeded",
@@ -207,9 +207,9 @@ class _Node:
         ends: dict[tuple[int, int], float] = {}
         places: dict[tuple[int, int], int] = {}
         for event in self._events:
-            if isinstance(event.body, schema.WorkerStarted):
+            if isinstance(event.body, schema.RankStarted):
                 places[event.cycle, event.body.rank] = event.body.local_rank
-            elif isinstance(event.body, schema.WorkerExited):
+            elif isinstance(event.body, schema.RankExited):
                 ends[event.cycle, event.body.rank] = event.t
         for event in self._events:
             body, t = event.body, event.t
@@ -251,16 +251,16 @@ class _Node:
             match event.body:
                 case schema.CycleStopped():
                     stopped[cycle] = t
-                case schema.Progress():
+                case schema.PagesRead():
                     last[cycle] = t
                 case schema.RankArmed(local_rank=local_rank, armed_at=armed_at):
                     began.setdefault((local_rank, cycle), armed_at or t)
-                case schema.WorkerExited(local_rank=local_rank):
+                case schema.RankExited(local_rank=local_rank):
                     ended[local_rank, cycle] = t
         open_cycles: dict[int, dict[int, RankSections]] = {}
         for event in looks_in(self._folder):
             cycle, t, look = event.cycle, event.t, event.body
-            if not isinstance(look, schema.Progress) or t > last.get(cycle, -inf):
+            if not isinstance(look, schema.PagesRead) or t > last.get(cycle, -inf):
                 continue  # written after we have read the rest
             ranks = open_cycles.setdefault(cycle, {})
             read_at = min(t, look.at or t)
@@ -300,7 +300,7 @@ class _Node:
 
         for event in self._events:
             t, cycle = event.t, event.cycle
-            if isinstance(event.body, schema.CycleStarted):
+            if isinstance(event.body, schema.CycleJoined):
                 stop(t)
                 if stopped_at is not None:
                     slices.append(("restart", "restart", stopped_at, t, {"cycle": cycle}))
@@ -309,16 +309,16 @@ class _Node:
             if begun is None or cycle != begun[0]:
                 continue
             match event.body:
-                case schema.WorkerStarted(rank=rank):
+                case schema.RankStarted(rank=rank):
                     since = max(begun[1], inner[-1][3] if inner else 0.0)
                     inner.append((f"starts rank {rank}", "start", since, t, _args(event)))
                 case schema.InPlaceRestart() as restart if is_in_order(restart):
                     times = restart.noticed_at, restart.entered_at
                     inner.append(("restart in place", "in place", *times, _args(event)))
-                case schema.Incident() if cycle in found_at:
+                case schema.HangFound() if cycle in found_at:
                     look = "all ranks are looked at", "incident", found_at[cycle], t
                     inner.append((*look, _args(event)))
-                case schema.CycleStopping() if stopping is None:
+                case schema.CycleOver() if stopping is None:
                     stopping = t, event
                 case schema.CycleStopped():
                     stop(t)
@@ -336,7 +336,7 @@ class _Node:
         places: dict[int, int] = {}
         for event in self._events:
             body = event.body
-            if isinstance(body, schema.WorkerStarted):
+            if isinstance(body, schema.RankStarted):
                 places[body.rank] = body.local_rank
             if (name := _OF_LAUNCHER.get(type(body))) is not None:
                 yield self._mark(_LAUNCHER, event, name)
@@ -413,7 +413,7 @@ def _named(event: Event) -> str:
     match event.body:
         case Signalled(signal=number):
             return f"{signal_name(number)} sent"
-        case schema.WorkerExited(exit_code=code):
+        case schema.RankExited(exit_code=code):
             return f"exits: {describe_exit(code)}"
     return _OF_RANK[type(event.body)]
 

@@ -163,9 +163,9 @@ class _Node:
                     self.start, self.name = start, event.node
                     self._runtime_dir = _runtime_dir(job)
                     self.marks = Marks(clock_of(job) or str(self.folder))
-                case schema.WorkerStarted(local_rank=local_rank, pid=pid):
+                case schema.RankStarted(local_rank=local_rank, pid=pid):
                     self.pids[local_rank] = pid
-                case schema.Incident() as judged:
+                case schema.HangFound() as judged:
                     self.incidents.append(of_event(event, judged, self.folder))
                 case schema.InPlaceRestart(call=call):
                     self.in_place.add((event.cycle, call))
@@ -451,22 +451,22 @@ def _runtime_dir(job: str) -> str | None:
 def _in_words(event: Event, outages: Outages) -> str | None:
     """A line for people; None: the event is not for them."""
     match event.body:
-        case schema.CycleStarted():
+        case schema.CycleJoined():
             return f"cycle {event.cycle} started"
         case schema.RankRaised(rank=rank) if not outages.is_stopping:
             return f"rank {rank}: an exception has ended its program"
-        case schema.WorkerExited(rank=rank, exit_code=code) if code and not outages.is_stopping:
+        case schema.RankExited(rank=rank, exit_code=code) if code and not outages.is_stopping:
             return f"rank {rank}: {describe_exit(code)}"
         case Overdue(rank=rank, name=name, clock=of_clock, age_s=age_s, limit_s=limit_s):
             where = f"{name or of_clock}: {age_s:.1f} s, timeout {limit_s:g} s"
             return f"rank {rank} is overdue in {where}"
-        case schema.CycleStopping(cause=cause):
+        case schema.CycleOver(cause=cause):
             return f"cycle {event.cycle} is over: {cause}"
         case schema.JobOver(end=end, exit_code=code):
             return f"the job {end}, exit code {code}"
-        case schema.StepsPaused(reason=reason):
+        case schema.PauseFound(reason=reason):
             return f"optimizer steps have paused: {reason}"
-        case schema.Stall(reason=reason):
+        case schema.StallFound(reason=reason):
             return f"a stall, no rank is ended: {reason}"
         case schema.InPlaceRestart() as restart:
             return f"restarted in place: {why(restart)}"
