@@ -521,7 +521,7 @@ class SimulatedNode:
                     ready = standby.Ready(local_rank, 1 << 18)
                     self.clock.call_in(0.0, partial(self._tell_parked, started))
                     self.clock.call_in(2.0, partial(self._tell_parked, ready))
-                case standby.GoOn() | standby.Discard() | Note():
+                case standby.GoOn() | standby.Discard() | standby.AllParked() | Note():
                     pass
         if not self._is_at_work:
             self.arm()

@@ -16,10 +16,11 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.base.pure import codec, wording
-from holdfast.evidence.pure import evidence_words, incident_words
+from holdfast.evidence.pure import evidence_words, failure, incident_words
 from holdfast.evidence.pure.job_evidence import JobEvidence
+from holdfast.node.records import report
 
-WORDS: tuple[ModuleType, ...] = (evidence_words, incident_words, wording)
+WORDS: tuple[ModuleType, ...] = (evidence_words, incident_words, wording, failure, report)
 NONSENSE = "colourless green ideas sleep furiously"
 
 
@@ -29,7 +30,9 @@ def _instead(function: Callable[..., Any]) -> Callable[..., Any]:
         found = function(*args, **named)
         if isinstance(found, str):
             return found and NONSENSE
-        return [NONSENSE for _ in found] if isinstance(found, list) else found
+        if isinstance(found, list):
+            return [NONSENSE if isinstance(each, str) else each for each in found]
+        return found
 
     return said
 

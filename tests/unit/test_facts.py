@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import enum
+import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast.evidence.pure.incident_words import Incident, to_json
 
 from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Verdict
+from holdfast.evidence.pure.failure import Hang, RankEnd
 from holdfast.job.pure.incidents import verdict_on
+from holdfast.job.pure.member import CycleStopping
 from holdfast.job.pure.workload import Workload
-from holdfast.watch.pure.hang import STEP
+from holdfast.node.pure.incident_words import Incident, to_json
+from holdfast.node.pure.node import FailureSeen
+from holdfast.page.pure.clocks import STEP
 from tests.simulation.call_scenario import random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.scenario import random_scenario
 from tests.simulation.simulation import Simulation
 from tests.unit.other_words import NONSENSE, other_words
+from tests.unit.test_announcer import OVER, announcer, rank_end, ranks_of
 
 N = 4
 SHOWS: tuple[dict[str, Any], ...] = (
@@ -172,3 +178,62 @@ def test_processes_do_the_same_in_other_words(tell: Callable[[int], Any]) -> Non
             different = next((pair for pair in zip(other, spoken) if pair[0] != pair[1]), None)  # noqa: B905
             assert different is None, f"seed {seed}"
             assert (its_result, len(other)) == (result, len(spoken)), f"seed {seed}"
+
+
+HANG = Hang("section", "step", 6.0, 5.0)
+ECHO = "RuntimeError: Connection closed by peer"
+ENDS_OF_A_CYCLE: dict[str, tuple[RankEnd, ...]] = {
+    "one": (rank_end(0, 3, 1.0), rank_end(1, -15, 0.5, asked=True)),
+    "the cause is another": (rank_end(0, 1, 2.0, error=ECHO), rank_end(1, 3, 1.0)),
+    "hung": (
+        rank_end(0, -9, 1.0, hang=HANG, is_condemned=True),
+        rank_end(1, -15, 0.5, asked=True),
+    ),
+    "one had gone": (rank_end(0, 1, 1.0, error=ECHO), rank_end(1, 0, 2.0)),
+}
+
+
+def told_of(
+    ends: tuple[RankEnd, ...], path: Path, caplog: pytest.LogCaptureFixture, *, has_incident: bool
+) -> tuple[object, ...]:
+    """Lines by their level, events without their texts, and what is reported to the job."""
+    caplog.clear()
+    says, launcher = announcer(path)
+    events: list[object] = []
+    says._event = lambda *told, **fields: events.append([*facts_in([*told, *fields.values()])])
+    if has_incident:
+        says.incident_over(OVER)
+    report = says.failure_seen(FailureSeen(0, 0, every=True), ends[0])
+    says.stopping(CycleStopping(0, report.cause, here=True, failure=report))
+    found = says.cause_found(ranks_of(*ends))
+    launcher.restarts_used = 1
+    says.cycle_started(ranks_of(*ends, cycle=1))
+    says.explain(0, ranks_of(*ends), will_restart=True)
+    elsewhere, _ = announcer(path)
+    elsewhere.incident_over(OVER)
+    elsewhere.stopping(CycleStopping(0, report.cause, failure=report))
+    there = elsewhere.cause_found(ranks_of(*ends))
+    levels = [record.levelname for record in caplog.records]
+    return (
+        levels,
+        events,
+        report.facts,
+        found and found.failure.facts,
+        there and there.failure.facts,
+    )
+
+
+@pytest.mark.parametrize("has_incident", [False, True])
+@pytest.mark.parametrize("ends", ENDS_OF_A_CYCLE.values(), ids=ENDS_OF_A_CYCLE)
+def test_a_launcher_says_and_reports_the_same_in_other_words(
+    ends: tuple[RankEnd, ...],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    has_incident: bool,
+) -> None:
+    """As many lines, of as high levels: none is left out because it looks like another one."""
+    caplog.set_level(logging.INFO, "holdfast")
+    usual = told_of(ends, tmp_path, caplog, has_incident=has_incident)
+    with other_words():
+        assert told_of(ends, tmp_path, caplog, has_incident=has_incident) == usual

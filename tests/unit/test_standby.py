@@ -27,6 +27,7 @@ from holdfast.standby.pure.standby import (
     SAFE_KIB,
     STAY,
     USED_UP_KIB_PER_S,
+    AllParked,
     CycleEnding,
     CycleStarted,
     Died,
@@ -146,10 +147,7 @@ def test_they_are_prepared_together() -> None:
     assert machine.handle(TimePassed(), 11.0) == []
 
     assert made_ready(machine, 0, 12.0) == []
-    said = made_ready(machine, 1, 13.0)
-
-    assert "2 of 2 ranks can restart without importing" in notes(said)[0]
-    assert "take 2 MiB" in notes(said)[0]
+    assert AllParked(2, 2 << 10) in made_ready(machine, 1, 13.0)
     machine.handle(MemoryLeft(None), 13.0)
     assert machine.next_deadline() == 13.0 + LOOK_AT_MEMORY_S[1], "only to look at memory"
 
@@ -161,9 +159,9 @@ def test_at_the_lowest_priority_one_report_is_enough() -> None:
 
     assert machine.handle(RankReportedIn(), 2.0) == [Prepare(0), Prepare(1), Prepare(2)]
     assert machine.handle(RankReportedIn(), 2.5) == []
-    assert notes(made_ready(machine, 2, 6.0)) == []
-    made_ready(machine, 0, 6.0)
-    assert "3 of 3 ranks can restart" in notes(made_ready(machine, 1, 6.0))[0]
+    made_ready(machine, 2, 6.0)
+    assert made_ready(machine, 0, 6.0) == []
+    assert AllParked(3, 3 << 10) in made_ready(machine, 1, 6.0)
     machine.handle(MemoryLeft(None), 6.0)
     assert machine.next_deadline() == 6.0 + LOOK_AT_MEMORY_S[1], "only to look at memory"
 

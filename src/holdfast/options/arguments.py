@@ -40,7 +40,15 @@ _DEBUG_VARIABLE = "NVRX_LOG_DEBUG"
 
 
 class UsageError(HoldfastError):
-    """A command line that cannot be used; one line that names the option and what it takes."""
+    """A command line that cannot be used; one line that names the option and what it takes.
+
+    Attributes:
+        what: The same without the option, where another parser names it.
+    """
+
+    def __init__(self, text: str, what: str = "") -> None:
+        super().__init__(text)
+        self.what = what or text
 
 
 class Arguments(SimpleNamespace):
@@ -144,10 +152,8 @@ def refusal(option: Option, source: str, text: str, error: Unacceptable) -> Usag
     """The error for text that an option doesn't take; ``source`` is how the user wrote it."""
     assert option.kind is not None
     because = f" ({error})" if str(error) else ""
-    return UsageError(
-        f"{source}: {without_secret(text)!r} cannot be used{because}; it takes "
-        f"{option.kind.accepts}"
-    )
+    what = f"{without_secret(text)!r} cannot be used{because}; it takes {option.kind.accepts}"
+    return UsageError(f"{source}: {what}", what)
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:

@@ -13,11 +13,10 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.config import resolve
 from holdfast.job.pure.exit_codes import IN_SHORT
 from holdfast.job.pure.job_secret import without_secret
-from holdfast.options.arguments import Arguments
+from holdfast.options.arguments import Arguments, UsageError
 from holdfast.options.option import GROUPS, Option
 from holdfast.options.options import FORMER, OPTIONS, default_of, spellings
 from holdfast.options.values import LEVEL_NAMES, Kind, LogLevel
@@ -158,8 +157,8 @@ def _type(option: Option, read: Callable[[Option, str, str], Any]) -> Callable[[
     def convert(text: str) -> Any:
         try:
             return read(option, option.name, text)
-        except HoldfastError as error:
-            raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(error.what) from None
 
     return convert
 

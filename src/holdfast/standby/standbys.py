@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from holdfast.watch.rank.auto_start import StartHook
 
 LOGGER = logging.getLogger("holdfast")
+ALL_PARKED = (
+    "warm standby: %d of %d ranks can restart without importing; their parked processes take %d MiB"
+)
+"""The line that says that all is well."""
 _SIGKILL = 9
 _OF_DRIVER = (
     "CUDA_VISIBLE_DEVICES",
@@ -268,6 +272,8 @@ class Standbys(Part):
                 self._discard(local_rank)
             case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case machine.AllParked(ranks, memory_kib):
+                LOGGER.info(ALL_PARKED, ranks, self.machine.nproc, memory_kib >> 10)
             case machine.Hurry(local_rank):
                 if local_rank in self._parked:
                     self._restore(local_rank)

@@ -112,8 +112,16 @@ def _report(
     """``told``: the rank that the text is about, if that is another one."""
     end, signature = told or cause, cause.attribution.signature
     kind = end.attribution.kind or end.attribution.exception
-    about = text_of(others), cause.names_a_peer, signature, incident
-    return FailureReport(text, end.rank, end.exit_code, kind, *about)
+    return FailureReport(
+        text,
+        end.rank,
+        end.exit_code,
+        kind,
+        text_of(others),
+        cause.names_a_peer,
+        signature,
+        incident,
+    )
 
 
 def failure_summary(

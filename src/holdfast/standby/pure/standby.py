@@ -316,7 +316,14 @@ class MeasureMemory(Value):
     """Report :class:`MemoryLeft`."""
 
 
-Effect = Prepare | GoOn | Discard | Hurry | MeasureShare | MeasureMemory | Note
+class AllParked(Value):
+    """Say that all is well: so many ranks can restart without importing, for so much memory."""
+
+    ranks: int
+    memory_kib: int
+
+
+Effect = Prepare | GoOn | Discard | Hurry | MeasureShare | MeasureMemory | AllParked | Note
 
 
 class State(enum.Enum):
@@ -596,10 +603,7 @@ class Standby:
                 "(--ft-warm-standby-memory-mb)",
             )
         elif self.is_settled:
-            self._note(
-                f"warm standby: {len(ready)} of {self.nproc} ranks can restart "
-                f"without importing; their parked processes take {total >> 10} MiB"
-            )
+            self._effects.append(AllParked(len(ready), total))
 
     def _skip(self, local_rank: int, now: float) -> None:
         if self._parked[local_rank].state is not State.PREPARING:

@@ -19,7 +19,7 @@ from holdfast.node.processes.ranks import rank_env
 from holdfast.node.processes.worker_env import unplaced
 from holdfast.options.plan import LaunchPlan, WarmStandby
 from holdfast.standby.pure.standby import PREPARE_LIMIT_S
-from holdfast.standby.standbys import LOGGER, Standbys
+from holdfast.standby.standbys import ALL_PARKED, LOGGER, Standbys
 
 BOUND_S = 60.0
 """A launcher waits longer; a person who asks the doctor does not."""
@@ -109,5 +109,5 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
-        if not record.getMessage().startswith("warm standby: "):
+        if record.msg != ALL_PARKED:
             self.texts.append(record.getMessage())
